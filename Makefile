@@ -2,7 +2,7 @@
 # make generate      set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without MODEL: the demo model)
 # make test          lint, then run the tests with a part of the random seeds and steps
 # make test-all      lint, then run the tests with all seeds and steps, and test-contract
-# make test-contract run openai-python's tests and langchain-tests against a real server
+# make test-contract run the tests of other projects' clients, the JSON Schema Test Suite, and schemathesis with 2,000 examples
 # make test-sanitized run the tests of the native CPU kernels with AddressSanitizer and UndefinedBehaviorSanitizer
 # make soak          run a real server under mixed traffic and faults for 30 minutes (SOAK_MINUTES=5); verdict in build/soak
 # make api-overhead  measure the cost of the API server: chunks per second of one process, milliseconds per request (ARGS="--json FILE")
@@ -10,7 +10,7 @@
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
-# make docs          generate docs/settings.md, metrics.md and errors.md from the code
+# make docs          generate docs/settings.md, flags.md, metrics.md and errors.md from the code
 # make lint          check style, types and import rules
 # make format        fix style with ruff
 

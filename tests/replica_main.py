@@ -1,7 +1,8 @@
 """A whole server over a fake engine in a child process, for tests: `python replica_main.py '{"fake": {...}, ...}'`.
 
 Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission and tenant), keys (a
-file), tls (certificate, key), factory (of support_process; by default FakeRunner's), watch (LivenessConfig), log_level.
+file), tokens (jwt_secret_file, jwt_jwks_file), token_config (JWTConfig), tls (certificate, key, client_ca), factory (of
+support_process; by default FakeRunner's), watch (LivenessConfig), log_level.
 """
 
 import json
@@ -21,7 +22,8 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress, ServerParts, run
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
-from chairlift.web.auth import read_keys
+from chairlift.web.auth.credentials import CredentialSources
+from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.tenant_limits import TenantLimits
 from support_process import fake_spec, spec_of
@@ -67,10 +69,12 @@ def main(parameters: dict[str, Any]) -> int:
         **server,
     )  # fmt: skip
     tls = {name: Path(file) for name, file in parameters.get("tls", {}).items()}
-    keys = None if parameters.get("keys") is None else Path(parameters["keys"])
+    files = {"key_file": parameters.get("keys"), **parameters.get("tokens", {})}
+    sources = CredentialSources(**{name: Path(file) for name, file in files.items() if file is not None},
+                                token_config=JWTConfig(**parameters.get("token_config", {})))  # fmt: skip
     return run(ServerParts(
         config=server_config, listening=ListenAddress(port=parameters.get("port", 0), **tls),
-        read_keys=lambda: read_keys(keys, os.environ),
+        read_credentials=lambda: sources.read(os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences,
         print_line=print_line,

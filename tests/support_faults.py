@@ -59,4 +59,8 @@ async def run_streams_during(server: Server, action: Callable[[], None]) -> list
 def post_bytes(body: dict[str, Any]) -> bytes:
     """Return the bytes of a POST of a completion request."""
     data = json.dumps(body).encode()
-    return b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (COMPLETIONS.encode(), len(data), data)
+    return b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%s" % (
+        COMPLETIONS.encode(),
+        len(data),
+        data,
+    )

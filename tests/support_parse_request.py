@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.server.openai.parse_request import read_chat, read_completion
 from chairlift.text.tool_formats.json_calls import HERMES
 
@@ -17,6 +18,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6,
 )  # fmt: skip
 """Any JSON value, often one that a tool call may have."""
+
+
+def unset(**fields: Any) -> SamplingParams:
+    """Return the parameters of a body with these fields: the model decides the others."""
+    return SamplingParams(**{**MODEL_DEFAULTS, **fields})
 
 
 def chat(**more: Any) -> Any:

@@ -13,7 +13,7 @@ import msgspec
 
 from chairlift.core.errors import EngineDead, ModelError
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness import LivenessConfig
@@ -125,7 +125,7 @@ def make_request(name: str, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) 
     request_fields = {
         key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids", "cache_salt") if key in fields
     }
-    params = SamplingParams(**fields).with_defaults({}, max_tokens=16, seed=len(name))
+    params = SamplingParams(**{**MODEL_DEFAULTS, **fields}).with_defaults({}, max_tokens=16, seed=len(name))
     return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **request_fields)
 
 

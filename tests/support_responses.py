@@ -14,6 +14,7 @@ from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
 from chairlift.server.openai.parse_request import ChatRequest, CompletionRequest, read_chat, read_completion
 from chairlift.server.openai.response import ChatRenderer, CompletionRenderer, ResponseMeta
+from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer
@@ -67,7 +68,7 @@ def chat_renderer(request: ChatRequest, *, is_reasoning: bool = False) -> ChatRe
     delta_builders = [
         ChatDeltaBuilder(
             None if request.tools is None else HERMES.make_parser({}),
-            ReasoningParser(inside=False) if is_reasoning else None,
+            ReasoningParser(THINK_TAGS) if is_reasoning else None,
         )
         for _ in range(request.params.n)
     ]
@@ -118,7 +119,7 @@ def result_of(
     ]
     prompt_logprobs = None if echo is None else [None, *logprobs_of(prompt[1:])]
     usage = Usage(len(prompt), sum(map(len, texts)), 1)
-    return RequestOutput("r", "xy", list(prompt), outputs, usage, prompt_logprobs=prompt_logprobs)
+    return RequestOutput("r", "xy", list(prompt), outputs, usage, prompt_token_logprobs=prompt_logprobs)
 
 
 def chunks_of(data: bytes) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.engine.step_plan import NewSequence, TokenMasks
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.philox import uniforms
@@ -21,7 +21,7 @@ VOCAB = 40
 
 def params(**fields: object) -> SamplingParams:
     """Make resolved parameters; fields that are not given are neutral."""
-    return SamplingParams(**fields).with_defaults({}, max_tokens=100, seed=0)
+    return SamplingParams(**{**MODEL_DEFAULTS, **fields}).with_defaults({}, max_tokens=100, seed=0)
 
 
 def sequence(

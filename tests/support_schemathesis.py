@@ -12,39 +12,51 @@ import schemathesis
 from support_server import ADMIN_KEY
 
 NUMBER = r"\d[\d.e-]*"
-STRUCTURES = ("regex", "grammar", "choice", "response_format")
+CONTEXT = rf"\(this model's maximum context length is {NUMBER} tokens\)"
+STRUCTURES = (
+    "regex", "grammar", "choice", "response_format", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "json_schema", "ebnf",
+)  # fmt: skip
 
 # Pattern of a field -> pattern of the whole message after its name, for rules that a schema cannot express.
 REASONS: tuple[tuple[str, str], ...] = (
     # rules of the model
     (r"prompt", rf"has {NUMBER} tokens, at least 1 is needed"),
-    (r"prompt", rf"has {NUMBER} tokens, the limit is {NUMBER} including at least one output token"),
-    (r"prompt", rf"has {NUMBER} tokens and max_tokens is {NUMBER}, the limit of their sum is {NUMBER}"),
+    (r"prompt", rf"has {NUMBER} tokens, the limit is {NUMBER} including at least one output token {CONTEXT}"),
+    (r"prompt", rf"has {NUMBER} tokens and max_tokens is {NUMBER}, the limit of their sum is {NUMBER} {CONTEXT}"),
     (r"tokens", rf"must contain token ids from 0 to {NUMBER}"),
     (r"prompt|resume|logit_bias|(bad_words|stop_token|allowed_token)_ids",
      rf": token id {NUMBER} is outside the vocabulary, which has {NUMBER} tokens"),
     (r"logit_bias", rf"must be between 0 and {NUMBER}, got {NUMBER}"),
     (r"logits_processors", r"there is no logits processor '.*'; available are none"),
     (r"messages(\[\d+\].*)?", r".*(the chat template|private use).*"),
+    (r"messages", r"continue_final_message needs a final message of the assistant, got .*"),
     # rules of several fields
+    (r"structured_outputs", r"needs exactly one of .*, got .*"),
     (r"tool_choice", r"needs tools, got none|names '.*', which is not among the tools"),
     (r"tool_choice", r"cannot force a call, because the request also has a structured output"),
     (r"tools", r"cannot be enforced: the grammar of all tools .*"),
     (r"top_logprobs", r"needs logprobs to be true"),
-    (r"response_format|regex|grammar|choice", r"cannot be combined with (regex|grammar|choice|response_format| and )+"),
+    ("|".join(STRUCTURES), rf"cannot be combined with ({'|'.join(STRUCTURES)}| and )+"),
+    (r"structured_outputs", r"needs exactly one of json, regex, choice, grammar, json_object, got .+"),
+    (r"messages", r"continue_final_message needs a final message (with content|of the assistant, got one of role \w+)"),
+    (r"continue_final_message", r"cannot be combined with add_generation_prompt: true"),
     (r"min_tokens", rf"is {NUMBER}, more than max_tokens {NUMBER}"),
     (r"max_tokens", rf"must be between 1 and {NUMBER}, got 0 without echo or prompt_logprobs"),
+    (r"stop", rf"has {NUMBER} characters altogether, the limit is {NUMBER}"),
+    (r"bad_words", rf"has a word of {NUMBER} tokens, the limit is {NUMBER}"),
     (r"best_of", rf"is {NUMBER}, less than n {NUMBER}"),
     (r"best_of", r"cannot be combined with stream, because the best choice is known only at the end"),
     (r"n", rf"times the number of prompts must be at most {NUMBER}, got {NUMBER}"),
     (r"resume", rf"needs exactly one prompt, got {NUMBER}|: token {NUMBER} is not allowed by the grammar"),
+    (r"resume", rf"has {NUMBER} tokens for a choice, the limit is max_tokens = {NUMBER}"),
     (r"resume", r"must be a list of lists of token ids, one for each choice"),
     (r"prompt", r"or messages is required, but not both"),
     (r"messages\[\d+\]\.tool_call_id", r"must be the id of a tool call in an earlier assistant message"),
     (r"tools\[\d+\]\.function\.name", r"appears twice: [\w:-]+"),
     # values in another language
-    (r"messages\[\d+\]\.tool_calls\[\d+\]\.function\.arguments", r"must be a string that contains a JSON object"),
-    (r"regex|grammar", rf": .+|must not nest brackets deeper than {NUMBER} levels"),
+    (r"(guided_)?(regex|grammar)|ebnf|structured_outputs",
+     rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
     (r"response_format", r"\.json_schema\.schema.+"),
     (r"tools\[\d+\]\.function\.parameters", r".+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
@@ -55,6 +67,11 @@ REASONS: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 TIMEOUT_REASONS = {
+    (
+        400,
+        "timeout_too_short",
+        rf"timeout is {NUMBER} s, but the request needs at least {NUMBER} s even without waiting; .*",
+    ),
     (408, "timeout", rf"the request did not finish within its timeout of {NUMBER} s"),
     (
         429,
@@ -63,6 +80,10 @@ TIMEOUT_REASONS = {
     ),
 }
 """Errors of requests whose own timeout is too short."""
+
+BAD_LOGITS = "penalties or logit_bias push this request's logits out of the range of numbers"
+SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias")
+"""Fields that together may change logits to infinity."""
 
 BANS = ("logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "stop_token_ids", *STRUCTURES)
 """Fields that together may allow no token."""
@@ -127,6 +148,8 @@ def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     if any((status, error["code"]) == reason[:2] and re.fullmatch(reason[2], message) for reason in TIMEOUT_REASONS):
         return
     if status == 400 and error["code"] == "no_allowed_token" and any(case.body.get(name) for name in BANS):
+        return
+    if status == 400 and message == BAD_LOGITS and any(case.body.get(name) for name in SCALES):
         return
     if status == 400 and any(
         re.fullmatch(field, param)

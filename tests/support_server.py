@@ -22,7 +22,8 @@ from chairlift.llm.text_service import TextService
 from chairlift.server.app import ServerApp
 from chairlift.server.config import ServerConfig
 from chairlift.server.replica import Replica
-from chairlift.web.auth import KeyRing
+from chairlift.web.auth.api_keys import KeyRing
+from chairlift.web.auth.credentials import Credentials
 from support_process import TIMEOUT_SECONDS
 
 TESTS = Path(__file__).parent
@@ -70,7 +71,7 @@ async def open_server(
         replica.lifecycle.drain()
         drain_calls.append(1)
 
-    app = ServerApp(replica, keys or KeyRing(), drain).app
+    app = ServerApp(replica, Credentials(keys or KeyRing()), drain).app
     if service is not None:
         replica.attach_service(service, lambda: None, 2048)
     try:
@@ -221,6 +222,13 @@ def starting_server(config: FakeConfig | None = None, *, admin: bool = False, **
 def real_server(*args: str, **environ: str) -> Iterator[Server]:
     """Start `chairlift serve` on a free port."""
     with _running([sys.executable, "-m", "chairlift", "serve", "--port", "0", *args], environ) as server:
+        yield server.wait_until_ready()
+
+
+@contextmanager
+def scripted_model_server() -> Iterator[Server]:
+    """Start a server with scripted replies; support_scripted_model.py has the script."""
+    with _running([sys.executable, str(TESTS / "support_scripted_model.py")], {}) as server:
         yield server.wait_until_ready()
 
 

@@ -100,7 +100,10 @@ def test_python_m_chairlift_is_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generat"], "unknown command 'generat'; available are serve, generate, chat, bench, config, key, doctor"),
+        (
+            ["generat"],
+            "unknown command 'generat'; available are serve, generate, chat, bench, config, key, token, doctor",
+        ),
         (["generate", "--temprature", "1"], "unknown option --temprature; did you mean --temperature?"),
         (["generate", "--temprature=1"], "unknown option --temprature; did you mean --temperature?"),
         (["generate", "-x"], "unknown option -x; `chairlift generate --help` lists the options"),
@@ -112,7 +115,7 @@ def test_python_m_chairlift_is_the_command_line() -> None:
             ["generate", "--max-tokens", "0"],
             "--max-tokens must be between 1 and 2147483647, got 0 without echo or --prompt-logprobs",
         ),
-        (["generate", "--top-p", "nan"], "--top-p must be greater than 0 and at most 1, got nan"),
+        (["generate", "--top-p", "nan"], "--top-p must be between 0 and 1, got nan"),
         (["generate", "--timeout", "-1"], "--timeout must be a positive number of seconds, got -1"),
         (["generate", "--timeout", "nan"], "--timeout must be a positive number of seconds, got nan"),
         (["generate", "--prompt", "x", "--prompts", "y"], "--prompt and --prompts cannot be given together"),

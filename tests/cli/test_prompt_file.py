@@ -2,12 +2,14 @@
 
 import io
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chairlift.cli.prompt_file import read_prompt, read_prompts
+from chairlift.cli.prompt_file import read_prompt, read_prompts, stdin_has_input
 from chairlift.core.errors import InvalidRequest
 
 
@@ -136,17 +138,38 @@ class _Stdin:
     def __init__(self, content: bytes) -> None:
         self.buffer = io.BytesIO(content)
 
-    def read(self) -> str:
-        return self.buffer.read().decode()
-
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", _Stdin(b"two\nlines\n"))
     assert read_prompt("-", {}, chat=False).input == ("prompt", "two\nlines")
+    monkeypatch.setattr("sys.stdin", _Stdin(b"\xef\xbb\xbfone\r\n"))
+    assert read_prompt("-", {}, chat=False).input == ("prompt", "one")
     monkeypatch.setattr("sys.stdin", _Stdin(b'{"prompt": "a"}\n{"prompt": 5}\n'))
     with pytest.raises(InvalidRequest, match="standard input line 2: prompt"):
         read_prompts("-", {}, chat=False)
-    for content, message in ((b"", "the prompt is empty"), (b"\xff", "not UTF-8")):
+    for content, message in ((b"", "the prompt is empty"), (b"a\xff", "not UTF-8: .* at byte 1;")):
         monkeypatch.setattr("sys.stdin", _Stdin(content))
         with pytest.raises(InvalidRequest, match=message):
             read_prompt("-", {}, chat=False)
+
+
+def test_only_a_pipe_a_socket_or_a_file_is_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    terminal, device = os.openpty()
+    one, other = socket.socketpair()
+    (tmp_path / "p.txt").write_text("hi")
+    try:
+        with open(os.devnull) as null, open(tmp_path / "p.txt") as file:
+            for descriptor, expected in (
+                (reader, True), (one.fileno(), True), (file.fileno(), True), (device, False), (null.fileno(), False)
+            ):  # fmt: skip
+                with open(descriptor, closefd=False) as stdin:
+                    monkeypatch.setattr("sys.stdin", stdin)
+                    assert stdin_has_input() is expected
+        monkeypatch.setattr("sys.stdin", io.StringIO("no descriptor"))
+        assert not stdin_has_input()
+    finally:
+        for descriptor in (reader, writer, terminal, device):
+            os.close(descriptor)
+        one.close()
+        other.close()

@@ -1,16 +1,27 @@
 """Server options: each setting becomes a field of the listen address or of a config."""
 
+from pathlib import Path
+
 import pytest
 
-from chairlift.cli.server_options import engine_queue_size, listen_address, server_config, validate_server_options
+from chairlift.cli.server_options import (
+    credential_sources,
+    engine_queue_size,
+    listen_address,
+    server_config,
+    validate_server_options,
+)
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.access_settings import TOKENS
 from chairlift.cli.settings.declaration import Setting
 from chairlift.core.errors import ConfigError
+from chairlift.web.auth.jwt_verifier import JWTConfig
 
 
 def test_every_setting_is_a_field_or_is_used_by_name() -> None:
     """Each server setting is a field of one config, or `serve` reads it by name."""
-    by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key"}
+    by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key", "tls_client_ca"}
+    by_name |= {each.name for each in TOKENS}
     options = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
     config = server_config(("m",), options)
     for name, value in options.items():
@@ -19,6 +30,8 @@ def test_every_setting_is_a_field_or_is_used_by_name() -> None:
 
 
 def _example(setting: Setting) -> object:
+    if setting.name in (named := {"tool_call_parser": "hermes", "cors_origins": ["https://a.example"]}):
+        return named[setting.name]
     texts = {"boolean": "true", "integer": "7", "number": "2.5", "num_bytes": "9MB"}
     name = getattr(setting.parse, "__name__", "")
     value = setting.parse(texts.get(name, "vllm"))
@@ -33,7 +46,11 @@ def test_a_port_out_of_range_is_rejected() -> None:
 @pytest.mark.parametrize(("options", "option"), [
     ({"tls_cert": "a.pem"}, "tls_cert"), ({"served_model_name": [""]}, "served_model_name"),
     ({"max_waiting_requests": -1}, "max_waiting_requests"), ({"max_queue_wait": float("nan")}, "max_queue_wait"),
-    ({"tenant_max_open_requests": 0}, "tenant_max_open_requests"),
+    ({"tenant_max_open_requests": 0}, "tenant_max_open_requests"), ({"tool_call_parser": "x"}, "tool_call_parser"),
+    ({"tls_client_ca": "ca.pem"}, "tls_client_ca"),
+    ({"jwt_secret_file": "a", "jwt_jwks_file": "b"}, "jwt_jwks_file"), ({"jwt_leeway": -1.0}, "jwt_leeway"),
+    ({"jwt_secret_file": "a", "jwt_algorithm": "RS256"}, "jwt_algorithm"), ({"jwt_audience": ""}, "jwt_audience"),
+    ({"jwt_jwks_file": "a", "jwt_algorithm": "HS256"}, "jwt_algorithm"),
 ])  # fmt: skip
 def test_invalid_server_settings_are_rejected(options: dict[str, object], option: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -44,6 +61,23 @@ def test_invalid_server_settings_are_rejected(options: dict[str, object], option
 def test_server_settings_may_be_absent() -> None:
     validate_server_options({})
     validate_server_options({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # the files are read later
+
+
+def test_every_setting_of_tokens_reaches_its_source() -> None:
+    """A setting that is dropped would leave a check out."""
+    files = {"key_file": "k", "jwt_jwks_file": "j"}
+    config = {"audience": "a", "issuer": "i", "roles_claim": "r", "tenant_claim": "t", "leeway": 5.0}
+    options = {**files, "jwt_algorithm": "ES256", **{f"jwt_{name}": value for name, value in config.items()}}
+    assert {each.name for each in TOKENS} == options.keys() - {"key_file"} | {"jwt_secret_file"}
+    sources = credential_sources(options)
+    assert dict(sources.files()) == {Path("k"): "key_file", Path("j"): "jwt_jwks_file"}
+    assert sources.jwt_algorithm == "ES256" and sources.token_config == JWTConfig(**config)  # type: ignore[arg-type]
+    assert credential_sources({"jwt_secret_file": "s"}).jwt_secret_file == Path("s")
+
+
+def test_the_ca_of_clients_is_part_of_the_listen_address() -> None:
+    address = listen_address({"tls_cert": "c", "tls_key": "k", "tls_client_ca": "a"})
+    assert address.client_ca == Path("a") and listen_address({"tls_cert": "c", "tls_key": "k"}).client_ca is None
 
 
 @pytest.mark.parametrize(("server", "engine", "size"), [

@@ -332,7 +332,8 @@ def test_all_documented_fields_at_once(client: openai.OpenAI, stream: bool) -> N
     if not stream:
         del asked["stream_options"]
     raw = client.chat.completions.with_raw_response.create(**asked, stream=stream)
-    ignored = {name for name, field in CHAT.items() if field.effect is Effect.IGNORED}
+    ignored = {name for name in asked if CHAT[name].effect is Effect.IGNORED}
+    ignored |= {"reasoning_effort"}  # the embedded model's template reads no variable for it
     ignored |= {"stream_options.include_obfuscation"} if stream else set()
     assert set(raw.headers["x-ignored-parameters"].split(", ")) == ignored
     if stream:

@@ -37,11 +37,14 @@ from chairlift.core.errors import (
     SamplingFailed,
     StructuredOutputFailed,
     StructuredOutputTooComplex,
+    TimeoutTooShort,
     TokenOutOfRange,
     Unauthorized,
     Unavailable,
+    UnknownOption,
     UnsupportedArchitecture,
     UnsupportedMediaType,
+    UnsupportedModel,
     error_from_wire,
 )
 
@@ -57,11 +60,14 @@ EXAMPLES = [
     TokenOutOfRange(999, 304, "logit_bias"),
     DuplicateRequestId("a-1"),
     ConfigError("block_size must be at least 1, got 0", option="block_size"),
+    UnknownOption("unknown option 'block_sizes'; did you mean 'block_size'?", option="block_sizes"),
     ModelError("no such folder", path="x"),
     UnsupportedArchitecture("no architecture is named X", architecture="X"),
+    UnsupportedModel("x.gguf is a GGUF file", remedy="use the safetensors model"),
     QueueFull(7, 7),
     RequestTimeout(2.5),
     DeadlineUnreachable(3.25, 1.5),
+    TimeoutTooShort(3.25, 1.5),
     OutOfBlocks(free=2, total=9, needed=3),
     RequestFailed("alone"),
     ForwardFailed("the model raised"),
@@ -101,7 +107,7 @@ def test_every_kind_has_a_code_of_its_own_that_can_be_a_label() -> None:
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
     drawn = re.findall(r"^ {4}([│ ├└─]*)(\w+)", errors.__doc__ or "", flags=re.MULTILINE)
     assert {name: len(branch) // 4 for branch, name in drawn} == {
-        kind.__name__: len(kind.__mro__) - len(ChairliftError.__mro__) for kind in KINDS
+        kind.__name__: sum(issubclass(base, ChairliftError) for base in kind.__mro__) - 1 for kind in KINDS
     }
 
 
@@ -137,6 +143,8 @@ def test_details_may_have_any_name(name: str) -> None:
             "prompt has 4096 tokens, the limit is 4096 including at least one output token",
         ),
         (ContextLengthExceeded(4000, 200, 4096), "4000 tokens and max_tokens is 200, the limit of their sum is 4096"),
+        (ContextLengthExceeded(4000, 200, 4096), "this model's maximum context length is 4096 tokens"),
+        (ContextLengthExceeded(5000, None, 4096), "this model's maximum context length is 4096 tokens"),
         (RequestTooLarge(12, 8), "needs 12 blocks of the KV cache, which has 8"),
         (
             TokenOutOfRange(-1, 304, "stop_token_ids"),
@@ -146,6 +154,7 @@ def test_details_may_have_any_name(name: str) -> None:
         (QueueFull(7, 5), "7 requests wait, the limit is 5"),
         (RequestTimeout(0.5), "timeout of 0.5 s"),
         (DeadlineUnreachable(3.25, -1.0), "needs at least 3.25 s without waiting, 0 s of its timeout are left"),
+        (TimeoutTooShort(3.25, 1.5), "timeout is 1.5 s, but the request needs at least 3.25 s"),
         (OutOfBlocks(free=2, total=9, needed=3), "3 blocks are needed, 2 of 9 are free"),
     ],
 )

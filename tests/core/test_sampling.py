@@ -14,6 +14,7 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import (
+    ALL_FIELDS,
     MAX_ALLOWED_TOKEN_IDS,
     MAX_BAD_WORD_TOKENS,
     MAX_BAD_WORDS,
@@ -25,6 +26,7 @@ from chairlift.core.sampling import (
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     MAX_TOKENS,
+    PYTHON_FIELDS,
     SAMPLING_FIELDS,
     LogitBias,
     SamplingParams,
@@ -34,7 +36,7 @@ from chairlift.core.structured_output import StructuredOutput
 SMALLEST = 5e-324
 NUMBERS = {  # field: (accepted values, rejected values)
     "temperature": ([0, -0.0, SMALLEST, 1, 2, 2.0], [-SMALLEST, 2.0000001]),
-    "top_p": ([SMALLEST, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
+    "top_p": ([0, SMALLEST, 0.5, 1], [-0.1, 1.0000001]),
     "min_p": ([0, 0.5, 1], [-SMALLEST, 1.0000001]),
     "typical_p": ([SMALLEST, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
     "epsilon_cutoff": ([0, 0.5, 1], [-SMALLEST, 1.0000001]),
@@ -54,7 +56,7 @@ INTEGERS = {
     "n": ([1, 2, MAX_CHOICES], [0, -1, MAX_CHOICES + 1]),
     "best_of": ([1, 2, MAX_CHOICES], [0, -1, MAX_CHOICES + 1]),
 }
-FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "echo")
+FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "echo", "detokenize")
 LISTS = (
     "stop", "stop_token_ids", "logit_bias", "bad_words", "bad_words_ids", "allowed_token_ids", "logits_processors",
 )  # fmt: skip
@@ -90,12 +92,13 @@ def check_rejected(name: str, value: Any) -> InvalidRequest:
 
 
 def test_the_tables_of_this_file_name_every_field() -> None:
-    assert {*NUMBERS, *INTEGERS, *FLAGS, *LISTS, "structured"} == set(SAMPLING_FIELDS)
+    assert {*NUMBERS, *INTEGERS, *FLAGS, *LISTS, "structured", "structured_outputs", "output_kind"} == set(ALL_FIELDS)
+    assert set(ALL_FIELDS) - set(SAMPLING_FIELDS) == set(PYTHON_FIELDS)
 
 
 @pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 0), *pairs(INTEGERS, 0)])
 def test_a_value_on_its_bound_is_taken(name: str, value: Any) -> None:
-    kept = getattr(SamplingParams(**{name: value}), name)
+    kept = getattr(SamplingParams(**{"max_tokens": None, name: value}), name)
     assert kept == (0 if (name, value) == ("top_k", -1) else value)
     assert type(kept) is (float if name in NUMBERS else int)
 
@@ -198,9 +201,18 @@ def test_half_a_character_is_no_stop_string(value: str) -> None:
     assert "surrogate" in str(check_rejected("stop", value))
 
 
+@pytest.mark.parametrize("given", [{"top_p": 0}, {"top_p": 0.0, "top_k": 40}, {"top_p": None}])
+def test_a_top_p_of_zero_keeps_the_likeliest_token_only(given: dict[str, Any]) -> None:
+    resolved = SamplingParams(**given).with_defaults({"top_p": 0}, max_tokens=9, seed=4)
+    assert (resolved.top_k, resolved.top_p) == (1, 1.0)
+
+
 def test_stop_strings_are_bounded_in_number_and_length() -> None:
-    assert len(SamplingParams(stop=["x" * MAX_STOP_STRING_CHARS] * MAX_STOP_STRINGS).stop) == MAX_STOP_STRINGS
-    assert "has 17 entries, the limit is 16" in str(check_rejected("stop", ["x"] * (MAX_STOP_STRINGS + 1)))
+    assert len(SamplingParams(stop=[str(number) for number in range(64)]).stop) == MAX_STOP_STRINGS == 64
+    longest = ["x" * MAX_STOP_STRING_CHARS] * 16
+    assert SamplingParams(stop=longest).stop == tuple(longest)
+    assert "has 16385 characters altogether, the limit is 16384" in str(check_rejected("stop", [*longest, "x"]))
+    assert "has 65 entries, the limit is 64" in str(check_rejected("stop", ["x"] * (MAX_STOP_STRINGS + 1)))
     assert "1 to 1024 characters, got 1025" in str(check_rejected("stop", "x" * (MAX_STOP_STRING_CHARS + 1)))
 
 

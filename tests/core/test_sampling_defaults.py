@@ -1,5 +1,6 @@
 """SamplingParams: a model's defaults for values that are None, and checks against the vocabulary."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,13 +8,16 @@ import pytest
 from chairlift.core.errors import InvalidRequest, TokenOutOfRange
 from chairlift.core.sampling import (
     MAX_TOKENS,
+    MODEL_DEFAULTS,
     NEUTRAL_VALUES,
     SamplingParams,
 )
 
+UNSET = SamplingParams(**MODEL_DEFAULTS)
+
 
 def test_what_is_none_takes_the_models_default_then_the_neutral_value() -> None:
-    params = SamplingParams(top_k=7).with_defaults({"temperature": 0.6, "top_k": 50}, max_tokens=11, seed=3)
+    params = replace(UNSET, top_k=7).with_defaults({"temperature": 0.6, "top_k": 50}, max_tokens=11, seed=3)
     assert (params.temperature, params.top_k) == (0.6, 7)
     assert (params.top_p, params.min_p, params.repetition_penalty) == (1.0, 0.0, 1.0)
     assert (params.max_tokens, params.seed, params.logprobs) == (11, 3, None)
@@ -21,7 +25,7 @@ def test_what_is_none_takes_the_models_default_then_the_neutral_value() -> None:
 
 @pytest.mark.parametrize("name", NEUTRAL_VALUES)
 def test_a_default_of_none_counts_as_absent(name: str) -> None:
-    params = SamplingParams().with_defaults({name: None}, max_tokens=1, seed=0)
+    params = UNSET.with_defaults({name: None}, max_tokens=1, seed=0)
     assert getattr(params, name) == NEUTRAL_VALUES[name]
 
 
@@ -33,27 +37,24 @@ def test_a_zero_that_was_asked_for_is_not_absent() -> None:
 
 
 def test_resolving_twice_changes_nothing_and_the_original_stays() -> None:
-    original = SamplingParams()
+    original = SamplingParams(**MODEL_DEFAULTS)
     once = original.with_defaults({"top_p": 0.9}, max_tokens=5, seed=1)
     assert once.with_defaults({"top_p": 0.1, "temperature": 0.1}, max_tokens=99, seed=99) == once
-    assert original == SamplingParams()
+    assert original == UNSET
 
 
 def test_other_defaults_of_a_model_do_not_matter() -> None:
-    assert (
-        SamplingParams().with_defaults({"do_sample": True, "stop": "x", "num_beams": 4}, max_tokens=1, seed=0).stop
-        == ()
-    )
+    assert UNSET.with_defaults({"do_sample": True, "stop": "x", "num_beams": 4}, max_tokens=1, seed=0).stop == ()
 
 
 def test_an_impossible_default_is_refused_by_its_name() -> None:
     with pytest.raises(InvalidRequest, match="temperature must be between 0 and 2, got 3"):
-        SamplingParams().with_defaults({"temperature": 3}, max_tokens=1, seed=0)
+        UNSET.with_defaults({"temperature": 3}, max_tokens=1, seed=0)
 
 
 def test_more_min_tokens_than_fit_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="min_tokens is 10, more than max_tokens 9"):
-        SamplingParams(min_tokens=10).with_defaults({}, max_tokens=9, seed=0)
+        replace(UNSET, min_tokens=10).with_defaults({}, max_tokens=9, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,22 @@
 """StructuredOutput: five kinds, one at a time, bounded in length, depth and number before any parser runs."""
 
+import re
 import time
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_DEPTH, MAX_STRUCTURED_CHARS, StructuredOutput
+from chairlift.core.sampling import SamplingParams
+from chairlift.core.structured_output import (
+    MAX_CHOICE_STRINGS,
+    MAX_DEPTH,
+    MAX_STRUCTURED_CHARS,
+    StructuredOutput,
+    StructuredOutputsParams,
+)
 
 KINDS: dict[str, Any] = {
     "json_schema": {"type": "object"}, "json_object": True, "regex": "[0-9]+", "grammar": 'start: "a"',
@@ -93,3 +101,45 @@ def test_brackets_side_by_side_are_not_deep() -> None:
 def test_its_size_is_all_of_its_text() -> None:
     assert StructuredOutput(choice=("yes", "no")).size == 5
     assert StructuredOutput(json_object=True).size == 0
+
+
+# -- vLLM's form ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "structure"),
+    [
+        ({"json": {"type": "object"}}, {"json_schema": {"type": "object"}}), ({"json": "{}"}, {"json_schema": {}}),
+        ({"regex": "a"}, {"regex": "a"}), ({"choice": ["a", "b"]}, {"choice": ("a", "b")}),
+        ({"grammar": 'start: "a"'}, {"grammar": 'start: "a"'}), ({"json_object": True}, {"json_object": True}),
+    ],
+)  # fmt: skip
+def test_sampling_params_take_the_form_of_vllm(options: dict[str, Any], structure: dict[str, Any]) -> None:
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(**options), n=2)
+    assert params == SamplingParams(structured=StructuredOutput(**structure), n=2)
+    assert params.structured_outputs is None and replace(params, n=3).structured == params.structured
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "structured_outputs needs exactly one of json, regex"),
+        ({"json": {}, "regex": "a"}, "got json and regex"),
+        ({"choice": []}, "structured_outputs.choice must not be empty"),
+        ({"regex": 5}, "structured_outputs.regex must contain strings"),
+        ({"regex": "a", "whitespace_pattern": " "}, "structured_outputs.whitespace_pattern is not supported"),
+        ({"structural_tag": "{}"}, "structured_outputs.structural_tag is not supported"),
+        ({"regex": "a", "disable_any_whitespace": True}, "disable_any_whitespace is not supported"),
+    ],
+)
+def test_the_form_of_vllm_is_checked_at_construction(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(message)):
+        StructuredOutputsParams(**options)
+
+
+def test_there_is_one_form_at_most() -> None:
+    vllm = StructuredOutputsParams(regex="a")
+    with pytest.raises(InvalidRequest, match="cannot be combined with structured"):
+        SamplingParams(structured=StructuredOutput(regex="a"), structured_outputs=vllm)
+    with pytest.raises(InvalidRequest, match="must be a StructuredOutputsParams, got dict"):
+        SamplingParams(structured_outputs={"regex": "a"})  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from chairlift import demo
-from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tokenizer import HFTokenizer
 from conftest import FULL
 from demo_model import tokenizer_training
@@ -88,7 +88,7 @@ def test_the_template_writes_a_whole_conversation(made: Path) -> None:
 
 def test_a_later_system_message_stays_where_it_is(made: Path) -> None:
     messages = [{"role": role, "content": role} for role in ("system", "user", "assistant", "system", "user")]
-    assert template_of(made).render(messages, add_generation_prompt=False).text == "".join(
+    assert template_of(made).render(messages, options=RenderOptions(add_generation_prompt=False)).text == "".join(
         f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages
     )
 
@@ -99,7 +99,7 @@ def test_the_template_does_with_what_clients_send(made: Path) -> None:
     odd = {"type": "function", "function": {"name": "g"}}
     untyped = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {}}}}}
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": calls}]
-    said = template_of(made).render(messages, tools=[odd, untyped], add_generation_prompt=False)
+    said = template_of(made).render(messages, tools=[odd, untyped], options=RenderOptions(add_generation_prompt=False))
     assert said.text == (
         "<|im_start|>system\nTools:\ng()\nf(x: )<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
         '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>\n'

@@ -46,6 +46,11 @@ def test_sources_without_tests_are_of_no_use(tmp_path: Path) -> None:
         fetch_source("thing", "1.0", tmp_path)
 
 
+def test_the_tests_may_be_in_another_folder(tmp_path: Path) -> None:
+    make_archive(tmp_path / "thing-1.0.tar.gz", "thing-1.0/json/tests/a.json")
+    assert (fetch_source("thing", "1.0", tmp_path, "json/tests") / "json" / "tests" / "a.json").is_file()
+
+
 def test_an_archive_writes_nowhere_else(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()

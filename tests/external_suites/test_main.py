@@ -20,13 +20,17 @@ def test_deviations_are_reported(
     other_suite = ExpectedFailure("other suite", "not here", "x", ("b",))
     assert command.report(SUITE, [other_suite], tmp_path) == ["b does not pass and is not listed: 500"]
     written = capsys.readouterr().out.splitlines()
-    assert written == ["some suite 1.0: 2 ran, 1 passed, 0 are listed",
+    assert written == ["some suite 1.0: 2 ran, 1 passed, 0 are listed, 0 s",
                        "  UNEXPECTED: b does not pass and is not listed: 500"]  # fmt: skip
     assert command.report(SUITE, [ExpectedFailure("some suite", "why", "500", ("b",))], tmp_path) == []
 
 
-def test_the_cases_of_langchain_are_there() -> None:
-    assert {path.name for path in command.LANGCHAIN_TESTS.glob("*.py")} == {"langchain_cases.py", "langchain_reach.py"}
+def test_the_tests_of_all_clients_are_there() -> None:
+    assert {path.name for path in command.CLIENT_TESTS.glob("*_cases.py")} == set(command.CLIENTS.values())
+    node = command.CLIENT_TESTS / "node"
+    assert {path.name for path in node.glob("*.test.mjs")} == set(command.NODE_CLIENTS.values())
+    cases = {path.name for path in command.CASES.glob("*.py")}
+    assert cases == {"json_schema_cases.py", "langchain_cases.py", "langchain_reach.py"}
 
 
 @pytest.mark.parametrize("deviations", [[], ["a passes and is listed"]])
@@ -41,8 +45,8 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
             return None
 
     urls: list[str] = []
-    monkeypatch.setattr(command, "run_server", lambda model_names, log: FakeServer())
-    monkeypatch.setattr(command, "make_suites", lambda folder, url: urls.append(url) or [SUITE])
+    monkeypatch.setattr(command, "run_server", lambda words, log: FakeServer())
+    monkeypatch.setattr(command, "make_suites", lambda folder, *both: urls.extend(both) or [SUITE])
     monkeypatch.setattr(command, "report", lambda suite, expected, folder: deviations)
     monkeypatch.setattr(sys, "argv", ["external_suites", str(tmp_path / "build")])
     if deviations:
@@ -50,4 +54,34 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
             command.main()
     else:
         command.main()
-    assert urls == ["http://x/v1"] and (tmp_path / "build").is_dir()
+    assert urls == ["http://x/v1", "http://x/v1"] and (tmp_path / "build").is_dir()
+
+
+def test_every_suite_is_made_in_its_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "package.json").write_bytes((command.CLIENT_TESTS / "node" / "package.json").read_bytes())
+    versions = {"openai": "1", "langchain-tests": "2", "schemathesis": "3", "jsonschema": "4"}
+    monkeypatch.setattr(command, "version", versions.__getitem__)
+    monkeypatch.setattr(command, "fetch_source", lambda name, version, folder, tests="tests": folder / name)
+    monkeypatch.setattr(command, "make_python", lambda pins, folder: folder / "bin" / "python")
+    monkeypatch.setattr(command, "install_node_modules", lambda source, folder: None)
+    monkeypatch.setattr(command, "find_missing_node", lambda: None)
+    suites = list(command.make_suites(tmp_path, "http://a/v1", "http://b/v1"))
+    assert [suite.name.split()[0] for suite in suites] == [
+        "openai-python", "langchain-tests", "LangChain", "JSON", "openai-agents", "instructor", "litellm", "lm_eval",
+        "openai", "ai", "schemathesis",
+    ]  # fmt: skip
+    assert [suite.python == tmp_path / "clients" / "bin" / "python" for suite in suites[4:8]] == [True] * 4
+    assert [suite.python for suite in suites[8:10]] == [None, None]
+    assert all(
+        suite.environ["CHAIRLIFT_SUITE_SCRIPTED_URL"] == "http://b/v1" for suite in [*suites[1:3], *suites[4:10]]
+    )
+    assert suites[3].environ["CHAIRLIFT_SUITE_FOLDER"] == str(tmp_path / "jsonschema")
+
+
+def test_a_missing_node_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list(command._make_node_suites(tmp_path, {})) == []
+    assert capsys.readouterr().out == "Node clients (openai, ai): SKIPPED, node and npm not found in PATH\n"

@@ -5,21 +5,28 @@ from pathlib import Path
 import httpx
 import pytest
 
-from external_suites.server_process import run_server
+from external_suites.server_process import demo_command, run_server, scripted_command
 
 
 def test_a_server_under_some_names(tmp_path: Path) -> None:
-    with run_server(["one", "two"], tmp_path / "log") as url:
+    with run_server(demo_command(["one", "two"]), tmp_path / "log") as url:
         result = httpx.get(url + "/v1/models", timeout=30).json()["data"]
         assert [model["id"] for model in result] == ["one", "two"]
     with pytest.raises(httpx.ConnectError):
         httpx.get(url + "/livez", timeout=30)
 
 
+def test_a_server_with_scripted_replies(tmp_path: Path) -> None:
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "How many legs have two cats?"}]}
+    with run_server(scripted_command(), tmp_path / "log") as url:
+        message = httpx.post(url + "/v1/chat/completions", json=body, timeout=30).json()["choices"][0]["message"]
+    assert message["content"] == "Eight." and message["reasoning_content"].startswith("A cat has 4 legs.")
+
+
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAIRLIFT_NUM_BLOCKS", "none")
     with (
         pytest.raises(RuntimeError, match="did not become ready:\nchairlift: CHAIRLIFT_NUM_BLOCKS must be"),
-        run_server(["x"], tmp_path / "log"),
+        run_server(demo_command(["x"]), tmp_path / "log"),
     ):
         pass

@@ -1,5 +1,6 @@
 """run_suite(): a suite runs in a pytest process of its own, and each failure, error and skip is read."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_hidden():
     assert False
 """
 
+NODE_CASES = """
+import assert from "node:assert";
+import { test } from "node:test";
+test("good", () => assert.equal(process.env.SUITE_SAYS, "hello"));
+test("bad", () => { throw new Error("no one"); });
+"""
+
 
 def suite(folder: Path, *words: str) -> Suite:
     return Suite("a suite", folder, ["-p", "no:cacheprovider", *words], {"SUITE_SAYS": "hello"}, "test_cases.")
@@ -57,3 +65,11 @@ def test_a_suite_of_which_nothing_ran_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "a-suite.xml").write_text('<testsuite><testcase classname="x" name="y"/></testsuite>', encoding="utf-8")
     with pytest.raises(RuntimeError, match="no test of a suite ran"):
         run_suite(suite(tmp_path, "--version"), tmp_path)
+
+
+def test_a_suite_for_node(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node not found in PATH")
+    (tmp_path / "some.test.mjs").write_text(NODE_CASES, encoding="utf-8")
+    result = run_suite(Suite("a suite", tmp_path, ["some.test.mjs"], {"SUITE_SAYS": "hello"}, "test.", None), tmp_path)
+    assert result["good"].passed and "no one" in result["bad"].message and set(result) == {"good", "bad"}

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections import Counter
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -12,8 +11,6 @@ import pytest
 
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
-from chairlift.core.request import EngineOutput
-from chairlift.llm.async_llm import WAKEUPS_PER_ITERATION, _OutputDispatcher, _OutputInbox
 from chairlift.llm.outputs import TextEvent
 from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
@@ -280,78 +277,3 @@ def test_an_event_loop_that_has_ended_is_forgotten() -> None:
     gc.collect()
     assert [loop() for loop in loops] == [None] * 3
     llm.close()
-
-
-def test_readers_are_woken_in_batches_and_none_is_forgotten() -> None:
-    """The event loop runs other tasks between two batches, so a step with many readers blocks no task."""
-    count = 4 * WAKEUPS_PER_ITERATION + 3
-    iterations: list[int] = []
-
-    async def scenario() -> list[int]:
-        loop = asyncio.get_running_loop()
-        dispatcher = _OutputDispatcher(loop, lambda: 0.0)
-        inboxes = [_OutputInbox(loop) for _ in range(count)]
-        for number, inbox in enumerate(inboxes):
-            dispatcher.open(str(number), inbox)
-        iteration = 0
-
-        async def read_output(inbox: _OutputInbox) -> int:
-            (output,) = await inbox.take(at_once=True)
-            iterations.append(iteration)
-            return int(output.request_id)
-
-        readers = [asyncio.create_task(read_output(inbox)) for inbox in inboxes]
-        await asyncio.sleep(0)
-        dispatcher.sink([EngineOutput(str(number), (7,)) for number in range(count)])
-        while not all(reader.done() for reader in readers):
-            await asyncio.sleep(0)
-            iteration += 1
-            assert iteration < 100
-        return [reader.result() for reader in readers]
-
-    assert asyncio.run(scenario()) == list(range(count))
-    assert len(set(iterations)) == 5 and max(Counter(iterations).values()) == WAKEUPS_PER_ITERATION
-
-
-def test_a_cancelled_reader_does_not_block_the_others() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        dispatcher = _OutputDispatcher(loop, lambda: 0.0)
-        inboxes = [_OutputInbox(loop) for _ in range(3 * WAKEUPS_PER_ITERATION)]
-        for number, inbox in enumerate(inboxes):
-            dispatcher.open(str(number), inbox)
-        readers = [asyncio.create_task(inbox.take(at_once=True)) for inbox in inboxes]
-        await asyncio.sleep(0)
-        for number in range(0, len(inboxes), 2):
-            readers[number].cancel()
-        dispatcher.sink([EngineOutput(str(number), (7,)) for number in range(len(inboxes))])
-        results = await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), 20)
-        assert all(isinstance(each, list) for each in results[1::2])
-        assert not dispatcher._readers_to_wake and not dispatcher._is_waking
-
-    asyncio.run(scenario())
-
-
-def test_deliveries_are_spaced_and_outputs_in_between_are_merged() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        pauses = [0.2, 0.0, 0.0]  # one for each delivery; an early check would take a second one
-        dispatcher, inbox = _OutputDispatcher(loop, lambda: pauses.pop(0)), _OutputInbox(loop)
-        dispatcher.open("a", inbox)
-
-        async def next_output() -> tuple[tuple[int, ...], float]:
-            (output,) = await inbox.take(at_once=True)
-            return output.token_ids, loop.time()
-
-        dispatcher.sink([EngineOutput("a", (1,))])
-        first, start = await next_output()
-        for token in (2, 3, 4):
-            dispatcher.sink([EngineOutput("a", (token,))])
-            await asyncio.sleep(0.01)
-        second, end = await next_output()
-        dispatcher.sink([EngineOutput("a", (5,))])
-        third, _ = await next_output()
-        assert (first, second, third) == ((1,), (2, 3, 4), (5,))
-        assert end - start >= 0.19 and pauses == []
-
-    asyncio.run(asyncio.wait_for(scenario(), 20))

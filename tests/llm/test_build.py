@@ -150,7 +150,7 @@ def test_greedy_tokens_and_text_are_those_of_transformers_and_the_tokenizer(llm:
 def test_logprobs_hold_the_likeliest_tokens(llm: LLM) -> None:
     params = SamplingParams(temperature=0, max_tokens=5, logprobs=3)
     (result,) = llm.generate(PROMPTS[0], params, use_tqdm=False)
-    for token, entry in zip(result.outputs[0].token_ids, result.outputs[0].logprobs or (), strict=True):
+    for token, entry in zip(result.outputs[0].token_ids, result.outputs[0].token_logprobs or (), strict=True):
         assert entry.token_id == token == entry.top[0][0]
         assert entry.logprob == entry.top[0][1] < 0
         assert len(entry.top) == 3 and [value for _, value in entry.top] == sorted((v for _, v in entry.top))[::-1]
@@ -178,7 +178,9 @@ def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
     for inline_result, process_result in zip(inline_results, process_results, strict=True):
         assert inline_result.outputs[0].token_ids == process_result.outputs[0].token_ids
         assert inline_result.outputs[0].text == process_result.outputs[0].text
-        pairs = zip(inline_result.outputs[0].logprobs or (), process_result.outputs[0].logprobs or (), strict=True)
+        pairs = zip(
+            inline_result.outputs[0].token_logprobs or (), process_result.outputs[0].token_logprobs or (), strict=True
+        )
         assert all(entry.logprob == pytest.approx(other_entry.logprob, rel=1e-9) for entry, other_entry in pairs)
 
 
@@ -336,7 +338,10 @@ def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -
 
 def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig) for spec in fields(kind)}
-    assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "engine_mode", "revision", "profile"}
+    assert set(Options.__annotations__) - parts == {
+        "enable_prefix_caching", "engine_mode", "revision", "profile", "chat_template", "default_chat_template_kwargs",
+        "reasoning_parser",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "expected_message"), [
@@ -352,3 +357,15 @@ def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(
     with pytest.raises(ConfigError, match=expected_message):
         validate_options(options)
     assert validate_options({"max_batch_tokens": 7}).max_batch_tokens == 7
+
+
+@pytest.mark.parametrize(("alias", "name"), [("half", "float16"), ("bf16", "bfloat16"), ("auto", "auto")])
+def test_an_alias_of_a_dtype_reaches_the_runner_by_its_own_name(alias: str, name: str) -> None:
+    prepared = prepare(RANDOM, {"dtype": alias}, starts=False)
+    assert RunnerConfig.decode(prepared.spec.payload).dtype == name
+
+
+def test_a_start_is_rejected_before_the_engine_process_gets_its_model() -> None:
+    for options in ({"dtype": "fp16x"}, {"max_model_len": 10**6}, {"num_blocks": 3, "max_model_len": 64}):
+        with pytest.raises(ConfigError):
+            prepare(None, options)  # type: ignore[arg-type]

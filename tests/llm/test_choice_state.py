@@ -1,16 +1,17 @@
 """ChoiceState: the tokens it accepts and the text it returns."""
 
 from chairlift.core.request import FinishReason, GenerateRequest, TokenLogprob
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.choice_state import ChoiceState
+from chairlift.text.stop_strings import StopStringAutomaton
 from chairlift.text.tokenizer import ByteTokenizer
 
 
 def make_choice(**params: object) -> ChoiceState:
-    resolved = SamplingParams(**params).with_defaults({}, max_tokens=9, seed=4)
-    return ChoiceState(
-        GenerateRequest(request_id="r", prompt_token_ids=(1,), params=resolved), 1, ByteTokenizer(), None
-    )
+    resolved = SamplingParams(**{**MODEL_DEFAULTS, **params}).with_defaults({}, max_tokens=9, seed=4)
+    request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=resolved)
+    stops = StopStringAutomaton(resolved.stop) if resolved.stop else None
+    return ChoiceState(request, 1, ByteTokenizer(), None, stops)
 
 
 def test_tokens_behind_a_stop_string_are_not_taken() -> None:

@@ -77,6 +77,27 @@ def test_strings_and_ids_may_stand_side_by_side(llm: LLM) -> None:
     assert text.outputs[0].token_ids == ids.outputs[0].token_ids
 
 
+@pytest.mark.parametrize(
+    ("prompt", "text"), [({"prompt": "ab"}, "ab"), ({"prompt_token_ids": [97, 98]}, None),
+                         ({"prompt": "ignored", "prompt_token_ids": [97, 98]}, None),
+                         ({"prompt": "ab", "multi_modal_data": None}, "ab")]
+)  # fmt: skip
+def test_a_prompt_may_be_an_object(llm: LLM, prompt: Any, text: str | None) -> None:
+    (result,) = run(llm, prompt)
+    among_others = llm.generate(prompts=["x", prompt], sampling_params=SEEDED, use_tqdm=False)[1]
+    assert result.prompt == among_others.prompt == text
+    assert result.prompt_token_ids == among_others.prompt_token_ids == [97, 98]
+    assert result.outputs[0].token_ids == among_others.outputs[0].token_ids == tokens_of("ab", SEEDED)
+
+
+def test_the_salt_of_an_object_separates_cached_prefixes(llm: LLM) -> None:
+    cached = [
+        run(llm, {"prompt": "a prompt of some length", "cache_salt": salt})[0].num_cached_tokens
+        for salt in ("a", "b", "a")
+    ]
+    assert cached == [0, 0, 20]
+
+
 @pytest.mark.parametrize("resume", [5, "ab", {}, [], [()], [(), (), ()], [5, 6]])
 def test_resume_must_be_a_list_of_outputs(llm: LLM, resume: Any) -> None:
     with pytest.raises(InvalidRequest, match="resume") as caught:
@@ -101,7 +122,10 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
         (np.array([True, False]), SEEDED, InvalidRequest, "bool"),
         (b"bytes", SEEDED, InvalidRequest, "bytes"),
         (["ok", b"bytes"], SEEDED, InvalidRequest, "bytes"),
-        ({"prompt": "x"}, SEEDED, InvalidRequest, "dict"),
+        ({"text": "x"}, SEEDED, InvalidRequest, "prompt has the field 'text', which is not supported"),
+        ({"prompt": None}, SEEDED, InvalidRequest, "prompt needs text in 'prompt' or token ids"),
+        ([{"prompt": "x", "multi_modal_data": {}}], SEEDED, InvalidRequest, "multi_modal_data"),
+        ({"prompt_token_ids": [128]}, SEEDED, TokenOutOfRange, "128"),
         ({1, 2}, SEEDED, InvalidRequest, "set"),
         ([["nested", "text"]], SEEDED, InvalidRequest, "str"),
         (None, SEEDED, InvalidRequest, "NoneType"),
@@ -174,7 +198,7 @@ def test_max_tokens_ends_an_output_with_length_and_the_usage_adds_up(llm: LLM) -
 
 
 def test_without_max_tokens_the_output_is_as_long_as_fits(llm: LLM) -> None:
-    (result,) = run(llm, "hello", SamplingParams(seed=1))
+    (result,) = run(llm, "hello", SamplingParams(seed=1, max_tokens=None))
     assert len(result.prompt_token_ids) + len(result.outputs[0].token_ids) == FAKE.max_model_len
 
 
@@ -260,9 +284,9 @@ def test_logprobs_are_one_a_token_also_where_a_stop_string_cuts(llm: LLM) -> Non
     plain, cut, without = run(llm, ["x"] * 3, [SamplingParams(max_tokens=24, seed=3, logprobs=0), with_stop, SEEDED])
     for result in (plain, cut):
         choice = result.outputs[0]
-        assert [entry.token_id for entry in choice.logprobs] == choice.token_ids
-        assert all(entry.logprob == -1.0 and entry.top == () for entry in choice.logprobs)
-    assert without.outputs[0].logprobs is None
+        assert [entry.token_id for entry in choice.token_logprobs] == choice.token_ids
+        assert all(entry.logprob == -1.0 and entry.top == () for entry in choice.token_logprobs)
+    assert without.outputs[0].token_logprobs is None
 
 
 def test_the_timeline_lists_the_events_in_order(llm: LLM) -> None:
@@ -288,6 +312,19 @@ def test_a_seed_that_was_drawn_is_reported_and_gives_the_same_again(llm: LLM) ->
     assert first.outputs[0].token_ids != second.outputs[0].token_ids
     second = SamplingParams(max_tokens=8, seed=first.outputs[0].seed)
     assert run(llm, "x", second)[0].outputs[0].token_ids == first.outputs[0].token_ids
+
+
+def test_a_request_without_parameters_has_the_models_and_sixteen_tokens() -> None:
+    with LLM.from_service(fake_service(defaults=ModelDefaults(sampling={"temperature": 0.0, "top_k": 3}))) as llm:
+        params = llm.get_default_sampling_params()
+        assert (params.temperature, params.top_k, params.top_p, params.max_tokens) == (0.0, 3, None, 16)
+        (without,), (explicit,), (close_to_the_end,) = (
+            llm.generate("x", use_tqdm=False), run(llm, "x", params), run(llm, "y" * 509, None)
+        )  # fmt: skip
+    assert without.outputs[0].token_ids == explicit.outputs[0].token_ids
+    assert len(without.outputs[0].token_ids) == 16 and len(close_to_the_end.outputs[0].token_ids) == 3
+    with LLM.from_service(fake_service(defaults=ModelDefaults(max_tokens=7))) as llm:
+        assert llm.get_default_sampling_params().max_tokens == 7
 
 
 def test_the_models_defaults_hold_where_a_request_asks_for_nothing() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import DetokenizeFailed, EngineDead
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob, Usage
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.tokenizer import ByteTokenizer
 from support_engine import validated
@@ -22,7 +22,7 @@ def make_processor(
     eos: tuple[int, ...] = (), tokenizer: Any = None, bare: bool = False, resume: tuple[bytes, ...] = (),
     prompt: str | None = "prompt", **params: Any,
 ) -> OutputProcessor:  # fmt: skip
-    user_params = SamplingParams(**params).with_defaults({}, max_tokens=100, seed=4)
+    user_params = SamplingParams(**{**MODEL_DEFAULTS, **params}).with_defaults({}, max_tokens=100, seed=4)
     engine_params = (
         replace(user_params, logprobs=0)
         if user_params.num_choices > user_params.n and user_params.logprobs is None
@@ -141,7 +141,7 @@ def test_logprobs_follow_the_tokens_that_count() -> None:
     processor = make_processor(stop="b", logprobs=1)
     entries = tuple(TokenLogprob(token, -0.5) for token in b"abc")
     processor.process(EngineOutput("r", tuple(b"abc"), entries))
-    assert [entry.token_id for entry in processor.result().outputs[0].logprobs or ()] == list(b"ab")
+    assert [entry.token_id for entry in processor.result().outputs[0].token_logprobs or ()] == list(b"ab")
 
 
 def test_without_a_tokenizer_there_are_ids_and_no_text() -> None:
@@ -230,7 +230,7 @@ def test_of_many_drawn_the_likeliest_come_back_when_all_have_ended(logprobs: int
     assert events[-1].usage == Usage(3, 16, 0)
     result = processor.result()
     assert [(choice.index, choice.text) for choice in result.outputs] == [(0, "best"), (1, "good")]
-    assert all((choice.logprobs is None) == (logprobs is None) for choice in result.outputs)
+    assert all((choice.token_logprobs is None) == (logprobs is None) for choice in result.outputs)
 
 
 # -- echo, scores, resume ----------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> N
     events += processor.process(last)
     assert [event.prompt_logprobs for event in events] == [entries[:1], entries[1:]]
     result = processor.result()
-    assert result.prompt_logprobs == [None, *entries]
+    assert result.prompt_token_logprobs == [None, *entries]
     assert (result.outputs[0].text, result.outputs[0].token_ids, result.usage) == ("prompt", [], Usage(3, 0, 0))
     assert result.outputs[0].finish_reason == "length"
 

@@ -11,7 +11,7 @@ import pytest
 
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.text_service import ModelDefaults, TextService, plain
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ChatPrompt
@@ -27,7 +27,7 @@ def service() -> Iterator[TextService]:
 
 
 def test_a_request_is_resolved_with_the_models_defaults(service: TextService) -> None:
-    request = service.prepare_completion("ab", SamplingParams(top_k=2)).request
+    request = service.prepare_completion("ab", SamplingParams(**{**MODEL_DEFAULTS, "top_k": 2})).request
     params = request.params
     assert request.prompt_token_ids == (97, 98) and request.eos_token_ids == (7,)
     assert (params.temperature, params.top_k, params.top_p, params.max_tokens) == (0.5, 2, 1.0, 20)
@@ -221,3 +221,10 @@ def test_a_text_that_is_a_little_too_long_is_counted_exactly() -> None:
         assert tokenizer.num_chars == length
     finally:
         service.client.close()
+
+
+def test_a_long_bad_word_is_rejected_by_its_own_name(service: TextService) -> None:
+    service.prepare_completion("ab", SamplingParams(bad_words=["x" * 255]))
+    with pytest.raises(InvalidRequest, match="bad_words has a word of 257 tokens, the limit is 256") as caught:
+        service.prepare_completion("ab", SamplingParams(bad_words=["a", "x" * 256]))
+    assert caught.value.details["param"] == "bad_words"

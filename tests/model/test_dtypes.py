@@ -1,9 +1,20 @@
 """Each dtype has one name, one torch dtype and one size; other names raise an error that lists the known ones."""
 
 import pytest
+import torch
 
-from chairlift.core.errors import ModelError
-from chairlift.model.dtypes import DTYPES, SAFETENSORS_DTYPES, dtype_bytes, parse_dtype, resolve_dtype, torch_dtype
+from chairlift.core.errors import ConfigError, ModelError
+from chairlift.model.dtypes import (
+    DTYPE_ALIASES,
+    DTYPES,
+    SAFETENSORS_DTYPES,
+    canonical_dtype,
+    check_dtype,
+    dtype_bytes,
+    parse_dtype,
+    resolve_dtype,
+    torch_dtype,
+)
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -36,3 +47,15 @@ def test_auto_is_the_stored_dtype_else_the_default() -> None:
     assert resolve_dtype("float16", "bfloat16") == "float16"
     assert resolve_dtype("auto", "bfloat16") == "bfloat16"
     assert resolve_dtype("auto", None) == "float32"
+
+
+def test_an_alias_is_the_dtype_that_torch_means_by_it() -> None:
+    assert {"half", "fp16", "bf16", "float", "fp32"} <= DTYPE_ALIASES.keys()
+    for alias, name in DTYPE_ALIASES.items():
+        assert canonical_dtype(alias) == name and name in DTYPES
+        check_dtype(canonical_dtype(alias))
+        assert getattr(torch, alias, torch_dtype(name)) == torch_dtype(name)
+    assert [canonical_dtype(name) for name in ("auto", "fp16x")] == ["auto", "fp16x"]
+    check_dtype("auto")
+    with pytest.raises(ConfigError, match=r"dtype 'fp16x' is unknown; known are auto, .* and the aliases double"):
+        check_dtype("fp16x")

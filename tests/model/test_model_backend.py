@@ -10,7 +10,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.loading.tiny_model import tiny_config
-from chairlift.model.model_backend import TorchBackend, check_kernels, select_backend
+from chairlift.model.model_backend import TorchBackend, select_backend
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_native import need_native
 
@@ -62,19 +62,3 @@ def test_without_a_library_torch_runs_everything(monkeypatch: pytest.MonkeyPatch
             select_backend(RunnerConfig(quantization="int8"), FIT, CPU)
     finally:
         library.load.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"kernels": "fast"}, "kernels"), ({"quantization": "int3"}, "quantization"),
-        ({"cpu_threads": 0}, "cpu_threads"),
-        ({"kernels": "torch", "quantization": "int8"}, "quantization"),
-        ({"attention_backend": "torch", "quantization": "int8"}, "attention_backend"),
-        ({"attention_backend": "reference", "kernels": "native"}, "attention_backend"),
-    ],
-)  # fmt: skip
-def test_options_that_contradict_each_other(options: dict[str, object], named: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_kernels(RunnerConfig(**options))  # type: ignore[arg-type]
-    assert caught.value.details["option"] == named

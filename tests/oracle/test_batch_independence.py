@@ -6,6 +6,7 @@ import random
 import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
+from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.llm.model_names import RANDOM
 from support_oracle import oracle, own_prompt, shared_prompt
 
@@ -64,7 +65,7 @@ def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
             mine = llm.generate(prompts, params, use_tqdm=False)[place].outputs
             assert [choice.token_ids for choice in mine] == [choice.token_ids for choice in alone]
             assert mine[0].seed == DRAWN[name].seed
-            for one, other in zip(mine[0].logprobs or (), alone[0].logprobs or (), strict=True):
+            for one, other in zip(mine[0].token_logprobs or (), alone[0].token_logprobs or (), strict=True):
                 assert one.token_id == other.token_id
                 assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
 
@@ -94,6 +95,12 @@ MADE = {
         structured=StructuredOutput(regex="[a-z]{4,9}( [a-z]{4,9}){4}"), n=2, temperature=1.2, seed=3, max_tokens=90
     ),
     "processed": SamplingParams(logits_processors={"top": {"top_k": 5}}, temperature=1.4, seed=8, max_tokens=24),
+    "reasoned": SamplingParams(
+        structured=StructuredOutput(
+            regex="[a-z]{4,9}( [a-z]{4,9}){2}", reasoning_prefix=ReasoningPrefix(ends=("q", "z"), is_open=True)
+        ),
+        temperature=1.2, seed=5, max_tokens=90,
+    ),
     "both": SamplingParams(
         structured=StructuredOutput(json_schema={"type": "array", "items": {"type": "integer"}, "maxItems": 9}),
         logits_processors={"cold": {"temperature": 0.6}}, temperature=1.1, seed=4, max_tokens=60,

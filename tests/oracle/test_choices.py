@@ -45,6 +45,8 @@ def test_of_many_drawn_those_with_the_highest_mean_logprob_come_back(folder: str
         all_choices = llm.generate(PROMPTS, replace(ASKED, logprobs=0), use_tqdm=False)
         best = llm.generate(PROMPTS, replace(ASKED, n=2, best_of=4), use_tqdm=False)
     for every, kept in zip(all_choices, best, strict=True):
-        ranked = sorted(every.outputs, key=lambda choice: -sum(entry.logprob for entry in choice.logprobs or []) / 24)
+        ranked = sorted(
+            every.outputs, key=lambda choice: -sum(entry.logprob for entry in choice.token_logprobs or []) / 24
+        )
         assert [choice.token_ids for choice in kept.outputs] == [choice.token_ids for choice in ranked[:2]]
         assert kept.usage.completion_tokens == 4 * 24

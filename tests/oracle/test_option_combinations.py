@@ -198,8 +198,9 @@ def run_of(case: Case) -> Run:
 def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
     settings = RunnerConfig(
         model=str(oracle(*case.variant).folder), dtype="float64", device="cpu", block_size=case.block_size,
-        num_blocks=run.num_blocks, max_batch_tokens=run.config.max_batch_tokens, max_model_len=MAX_MODEL_LEN,
-        max_running_requests=64, attention_backend=case.backend,
+        num_blocks=run.num_blocks, max_batch_tokens=run.config.max_batch_tokens,
+        max_model_len=None if case.preemption else MAX_MODEL_LEN, max_running_requests=64,
+        attention_backend=case.backend,
     )  # fmt: skip
     spec = RunnerSpec("chairlift.model.runner.torch_runner:build", settings.encode())
     client: EngineClient

@@ -36,7 +36,7 @@ def test_they_are_those_of_the_whole_prompt(architecture: str, chunk: int | None
         results = llm.generate(prompts, params, use_tqdm=False)
     for prompt, result in zip(prompts, results, strict=True):
         assert result.usage.cached_tokens == 0
-        check(result.prompt_logprobs, expected(reference, prompt), prompt, 3)
+        check(result.prompt_token_logprobs, expected(reference, prompt), prompt, 3)
 
 
 def test_max_tokens_may_be_zero_with_echo() -> None:
@@ -45,7 +45,7 @@ def test_max_tokens_may_be_zero_with_echo() -> None:
     params = SamplingParams(max_tokens=0, echo=True, prompt_logprobs=0)
     with LLM(str(reference.folder), dtype="float64", num_blocks=100) as llm:
         (result,) = llm.generate([prompt], params, use_tqdm=False)
-    check(result.prompt_logprobs, expected(reference, prompt), prompt, 0)
+    check(result.prompt_token_logprobs, expected(reference, prompt), prompt, 0)
     assert result.outputs[0].token_ids == [] and result.usage.completion_tokens == 0
 
 
@@ -57,4 +57,4 @@ def test_the_head_goes_over_a_prompt_in_parts(monkeypatch: pytest.MonkeyPatch) -
     prompt = list(own_prompt(6, 50))
     with LLM(str(reference.folder), dtype="float64", num_blocks=100) as llm:
         (result,) = llm.generate([prompt], SamplingParams(max_tokens=1, prompt_logprobs=1), use_tqdm=False)
-    check(result.prompt_logprobs, expected(reference, prompt), prompt, 1)
+    check(result.prompt_token_logprobs, expected(reference, prompt), prompt, 1)

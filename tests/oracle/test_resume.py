@@ -63,12 +63,14 @@ def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
         assert before.error is None and after.error is None
         assert before.usage.completion_tokens == after.usage.completion_tokens
         for left, right in zip(before.outputs, after.outputs, strict=True):
-            num_delivered = len(right.token_ids) - len(right.logprobs or [])
+            num_delivered = len(right.token_ids) - len(right.token_logprobs or [])
             for one, other in zip(
-                left.logprobs[num_delivered:] if left.logprobs else (), right.logprobs or (), strict=True
+                left.token_logprobs[num_delivered:] if left.token_logprobs else (),
+                right.token_logprobs or (),
+                strict=True,
             ):
                 assert one.token_id == other.token_id and one.logprob == pytest.approx(other.logprob, abs=1e-9)
-            assert replace(left, logprobs=None) == replace(right, logprobs=None)
+            assert replace(left, token_logprobs=None) == replace(right, token_logprobs=None)
 
 
 def test_it_goes_on_in_an_engine_of_another_process() -> None:
@@ -82,8 +84,8 @@ def test_it_goes_on_in_an_engine_of_another_process() -> None:
         resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
     for before, after in zip(whole, resumed, strict=True):
         assert after.error is None and before.usage.completion_tokens == after.usage.completion_tokens
-        expected = [replace(choice, logprobs=None) for choice in before.outputs]
-        assert expected == [replace(choice, logprobs=None) for choice in after.outputs]
+        expected = [replace(choice, token_logprobs=None) for choice in before.outputs]
+        assert expected == [replace(choice, token_logprobs=None) for choice in after.outputs]
 
 
 def test_tokens_that_no_grammar_of_the_request_allows_are_refused() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
@@ -72,7 +73,13 @@ def expected_choice(run: RequestRun, fake: FakeConfig, choice: int) -> list[int]
 
 @pytest.fixture(scope="module")
 def grammars() -> list[Grammar]:
-    return [*(grammar_of(regex=regex) for regex in REGEXES), grammar_of(json_schema=SCHEMA)]
+    reasoning = [
+        grammar_of(
+            regex="[ab]{2,4}", reasoning_prefix=ReasoningPrefix(starts=("t",), ends=("e", "of"), is_open=is_open)
+        )
+        for is_open in (False, True)
+    ]
+    return [*(grammar_of(regex=regex) for regex in REGEXES), grammar_of(json_schema=SCHEMA), *reasoning]
 
 
 @pytest.mark.parametrize("seed", range(NUM_SEEDS))

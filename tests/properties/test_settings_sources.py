@@ -1,6 +1,7 @@
 """Settings mean the same as a flag, an environment variable or a key of a file."""
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,19 @@ from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.settings import ENGINE, LOGGING, SAMPLING, SERVER
 
 ALL = (*SERVER, *ENGINE, *SAMPLING, *LOGGING)
-TEXT_VALUES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+TEXT_VALUES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x85"), min_size=1, max_size=12)
+"""Any text; PyYAML writes the line break U+0085 as it is, and reads a space."""
+
 NAMES = st.text("abcxyz0123456789._-", min_size=1, max_size=6)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(repr)
 INTEGERS = st.integers(-(10**12), 10**12).map(str)
 SIZES = st.builds("{}{}".format, st.integers(0, 10**6), st.sampled_from(["", "KB", "MiB", "gib"]))
 
 TEXTS: dict[Any, st.SearchStrategy[str]] = {
-    str: TEXT_VALUES, value_parsers.integer: INTEGERS, value_parsers.number: NUMBERS, value_parsers.num_bytes: SIZES,
+    str: TEXT_VALUES, value_parsers.scheduling_policy: TEXT_VALUES, value_parsers.integer: INTEGERS,
+    value_parsers.num_tokens: st.builds("{}{}".format, INTEGERS, st.sampled_from(["", "k", "K", "M"])),
+    value_parsers.json_object: st.dictionaries(NAMES, st.one_of(st.booleans(), NAMES), max_size=3).map(json.dumps),
+    value_parsers.number: NUMBERS, value_parsers.num_bytes: SIZES,
     value_parsers.boolean: st.sampled_from([*value_parsers.TRUE, *value_parsers.FALSE, "True", "NO"]),
     value_parsers.fraction_or_bytes: st.one_of(SIZES, st.floats(0.01, 1).map(repr)),
     value_parsers.token_ids: st.lists(INTEGERS, min_size=1, max_size=4).map(",".join),

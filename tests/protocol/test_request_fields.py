@@ -32,7 +32,6 @@ from chairlift.protocol.request_fields import (
     MAX_CHAT_LOGPROBS,
     MAX_COMPLETION_LOGPROBS,
     MAX_SALT_CHARS,
-    MAX_STOPS,
     TOKENIZE,
     Effect,
     Field,
@@ -48,7 +47,7 @@ SAMPLING_FIELDS_BY_ROUTE = sorted(
 EXPRESSED_OTHERWISE = {
     "logprobs": "a flag and top_logprobs in chats; a number with its own bounds in completions",
     "echo": "in completions only, where it changes the meaning of logprobs",
-    "structured": "response_format, regex, grammar, choice and tool_choice",
+    "structured": "response_format, structured_outputs, regex, grammar, choice and tool_choice",
 }
 """Fields of SamplingParams that a request expresses in another way."""
 
@@ -65,7 +64,7 @@ def schema_accepts(field: Field, value: Any) -> bool:
 
 def params_accept(name: str, value: Any) -> bool:
     try:
-        SamplingParams(**{name: value})
+        SamplingParams(**{"max_tokens": None, name: value})
     except InvalidRequest:
         return False
     return True
@@ -78,7 +77,9 @@ def test_every_schema_is_valid_and_every_field_says_what_it_is(route: str, name:
     assert field.help and "\n" not in field.help and name.replace("_", "").isalnum() and name.islower()
     assert not field.required or field.effect is Effect.USED
     if field.effect is Effect.REFUSED:
-        assert schema_accepts(field, None) and not any(schema_accepts(field, value) for value in ("", 0, False, {}, []))
+        values = [value for value in ("", 2, False, True, {}, []) if value not in field.neutral]
+        assert schema_accepts(field, None) and not any(schema_accepts(field, value) for value in values)
+        assert all(schema_accepts(field, value) for value in field.neutral)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -99,7 +100,7 @@ def test_every_parameter_can_be_said_or_is_left_out_on_purpose() -> None:
     for variant in CHAT["response_format"].schema["anyOf"]:
         type_schema = variant["properties"]["type"]
         types |= set(type_schema["enum"] if "enum" in type_schema else [type_schema["const"]])
-    assert types == {"text"} | {name for name in STRUCTURED_FIELDS if name.startswith("json")}
+    assert types == {"text"} | {*STRUCTURED_FIELDS} - {"choice"}
     assert "bad_words_ids" not in CHAT | COMPLETION
     assert CHAT["prompt_logprobs"].effect is COMPLETION["prompt_logprobs"].effect is Effect.REFUSED
 
@@ -139,7 +140,8 @@ def test_no_output_at_all_can_be_asked_for_only_where_a_prompt_can_be_echoed() -
 LONGEST = "x" * MAX_STOP_STRING_CHARS
 BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
     "stop": (
-        ["x", LONGEST, [], [LONGEST] * MAX_STOPS], ["", LONGEST + "x", [""], [LONGEST + "x"], 5, [5], {"x": 1}, True],
+        ["x", LONGEST, [], [LONGEST] * 16, ["x"] * MAX_STOP_STRINGS],
+        ["", LONGEST + "x", [""], [LONGEST + "x"], ["x"] * (MAX_STOP_STRINGS + 1), 5, [5], {"x": 1}, True],
     ),
     "stop_token_ids": (
         [[], [0, MAX_TOKENS], [7] * MAX_STOP_TOKEN_IDS],
@@ -195,7 +197,7 @@ def test_every_sampling_field_was_held_against_its_parameter() -> None:
 
 def test_what_the_routes_allow_the_engine_takes() -> None:
     assert MAX_CHAT_LOGPROBS <= MAX_LOGPROBS and MAX_COMPLETION_LOGPROBS <= MAX_LOGPROBS
-    assert MAX_STOPS <= MAX_STOP_STRINGS and MAX_SALT_CHARS <= MAX_TENANT_CHARS
+    assert MAX_SALT_CHARS <= MAX_TENANT_CHARS
     assert schema_accepts(CHAT["top_logprobs"], MAX_CHAT_LOGPROBS) and not schema_accepts(
         CHAT["top_logprobs"], MAX_CHAT_LOGPROBS + 1
     )

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol import request_schemas
 from chairlift.protocol.request_schemas import MESSAGE, ROLES, TOOL, one_or_many
+from chairlift.server.openai.message_history import normalized_messages
 from chairlift.server.openai.tool_choice import check_messages, tool_schemas
 from chairlift.text import chat_template
 from chairlift.text.chat_template import checked_messages, checked_tools
@@ -23,8 +24,9 @@ def schema_accepts(schema: dict[str, Any], value: Any) -> bool:
 def server_accepts(message: Any) -> bool:
     """Whether the server accepts a message after one with a tool call."""
     try:
-        check_messages([MESSAGE_WITH_CALL, message])
-        checked_messages([MESSAGE_WITH_CALL, message])
+        messages, _ = normalized_messages([MESSAGE_WITH_CALL, message])
+        check_messages(messages)
+        checked_messages(messages)
     except InvalidRequest:
         return False
     return True
@@ -37,7 +39,10 @@ def test_the_roles_are_those_of_the_templates() -> None:
 @pytest.mark.parametrize("role", [*ROLES, "king", "", 5, None])
 def test_every_role_needs_a_content(role: Any) -> None:
     for content in ("x", "", [], [{"type": "text", "text": "a"}], None, 5, {}, ["a"], [{"type": "text"}],
-                    [{"type": "image_url"}], [{"type": "text", "text": 5}]):  # fmt: skip
+                    [{"type": "image_url"}], [{"type": "text", "text": 5}], [{"type": "output_text", "text": "a"}],
+                    [{"type": "refusal", "refusal": "a"}], [{"type": "refusal"}], [{"type": "input_text"}],
+                    [{"type": "thinking", "thinking": "a", "signature": "s"}], [{"type": "redacted_thinking"}],
+                    [{"type": "reasoning"}, {"type": "text", "text": "a"}]):  # fmt: skip
         message = {"role": role, "content": content, "tool_call_id": "c"}
         assert schema_accepts(MESSAGE, message) is server_accepts(message), message
     assert not schema_accepts(MESSAGE, {"content": "x"}) and not server_accepts({"content": "x"})
@@ -48,7 +53,9 @@ CALLS: list[Any] = [
     [{**CALL, "function": {"name": 5, "arguments": "{}"}}], [{**CALL, "function": {"name": "f", "arguments": {}}}],
     [{**CALL, "function": {"name": "f", "arguments": "[]"}}], [{**CALL, "function": {"name": "f", "arguments": ""}}],
     [{**CALL, "function": {"name": "f", "arguments": ' {"a": 1}\n'}}],
-    [{**CALL, "function": {"name": "f", "arguments": "  "}}],
+    [{**CALL, "function": {"name": "f", "arguments": "  "}}], [{**CALL, "function": {"name": "f", "arguments": 5}}],
+    [{**CALL, "function": {"name": "f", "arguments": None}}], [{**CALL, "function": {"name": "f", "arguments": []}}],
+    [{**CALL, "function": {"name": "f", "arguments": '{"city": "Par'}}],
 ]  # fmt: skip
 
 
@@ -65,6 +72,14 @@ def test_the_older_name_of_a_call_does_so_too(call: Any) -> None:
     for more in ({}, {"content": "x"}, {"content": None}, {"tool_calls": [CALL]}):
         message = {"role": "assistant", "function_call": call, **more}
         assert schema_accepts(MESSAGE, message) is server_accepts(message), message
+
+
+@pytest.mark.parametrize("name", ["refusal", "reasoning_content", "reasoning", "thinking", "annotations", "audio"])
+def test_further_fields_of_an_answer(name: str) -> None:
+    for value in ("x", "", None, 5, {}, [], [{"x": 1}]):
+        message = {"role": "assistant", "content": None, name: value}
+        assert schema_accepts(MESSAGE, message) is server_accepts(message), message
+        assert server_accepts(message) is (name != "refusal" or isinstance(value, str | None))
 
 
 def test_the_answer_of_a_tool_names_its_call() -> None:

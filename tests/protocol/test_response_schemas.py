@@ -11,7 +11,8 @@ def accepts(schema: response_schemas.Schema, value: object) -> bool:
 
 
 def test_every_schema_is_one() -> None:
-    result = [getattr(response_schemas, name) for name in dir(response_schemas) if name.isupper()]
+    names = {name for name in dir(response_schemas) if name.isupper()} - {"NAMED_TOKENS"}
+    result = [getattr(response_schemas, name) for name in sorted(names)]
     assert len(result) > 15
     for schema in result:
         Draft202012Validator.check_schema(schema)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.server_flag_table import SAME_NAMES, SERVER_FLAGS
 from chairlift.core import errors
 from chairlift.observability.metrics import METRICS, Metrics
 from reference_docs.__main__ import main
-from reference_docs.pages import PAGES, errors_page, metrics_page, settings_page
+from reference_docs.pages import PAGES, errors_page, flags_page, metrics_page, settings_page
 
 
 def rows(page: str) -> dict[str, list[str]]:
@@ -33,6 +34,19 @@ def test_every_setting_has_its_four_names_and_its_default() -> None:
     assert found["`temperature`"][4] == "the model's, else 1" and found["`overlap`"][4] == "false"
     assert found["`tenant_requests_per_minute`*"][4] == "no limit"
     assert "list of text" in found["`served_model_name`"]
+
+
+def test_every_flag_of_another_server_is_there_with_what_happens_to_it() -> None:
+    page = flags_page()
+    found = rows(page)
+    assert len(found) == len({row.flags for row in SERVER_FLAGS})
+    for row in SERVER_FLAGS:
+        assert ", ".join(f"`{flag}`" for flag in row.flags) in found, row.flags
+    assert found["`--max-num-seqs`"][1:3] == ["vLLM", "`--max-running-requests`"]
+    assert found["`--disable-radix-cache`"][2] == "`--enable-prefix-caching` to `false`"
+    assert found["`--schedule-policy`"][2] == "`--scheduling-policy`; `fcfs` is `fifo`, `lpm` is `cache_aware`"
+    assert found["`--max-logprobs`"][2] == "`0` to `20`"
+    assert all(f"`{flag}`" in page for flag in SAME_NAMES)
 
 
 def test_every_metric_is_there_under_the_name_that_prometheus_sees() -> None:

@@ -23,7 +23,7 @@ from support_source_tree import ROOT
 
 SERVED = "localhost:8000"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ("README.md", "docs/quickstart.md", "docs/python.md", "docs/contributing.md")
+PAGES = ("README.md", "docs/quickstart.md", "docs/python.md", "docs/from-vllm.md", "docs/contributing.md")
 """Pages whose examples run."""
 
 REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"

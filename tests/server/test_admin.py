@@ -4,7 +4,8 @@ import asyncio
 import hashlib
 from typing import Any
 
-from chairlift.web.auth import ADMIN, KeyRing, Principal
+from chairlift.web.auth.api_keys import KeyRing
+from chairlift.web.auth.principal import ADMIN, Principal
 from support_server import CHAT, HELLO, open_server, run
 from support_services import Gate, fake_service
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chairlift import __version__
 from chairlift.core.errors import Overloaded
 from chairlift.core.load_report import ReplicaState
 from chairlift.server.app import OPEN, ServerApp
@@ -16,7 +17,9 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
 from chairlift.web.admission import AdmissionLimits, Permit
-from chairlift.web.auth import KeyRing, Principal, read_keys
+from chairlift.web.auth.api_keys import KeyRing, read_keys
+from chairlift.web.auth.credentials import Credentials
+from chairlift.web.auth.principal import Principal
 from chairlift.web.http_protocol import Rejection
 from support_server import CHAT, COMPLETIONS, HELLO, open_server, run
 from support_services import FAKE, fake_service
@@ -73,7 +76,7 @@ def full_server(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp,
 
     replica.lifecycle.mark_started(lambda: ReplicaState.READY)
     replica.admission.admit(1)
-    return ServerApp(replica, keys or KeyRing(), drain), replica
+    return ServerApp(replica, Credentials(keys or KeyRing()), drain), replica
 
 
 def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
@@ -113,6 +116,22 @@ def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away(
 
 def test_with_cors_no_request_is_rejected_by_its_header_block() -> None:
     assert full_server(cors_origins=("https://a.example",))[0].early_check is None
+
+
+def test_version_and_ping_have_the_shapes_that_vllm_and_sagemaker_know() -> None:
+    async def scenario() -> None:
+        async with open_server(fake_service()) as server:
+            version = await server.http.get("/version")
+            assert (version.status_code, version.json()) == (200, {"version": __version__})
+            ping = await server.http.get("/ping")
+            assert (ping.status_code, ping.content) == (200, b"")
+            server.replica.lifecycle.drain()
+            assert (await server.http.get("/ping")).status_code == 503
+        async with open_server(None) as starting:
+            ping = await starting.http.get("/ping")
+            assert (ping.status_code, ping.content) == (503, b"")
+
+    run(scenario())
 
 
 def test_metrics_may_be_open() -> None:

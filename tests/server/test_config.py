@@ -29,6 +29,7 @@ def test_a_server_has_limits_by_default() -> None:
         ("write_timeout", [0.001]),
         ("idle_timeout", [0.001]),
         ("drain_timeout", [0, 0.001, inf]),
+        ("log_stats_interval", [0, 0.5, inf]),
         ("metric_aliases", [(), tuple(ALIAS_SETS)]),
         ("served_names", [("a", "b")]),
     ],
@@ -47,6 +48,7 @@ def test_values_on_the_bound_are_taken(name: str, values: list[Any]) -> None:
         ("write_timeout", "write_timeout", [0, -1, nan]),
         ("idle_timeout", "idle_timeout", [0, -1, nan]),
         ("drain_timeout", "drain_timeout", [-0.001, nan, -inf]),
+        ("log_stats_interval", "log_stats_interval", [-1, nan]),
         ("metric_aliases", "metric_aliases", [("vllm", "sglang"), ("",)]),
     ],
 )
@@ -64,3 +66,17 @@ def test_values_past_the_bound_are_refused_with_the_option_and_the_value(
 def test_a_config_cannot_change() -> None:
     with pytest.raises(AttributeError):
         ServerConfig(served_names=("m",)).reject_unknown_fields = True  # type: ignore[misc]
+
+
+def test_hosts_and_origins_that_no_request_can_have_are_rejected() -> None:
+    for options in ({"allowed_hosts": ("a", "a:80")}, {"cors_origins": ("https://a", "a")}):
+        with pytest.raises(ConfigError):
+            ServerConfig(served_names=("m",), **options)
+
+
+def test_a_parser_of_calls_has_a_known_name() -> None:
+    for name in (None, "hermes", "llama3_json"):
+        assert ServerConfig(served_names=("m",), tool_call_parser=name).tool_call_parser == name
+    with pytest.raises(ConfigError, match=r"must be one of hermes, .*; got 'hermess'") as caught:
+        ServerConfig(served_names=("m",), tool_call_parser="hermess")
+    assert caught.value.details["option"] == "tool_call_parser"

@@ -18,7 +18,7 @@ from chairlift.server.app import OPEN, _routes
 from chairlift.server.config import ServerConfig
 from chairlift.server.openapi import CONNECTIONS, document, page
 from chairlift.server.replica import Replica
-from chairlift.web.auth import read_keys
+from chairlift.web.auth.api_keys import read_keys
 from chairlift.web.error_responses import _TABLE, error_body
 from support_server import ADMIN_KEY, HELLO, MODEL, open_server, run
 from support_services import fake_service
@@ -125,19 +125,22 @@ def test_every_route_of_the_server_is_in_it_and_no_other() -> None:
 
 
 STATUSES = {
-    "post /v1/chat/completions": "200 400 401 404 405 408 413 415 429 500 503",
-    "post /v1/completions": "200 400 401 404 405 408 413 415 429 500 503",
-    "get /v1/models": "200 401 405 503",
-    "get /v1/models/{id}": "200 401 404 405 503",
-    "post /tokenize": "200 400 401 404 405 408 413 415 503",
-    "post /detokenize": "200 400 401 404 405 408 413 415 503",
+    "post /v1/chat/completions": "200 400 401 403 404 405 408 413 415 429 500 503",
+    "post /v1/completions": "200 400 401 403 404 405 408 413 415 429 500 503",
+    "get /v1/models": "200 401 403 405 503",
+    "get /v1/models/{id}": "200 401 403 404 405 503",
+    "post /tokenize": "200 400 401 403 404 405 408 413 415 503",
+    "post /detokenize": "200 400 401 403 404 405 408 413 415 503",
+    "get /tokenizer_info": "200 401 403 405 503",
     "get /livez": "200 405",
     "get /readyz": "200 405 503",
     "get /health": "200 405 503",
-    "get /metrics": "200 401 405",
-    "get /load": "200 401 405",
-    "get /docs": "200 401 405",
-    "get /openapi.json": "200 401 405",
+    "get /ping": "200 405 503",
+    "get /version": "200 401 403 405",
+    "get /metrics": "200 401 403 405",
+    "get /load": "200 401 403 405",
+    "get /docs": "200 401 403 405",
+    "get /openapi.json": "200 401 403 405",
     "post /admin/drain": "202 401 403 404 405",
     "get /admin/state": "200 401 403 404 405 503",
     "get /admin/requests/{id}": "200 401 403 404 405 503",
@@ -181,7 +184,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any] | None]] = [
                                  "return_token_ids": True}),
     ("/v1/models", "get", None), ("/v1/models/{id}", "get", None),
     ("/tokenize", "post", {"prompt": "a", "return_token_strs": True, "unknown": 1}),
-    ("/detokenize", "post", {"tokens": [65]}),
+    ("/detokenize", "post", {"tokens": [65]}), ("/tokenizer_info", "get", None),
     ("/livez", "get", None), ("/readyz", "get", None), ("/health", "get", None), ("/load", "get", None),
     ("/openapi.json", "get", None), ("/admin/state", "get", None), ("/admin/requests/{id}", "get", None),
     ("/admin/drain", "post", None),

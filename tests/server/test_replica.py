@@ -1,6 +1,7 @@
 """Replica: the state and functions that the routes share."""
 
 import asyncio
+import dataclasses
 import threading
 from typing import Any
 
@@ -11,11 +12,12 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.server import replica as module
 from chairlift.server.config import ServerConfig
 from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, TINY_BODY_BYTES, Replica
+from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
 from support_process import TIMEOUT_SECONDS
 from support_server import run
-from support_services import fake_service
+from support_services import AsciiTokenizer, fake_service
 
 
 def with_replica(check: Any, **options: Any) -> None:
@@ -39,6 +41,29 @@ def test_a_model_has_several_names_and_no_other() -> None:
         replica.check_model("b")
         with pytest.raises(ModelNotFound, match="a, b"):
             replica.check_model("c")
+
+    with_replica(check)
+
+
+def test_the_setting_decides_the_format_of_calls_before_the_template() -> None:
+    names = []
+    for options in ({}, {"tool_call_parser": "llama3_json"}, {"tool_call_parser": "glm"}):
+        with_replica(lambda replica: names.append(replica.tool_format.name), **options)
+    assert names == ["generic", "llama3", "glm"]
+
+
+@pytest.mark.parametrize(("parser", "is_enforced"), [("auto", True), ("qwen3", True), ("deepseek_r1", False)])
+def test_calls_that_a_model_may_make_are_enforced_unless_it_reasons_without_a_start(
+    parser: str, is_enforced: bool
+) -> None:
+    def check(replica: Replica) -> None:
+        for source in ("</think>{{ tools }}<tool_call>", "</think>"):
+            chat = ChatTemplate({"default": source}, AsciiTokenizer(), reasoning_parser=parser)
+            other = Replica(replica.config)
+            other.attach_service(dataclasses.replace(replica.service, chat_template=chat), lambda: None, 2048)
+            found = other.tool_format
+            assert found.follows_reasoning
+            assert (found.is_enforced if found.is_generic else found.auto_notation is not None) == is_enforced
 
     with_replica(check)
 
@@ -105,6 +130,24 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_same_thread: bool) -> No
 
         assert await replica.parse_body({"headers": []}, receive, parse) == len(body) - 9
         assert (threads == [threading.current_thread()]) is is_same_thread
+
+    with_replica(check)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_same_thread"),
+    [
+        (b'{"prompt": "x"}', True), (b'{"tools": []}', False), (b'{"guided_json": {}}', False),
+        (b'{"response_format": {"type": "json_schema"}}', False), (b'{"\\u0074ools": []}', False),
+    ],
+)  # fmt: skip
+def test_a_body_that_may_have_a_schema_is_read_in_a_thread(body: bytes, is_same_thread: bool) -> None:
+    async def check(replica: Replica) -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        thread = await replica.parse_body({"headers": []}, receive, lambda _: threading.current_thread())
+        assert (thread is threading.current_thread()) is is_same_thread
 
     with_replica(check)
 

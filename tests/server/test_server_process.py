@@ -117,7 +117,21 @@ def test_a_certificate_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nonsense", encoding="utf-8")
     files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "cert.pem")}
     with starting_server(tls=files) as server:
-        assert server.wait_for_exit() != 0 and "cannot load tls_cert and tls_key" in server.log
+        assert server.wait_for_exit() != 0 and "cert.pem has no certificate in PEM format" in server.log
+        assert "listening on" not in server.log
+
+
+@pytest.mark.parametrize("content", [None, "", "nonsense"])
+def test_a_ca_file_without_certificates_ends_the_start_before_it_listens(tmp_path: Path, content: str | None) -> None:
+    make_certificate(tmp_path, "first")
+    if content is not None:
+        (tmp_path / "ca.pem").write_text(content, encoding="utf-8")
+    files = {"certificate": "cert.pem", "key": "key.pem", "client_ca": "ca.pem"}
+    with starting_server(tls={name: str(tmp_path / file) for name, file in files.items()}) as server:
+        assert server.wait_for_exit() != 0
+        reason = "No such file or directory" if content is None else "it has no certificate (PEM)"
+        assert f"cannot read the tls_client_ca file {tmp_path / 'ca.pem'}: {reason}" in server.log
+        assert "listening on" not in server.log
 
 
 def make_certificate(folder: Path, name: str) -> None:

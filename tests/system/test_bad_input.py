@@ -91,7 +91,6 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "32 negative": ({"n": -1}, "n"),
     "32 many": ({"n": 129}, "n"),
     "32 billion": ({"n": 10**9}, "n"),
-    "34 top_p 0": ({"top_p": 0}, "top_p"),
     "34 top_p -1": ({"top_p": -1}, "top_p"),
     "34 top_p 1.1": ({"top_p": 1.1}, "top_p"),
     "34 top_k": ({"top_k": -2}, "top_k"),
@@ -107,7 +106,8 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "38 key": ({"logit_bias": {"abc": 1}}, "logit_bias"),
     "38 vocabulary": ({"logit_bias": {"128": 1}}, "logit_bias"),
     "38 value": ({"logit_bias": {"5": 101}}, "logit_bias"),
-    "40 five": ({"stop": list("abcde")}, "stop"),
+    "40 too many": ({"stop": ["a"] * 65}, "stop"),
+    "40 too long together": ({"stop": ["a" * 1000] * 17}, "stop"),
     "40 empty": ({"stop": ""}, "stop"),
     "40 empty in list": ({"stop": ["a", ""]}, "stop"),
     "40 megabyte": ({"stop": "x" * MEGABYTE}, "stop"),
@@ -126,9 +126,9 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
         "tool_choice",
     ),
     "48 no call": ({"messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}, "messages[0].tool_call_id"),
-    "48 no JSON": (
+    "48 no text": (
         {"messages": [{"role": "assistant", "tool_calls": [
-            {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{"}}]}]},
+            {"id": "x", "type": "function", "function": {"name": "f", "arguments": 5}}]}]},
         "messages[0].tool_calls[0].function.arguments",
     ),
     "50 template": ({"chat_template": "{% for i in range(10**9) %}{% endfor %}"}, "chat_template"),
@@ -189,8 +189,11 @@ def test_29_and_30_a_prompt_over_the_context(http: httpx.Client) -> None:
         http.post(COMPLETIONS, json={**SHORT_REQUEST, "max_tokens": 508}), 400, "prompt", "context_length_exceeded"
     )
     assert "5 tokens" in message and "508" in message and "512" in message
-    response = http.post(COMPLETIONS, json={"model": "fake", "prompt": "hello", "seed": 1})
-    assert response.json()["usage"]["completion_tokens"] == 507  # as much as fits
+    response = http.post(COMPLETIONS, json={"model": "fake", "prompt": "x" * 500, "seed": 1})
+    assert response.json()["usage"]["completion_tokens"] == 12  # as much as fits, at most 16
+    messages = [{"role": "user", "content": "x" * 100}]
+    response = http.post(CHAT, json={"model": "fake", "messages": messages, "seed": 1})
+    assert response.json()["usage"]["total_tokens"] == 512  # as much as fits
 
 
 UNUSUAL: dict[str, dict[str, Any]] = {

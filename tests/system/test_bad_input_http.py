@@ -19,7 +19,8 @@ pytestmark = pytest.mark.usefixtures("good_request_still_works")
 def test_53_a_request_id_that_is_none(server: Server, value: bytes) -> None:
     body = json.dumps(HELLO).encode()
     response = exchange(
-        server, b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s"
+        server,
+        b"POST %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s"
         % (CHAT.encode(), value.replace(b"\r", b"\t"), len(body), body),
     )  # fmt: skip
     assert response.startswith(b"HTTP/1.1 200") and b"x-request-id: req-" in response
@@ -39,7 +40,7 @@ def test_13_a_compressed_body(http: httpx.Client) -> None:
 
 
 def test_14_a_body_over_the_limit(server: Server, http: httpx.Client) -> None:
-    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % CHAT.encode()
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" % CHAT.encode()
     response = exchange(server, head + b"content-length: 4000001\r\n\r\n{")
     assert response.startswith(b"HTTP/1.1 413") and b"connection: close" in response
     assert exchange(server, head + b"content-length: %s\r\n\r\n{" % (b"9" * 30)).startswith(
@@ -52,7 +53,7 @@ def test_14_a_body_over_the_limit(server: Server, http: httpx.Client) -> None:
 
 def test_15_a_body_that_does_not_come(server: Server) -> None:
     response = exchange(
-        server, b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n" % CHAT.encode()
+        server, b"POST %s HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n" % CHAT.encode()
     )
     assert response.startswith(b"HTTP/1.1 408") and b"connection: close" in response
 
@@ -68,7 +69,7 @@ def test_16_a_head_without_end(server: Server) -> None:
     b"/v1/models%00", b"/admin/state", b"/%61dmin/state", b"/", b"/v1", b"/v1/models/fake/../../admin",
 ])  # fmt: skip
 def test_18_and_20_paths_that_are_none(server: Server, path: bytes) -> None:
-    response = exchange(server, b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
+    response = exchange(server, b"GET %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path)
     assert response.startswith(b"HTTP/1.1 404") and b'"code":' in response
 
 
@@ -76,15 +77,15 @@ def test_18_and_20_paths_that_are_none(server: Server, path: bytes) -> None:
     ("GET", CHAT), ("TRACE", CHAT), ("PUT", CHAT), ("DELETE", "/v1/models"), ("POST", "/livez"), ("FROBNICATE", CHAT),
 ])  # fmt: skip
 def test_19_other_verbs(server: Server, verb: str, path: str) -> None:
-    response = exchange(server, f"{verb} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+    response = exchange(server, f"{verb} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
     assert response.startswith(b"HTTP/1.1 405") and b"\r\nallow: " in response
 
 
 def test_56_a_thousand_requests_in_one_go(server: Server) -> None:
     names = [b"r%d" % number for number in range(1000)]
-    body = b"".join(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: %s\r\n\r\n" % name for name in names)
+    body = b"".join(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx-request-id: %s\r\n\r\n" % name for name in names)
     response = exchange(
-        server, body + b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: last\r\n\r\n"
+        server, body + b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-request-id: last\r\n\r\n"
     )
     result = [line.split(b": ")[1] for line in response.split(b"\r\n") if line.startswith(b"x-request-id: ")]
     assert result == [*names, b"last"]
@@ -92,8 +93,8 @@ def test_56_a_thousand_requests_in_one_go(server: Server) -> None:
 
 def test_56_a_connection_goes_on_after_a_bad_request(server: Server) -> None:
     body = json.dumps(HELLO).encode()
-    bad_request = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n{" % CHAT.encode()
-    good_head = b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % (
+    bad_request = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n{" % CHAT.encode()
+    good_head = b"POST %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % (
         CHAT.encode(),
         len(body),
     )
@@ -102,9 +103,11 @@ def test_56_a_connection_goes_on_after_a_bad_request(server: Server) -> None:
 
 
 def test_59_bodies_of_two_lengths(server: Server) -> None:
-    head = b"POST %s HTTP/1.1\r\nhost: x\r\n" % CHAT.encode()
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\n" % CHAT.encode()
     both = (
-        head + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+        head
+        + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+        + b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
     )
     response = exchange(server, both)
     assert (
@@ -134,7 +137,8 @@ def test_60_a_thousand_idle_connections(server: Server, http: httpx.Client) -> N
 
 
 @pytest.mark.parametrize("data", [
-    b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a\r\n\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-key: a\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
 ])  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from chairlift.web.auth import key_line
+from chairlift.web.auth.api_keys import key_line
 from support_bad_input import KEY, exchange, rejection_message
 from support_server import ADMIN_KEY, CHAT, HELLO, Server, fake_server
 
@@ -30,8 +30,19 @@ def http(guarded_server: Server) -> Iterator[httpx.Client]:
         yield client
 
 
-OPEN_PATHS = ("/livez", "/readyz", "/health")
-GUARDED_PATHS = ("/v1/models", "/v1/models/fake", "/metrics", "/load", "/docs", "/openapi.json", "/nowhere", "/", CHAT)
+OPEN_PATHS = ("/livez", "/readyz", "/health", "/ping")
+GUARDED_PATHS = (
+    "/v1/models",
+    "/v1/models/fake",
+    "/metrics",
+    "/load",
+    "/version",
+    "/docs",
+    "/openapi.json",
+    "/nowhere",
+    "/",
+    CHAT,
+)
 JWT = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
 
 
@@ -66,9 +77,10 @@ def test_17_an_absolute_address_does_not_get_round_the_key(guarded_server: Serve
 def test_64_the_administration_has_its_own_key(guarded_server: Server) -> None:
     url = guarded_server.url + "/admin/state"
     rejection_message(httpx.get(url), 401)
-    rejection_message(httpx.get(url, headers={"authorization": f"Bearer {KEY}"}), 401)
+    rejection_message(httpx.get(url, headers={"authorization": f"Bearer {KEY}"}), 403, code="forbidden")
     admin = {"authorization": f"Bearer {ADMIN_KEY}"}
     response = httpx.get(url, headers=admin)
     assert response.status_code == 200 and response.json()["integrity_errors"] == []
     rejection_message(httpx.get(url, headers={**admin, "origin": "https://elsewhere.example"}), 403)
     rejection_message(httpx.post(guarded_server.url + "/admin/frobnicate", headers=admin), 404)
+    rejection_message(httpx.post(guarded_server.url + CHAT, json=HELLO, headers=admin), 403, code="forbidden")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.web.auth import key_line
+from chairlift.web.auth.api_keys import key_line
 from support_faults import LONG_REQUEST, NUM_STREAMS, SLOW_ENGINE, read_stream, run_streams_during, unlimited_client
 from support_process import wait_until
 from support_server import CHAT, HELLO, events, fake_server, run

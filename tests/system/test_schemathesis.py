@@ -50,7 +50,8 @@ def run_schemathesis(folder: Path, url: str, *options: str) -> dict[str, Any]:
          "--request-timeout", "60", "--checks", ",".join(CHECKS),
          "--report", "json", "--report-json-path", str(report), *options],
         cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support_schemathesis"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")]),
+             "SCHEMATHESIS_HOOKS": "support_schemathesis"},
     )  # fmt: skip
     assert process.returncode == 0, process.stdout + process.stderr
     result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.text.chat_template import ROLES, ChatTemplate, checked_messages, checked_tools
+from chairlift.text.chat_template import ROLES, ChatTemplate, RenderOptions, checked_messages, checked_tools
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
@@ -131,7 +131,7 @@ def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path)
         chat = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
         if system and style in ("qwen", "llama3"):
             chat.insert(0, {"role": "system", "content": texts[0]})
-        prompt = template.render(chat, add_generation_prompt=generate)
+        prompt = template.render(chat, options=RenderOptions(add_generation_prompt=generate))
         assert prompt == ChatPrompt(reference.apply_chat_template(chat, tokenize=False, add_generation_prompt=generate))
         ids = reference.apply_chat_template(chat, add_generation_prompt=generate, return_dict=False)
         assert tokenizer_of(style).encode_chat(prompt) == ids
@@ -149,7 +149,7 @@ def test_tools_calls_and_variables_reach_the_template(
         {"role": "system", "content": "be short"}, {"role": "user", "content": "how high?"},
         {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "content": "2000 m"},
     ]  # fmt: skip
-    expected = template.render(chat, tools=tools, variables=variables).text
+    expected = template.render(chat, tools=tools, options=RenderOptions(variables=variables)).text
     assert expected == reference.apply_chat_template(
         chat, tools=tools, tokenize=False, add_generation_prompt=True, **variables
     )

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.template_messages import template_input
-from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tokenizer import HFTokenizer
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import TOOL_FORMATS, detect_tool_format
@@ -191,12 +191,12 @@ def test_prompts_equal_those_of_transformers(name: str, load: Any) -> None:
                     variables = {} if value is None else {SWITCHES[name]: value}
                     expected = reference_prompt(both, messages, tools, generate, **variables)
                     where = (title, bool(tools), generate, value)
-                    arguments: dict[str, Any] = {"tools": tools, "add_generation_prompt": generate}
+                    options = RenderOptions(variables=variables, add_generation_prompt=generate)
                     if expected is None:
                         with pytest.raises(InvalidRequest):
-                            both.template.render(messages, **arguments, variables=variables)
+                            both.template.render(messages, tools=tools, options=options)
                         continue
-                    prompt = both.template.render(messages, **arguments, variables=variables)
+                    prompt = both.template.render(messages, tools=tools, options=options)
                     assert prompt.text == expected, where
                     num_equal += 1
                     if title == "results":
@@ -216,7 +216,9 @@ def test_prompts_equal_those_of_transformers(name: str, load: Any) -> None:
 def test_variables_of_thinking_reach_the_template(name: str, texts: tuple[str, str], load: Any) -> None:
     both = load(name)
     variables = {"reasoning_effort": "low"} if name == "gpt-oss" else {"enable_thinking": False}
-    changed, default = (both.template.render([USER], variables=each).text for each in (variables, {}))
+    changed, default = (
+        both.template.render([USER], options=RenderOptions(variables=each)).text for each in (variables, {})
+    )
     assert texts[0] in changed and texts[0] not in default and texts[1] in default
     assert changed == reference_prompt(both, [USER], None, True, **variables)
 
@@ -229,7 +231,7 @@ def written_calls(model: Model, both: Both, num_calls: int) -> str:
     ]
     conversation = [USER, {"role": "assistant", "content": None, "tool_calls": plain}]
     messages, tools = template_input(conversation, TOOLS, both.tool_format, both.template.text)
-    text = both.template.render(messages, tools=tools, add_generation_prompt=False).text
+    text = both.template.render(messages, tools=tools, options=RenderOptions(add_generation_prompt=False)).text
     answer = text.partition(model.before_answer)[2]
     return answer.partition(model.after_answer)[0] if model.after_answer else answer
 
@@ -261,3 +263,25 @@ def test_a_cut_answer_gives_the_beginning_of_its_calls(name: str, load: Any) -> 
         for index, (each, arguments) in enumerate(cut.calls):
             assert each == whole[index][0], written[:size]
             assert arguments == whole[index][1] or index == len(cut.calls) - 1, written[:size]
+
+
+@pytest.mark.parametrize("name", ["qwen-3", "smollm-3", "glm-4.5", "deepseek-r1-distill"])
+def test_reasoning_in_an_answer_is_found_where_its_markers_are_special_tokens(name: str, tmp_path: Path) -> None:
+    """Also the tokens are those of transformers; in a user's text, the same markers stay text."""
+    special = [*(token for token in MODELS[name].special_tokens if token not in ADDED), *sorted(ADDED)]
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": special[0], "eos_token": special[1]}
+    source = (FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
+    folder = save_tokenizer(tmp_path, byte_level(special, []), config, source)
+    tokenizer = HFTokenizer.load(folder)
+    both = Both(ChatTemplate.load(folder, tokenizer), PreTrainedTokenizerFast.from_pretrained(folder), tokenizer)
+    assert "</think>" in tokenizer.special_tokens
+    for title in ("thoughts", "reasoning"):
+        prompt = both.template.render(CONVERSATIONS[title])
+        expected = reference_prompt(both, CONVERSATIONS[title], None, True)
+        assert prompt.text == expected
+        assert tokenizer.encode_chat(prompt) == both.reference(expected, add_special_tokens=False)["input_ids"]
+    answer = {"role": "assistant", "content": f"<think>hm</think>Hoch{special[1]}"}
+    for message in ({**USER, "content": "Hoch </think>"}, answer):
+        prompt = both.template.render([USER, message, USER])
+        place = prompt.text.index("Hoch") + len("Hoch")
+        assert {place, place + 1} & prompt.literal

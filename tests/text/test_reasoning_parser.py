@@ -4,15 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.text.reasoning_parser import CLOSE, OPEN, SPACE, ReasoningDelta, ReasoningParser, has_reasoning
+from chairlift.text.reasoning_formats import REASONING_FORMATS, THINK_TAGS
+from chairlift.text.reasoning_parser import SPACE, ReasoningDelta, ReasoningParser
 from support_engine import FULL
 
+OPEN, CLOSE = "<think>", "</think>"
 FRAGMENTS = [OPEN, CLOSE, "<think", "</think", "<", "/", ">", " ", "\n", "\t\r\n", "a", "b c", "é", "\u00a0", "<Think>"]
 
 
-def parse(*deltas: str, inside: bool = False) -> tuple[str, str]:
+def parse(*deltas: str, inside: bool = False, name: str = "qwen3") -> tuple[str, str]:
     """Return the reasoning and the content of a text in these deltas."""
-    parser = ReasoningParser(inside=inside)
+    parser = ReasoningParser(REASONING_FORMATS[name], is_open=inside)
     parts = [*(parser.push(delta) for delta in deltas), parser.flush()]
     return "".join(each.reasoning for each in parts), "".join(each.content for each in parts)
 
@@ -92,7 +94,7 @@ def test_nothing_is_lost_but_the_marks_and_the_space_around_them(fragments: list
 
 
 def test_what_is_certain_comes_at_once() -> None:
-    parser = ReasoningParser(inside=False)
+    parser = ReasoningParser(THINK_TAGS)
     assert parser.push("\n<thi") == ReasoningDelta()
     assert parser.push("nk>\n") == ReasoningDelta()
     assert parser.push("1 <") == ReasoningDelta(reasoning="1")
@@ -105,25 +107,42 @@ def test_what_is_certain_comes_at_once() -> None:
 
 
 def test_an_answer_that_does_not_think_is_not_held_back() -> None:
-    parser = ReasoningParser(inside=False)
+    parser = ReasoningParser(THINK_TAGS)
     assert [parser.push(delta) for delta in ("H", " ", "<", "think>")] == [
         ReasoningDelta(content="H"), ReasoningDelta(content=" "), ReasoningDelta(content="<"),
         ReasoningDelta(content="think>")
     ]  # fmt: skip
 
 
-def test_a_template_tells_whether_its_model_thinks() -> None:
-    assert has_reasoning("{{ content.split('</think>')[-1] }}") and not has_reasoning("{{ messages }} <think>")
+MORE_CASES = [
+    ("deepseek_r1", "why</think>so", "why", "so"),
+    ("deepseek_r1", "\n<think>why</think>so", "why", "so"),
+    ("deepseek_r1", " cut off", "cut off", ""),
+    ("granite", "Here is my thought process: why Here is my response: so", "why", "so"),
+    ("granite", "Here's my thought process:why\n\nHere's my response:so", "why", "so"),
+    ("granite", "Here is my thought process: a Here is my thought", "a Here is my thought", ""),
+    ("granite", "Here is my answer", "", "Here is my answer"),
+    ("mistral", "[THINK]why[/THINK]so", "why", "so"),
+    ("seed_oss", "<seed:think>why</seed:think>so", "why", "so"),
+    ("command_a", "<|START_THINKING|>why<|END_THINKING|>so", "why", "so"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "reasoning_text", "content"), MORE_CASES)
+def test_each_format_has_its_own_markers(name: str, text: str, reasoning_text: str, content: str) -> None:
+    assert parse(text, name=name) == parse(*text, name=name) == (reasoning_text, content)
+    for position in range(len(text)):
+        assert parse(text[:position], text[position:], name=name) == (reasoning_text, content)
 
 
 def test_white_space_without_end_is_said_and_not_held_for_ever() -> None:
-    reasoning = ReasoningParser(inside=True)
+    reasoning = ReasoningParser(THINK_TAGS, is_open=True)
     content = [reasoning.push(" a" + " " * 100).reasoning, *(reasoning.push(" " * 100).reasoning for _ in range(20))]
     assert content[0] == "a" and sum(map(len, content)) > 1500
 
 
 def test_white_space_before_an_answer_is_not_held_for_ever() -> None:
-    reasoning = ReasoningParser(inside=False)
+    reasoning = ReasoningParser(THINK_TAGS)
     content = [reasoning.push(" " * 100).content for _ in range(20)]
     assert sum(map(len, content)) == 2000
 
@@ -135,7 +154,7 @@ def test_white_space_before_an_answer_is_not_held_for_ever() -> None:
 ])  # fmt: skip
 def test_what_never_ends_is_read_to_its_end(start: str, repeated: str) -> None:
     """The time is linear in the length."""
-    parser, count = ReasoningParser(inside=False), (1_000_000 if FULL else 50_000) // len(repeated)
+    parser, count = ReasoningParser(THINK_TAGS), (1_000_000 if FULL else 50_000) // len(repeated)
     deltas = [parser.push(delta) for delta in (start, *(repeated for _ in range(count)))]
     deltas.append(parser.flush())
     size = sum(len(each.content) + len(each.reasoning) for each in deltas)

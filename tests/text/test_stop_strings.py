@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chairlift.text.stop_strings import StopStringMatcher
+from chairlift.core.sampling import MAX_STOP_CHARS, MAX_STOP_STRINGS
+from chairlift.text.stop_strings import StopStringAutomaton, StopStringMatcher
 
 
 def expected_cut(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
@@ -19,7 +20,7 @@ def expected_cut(text: str, stops: list[str], include: bool) -> tuple[str, str |
 
 
 def stream_cut(text: str, cuts: list[int], stops: list[str], include: bool) -> tuple[str, str | None]:
-    matcher = StopStringMatcher(stops, include)
+    matcher = StopStringMatcher(StopStringAutomaton(stops), include)
     emitted = ""
     for start, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
         delta, stop = matcher.push(text[start:end])
@@ -53,7 +54,7 @@ def test_any_part_of_the_text_is_found_in_it(text: str, cuts: list[int], draw: s
 
 
 def test_only_what_may_become_a_stop_string_is_held_back() -> None:
-    matcher = StopStringMatcher(["\n\nUser:"])
+    matcher = StopStringMatcher(StopStringAutomaton(["\n\nUser:"]))
     assert matcher.push("Hello\n") == ("Hello", None)
     assert matcher.push("\nUs") == ("", None)
     assert matcher.push("e me") == ("\n\nUse me", None)
@@ -62,31 +63,32 @@ def test_only_what_may_become_a_stop_string_is_held_back() -> None:
 
 
 def test_an_included_stop_string_needs_no_holding_back() -> None:
-    matcher = StopStringMatcher(["END"], include=True)
+    matcher = StopStringMatcher(StopStringAutomaton(["END"]), include=True)
     assert matcher.push("the E") == ("the E", None)
     assert matcher.push("ND of it") == ("ND", "END")
 
 
 @pytest.mark.parametrize(("stops", "stop", "emitted"), [(["abcd", "bc"], "bc", "a"), (["c", "abc", "bc"], "abc", "")])
 def test_the_first_to_be_complete_wins_then_the_longest(stops: list[str], stop: str, emitted: str) -> None:
-    assert StopStringMatcher(stops).push("abcd") == (emitted, stop)
+    assert StopStringMatcher(StopStringAutomaton(stops)).push("abcd") == (emitted, stop)
 
 
 def test_without_stop_strings_everything_passes() -> None:
-    matcher = StopStringMatcher([])
+    matcher = StopStringMatcher(StopStringAutomaton([]))
     assert matcher.push("anything") == ("anything", None)
     assert matcher.flush() == ""
 
 
 def test_nothing_may_follow_the_end() -> None:
-    matcher = StopStringMatcher(["a"])
+    matcher = StopStringMatcher(StopStringAutomaton(["a"]))
     matcher.push("a")
     with pytest.raises(AssertionError, match="after the end"):
         matcher.push("b")
 
 
 def test_the_worst_stop_strings_and_text_pass_in_linear_work() -> None:
-    stops = ["a" * n + "b" for n in range(1000, 1016)]
-    matcher = StopStringMatcher(stops)
+    stops = ["a" * n + "b" for n in range(223, 287)]
+    assert len(stops) == MAX_STOP_STRINGS and MAX_STOP_CHARS - 100 < sum(map(len, stops)) <= MAX_STOP_CHARS
+    matcher = StopStringMatcher(StopStringAutomaton(stops))
     emitted = [matcher.push("a" * 50)[0] for _ in range(4000)]
     assert "".join(emitted) + matcher.flush() == "a" * 200_000

@@ -282,7 +282,39 @@ def test_a_line_holds_to_new_limits_and_keeps_who_is_in_it() -> None:
     assert counters(admission) == (2, 9, 2)
 
 
-@pytest.mark.parametrize("name", ["max_waiting_requests", "max_waiting_tokens", "max_queue_wait"])
+def test_bodies_that_wait_fill_a_queue_too() -> None:
+    admission = AdmissionController(AdmissionLimits(max_waiting_bytes=100), FakeClock())
+    first, second = admission.admit(0, body_bytes=60), admission.admit(0)
+    with pytest.raises(Overloaded, match="bodies of 60 bytes wait and this one has 41, the limit is 100") as caught:
+        admission.admit(0, body_bytes=41)
+    assert caught.value.message.count("server overloaded") == 1
+    with pytest.raises(Overloaded, match="bodies of 60 bytes wait and this one has 50, the limit is 100"):
+        second.set_body_bytes(50)
+    second.set_body_bytes(40)
+    assert admission.waiting_bytes == 100
+    first.mark_running()
+    assert admission.waiting_bytes == 40, "the engine has the prompt of a running request"
+    admission.admit(0, body_bytes=60).end()
+    second.end()
+    assert admission.waiting_bytes == 0
+    admission.admit(0, body_bytes=1000).end()
+
+
+def test_by_default_no_expected_wait_is_too_long() -> None:
+    admission, clock = admission_with_rate(60.0, limits=AdmissionLimits(), waiting=1)
+    for _ in range(500):
+        admission.admit(1)
+    assert admission.expected_wait > 1_000
+    assert admission.rejection() is None
+    with pytest.raises(Overloaded, match="the limit is 100 s"):
+        admission.admit(1, timeout=100.0)
+    clock.advance(1.0)
+    admission.renew(AdmissionLimits(max_queue_wait=2.0))
+    with pytest.raises(Overloaded, match="the limit is 2 s"):
+        admission.admit(1)
+
+
+@pytest.mark.parametrize("name", ["max_waiting_requests", "max_waiting_tokens", "max_waiting_bytes", "max_queue_wait"])
 def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
     for value in (-1, math.nan):
         with pytest.raises(ConfigError, match=f"{name} must be at least 0"):

@@ -25,6 +25,7 @@ from chairlift.core.errors import (
     QueueFull,
     RateLimited,
     RequestTimeout,
+    TimeoutTooShort,
     Unauthorized,
     Unavailable,
 )
@@ -36,6 +37,7 @@ STATUSES = {
     "ContextLengthExceeded": 400,
     "RequestTooLarge": 400,
     "TokenOutOfRange": 400,
+    "TimeoutTooShort": 400,
     "MalformedRequest": 400,
     "Unauthorized": 401,
     "Forbidden": 403,
@@ -65,7 +67,7 @@ STATUSES = {
     "OutOfBlocks": 503,
     "Unavailable": 503,
 }
-AT_START = {"ConfigError", "ModelError", "UnsupportedArchitecture"}
+AT_START = {"ConfigError", "ModelError", "UnknownOption", "UnsupportedArchitecture", "UnsupportedModel"}
 BASES = {"ChairliftError", "RequestRejected"}
 
 
@@ -191,11 +193,11 @@ def test_what_repeats_with_a_status_that_clients_try_again_says_so(error: Chairl
         assert ("retry-after" in result) != (result.get("x-should-retry") == "false")
     if error_response_of(error).status == 429:
         assert "retry-after" in result and "x-should-retry" not in result
-    if error_response_of(error).status in (400, 404, 413):
+    if error_response_of(error).status in (400, 404, 413) and not isinstance(error, TimeoutTooShort):
         assert result == {}
 
 
-@pytest.mark.parametrize("error_type", [RequestTimeout, BodyTimeout, DuplicateRequestId])
+@pytest.mark.parametrize("error_type", [RequestTimeout, BodyTimeout, DuplicateRequestId, TimeoutTooShort])
 def test_what_would_end_the_same_way_is_not_tried_again(error_type: type[ChairliftError]) -> None:
     assert headers(make_error(error_type)) == {"x-should-retry": "false"}
 

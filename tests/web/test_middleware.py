@@ -25,7 +25,7 @@ from chairlift.core.errors import (
 from chairlift.observability.logging import current_id
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController, AdmissionLimits
-from chairlift.web.auth import Principal
+from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, ClientGone
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST, RequestMiddleware, send_bytes, send_object
 

@@ -16,7 +16,7 @@ from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress, ServerParts, run
 from chairlift.text.tokenizer import ByteTokenizer
-from chairlift.web.auth import read_keys
+from chairlift.web.auth.credentials import CredentialSources
 
 MODEL = "fake"
 FAKE = FakeConfig(vocab_size=128, max_model_len=4096, num_blocks=65_536, verify=False)
@@ -39,7 +39,7 @@ def main(seconds_per_step: float) -> int:
     """Serve until SIGTERM and return the exit code."""
     return run(ServerParts(
         config=ServerConfig(served_names=(MODEL,)), listening=ListenAddress(port=0),
-        read_keys=lambda: read_keys(None, os.environ), start=partial(start_service, seconds_per_step),
+        read_credentials=lambda: CredentialSources().read(os.environ), start=partial(start_service, seconds_per_step),
         engine_pid=engine_pid,
         budget=SCHEDULER.max_batch_tokens, max_running=SCHEDULER.max_running_sequences, print_line=_print_line,
     ))  # fmt: skip

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tokenizer import HFTokenizer
 from demo_model.conversations import Conversation, conversations
 from demo_model.skills.knowledge import UNKNOWN
@@ -68,7 +68,7 @@ class Writer:
             plain = [*self._tokenizer.encode(conversation.text), self.end]
             return plain, [False] + [True] * (len(plain) - 1)
         rendered = self._template.render(
-            conversation.messages, tools=conversation.tools or None, add_generation_prompt=False
+            conversation.messages, tools=conversation.tools or None, options=RenderOptions(add_generation_prompt=False)
         )
         ids = self._tokenizer.encode_chat(rendered)
         learnt, place, width = [False] * len(ids), 0, len(self._said_by)

@@ -1,21 +1,36 @@
-"""Run every external suite against one server, and report the outcomes that differ from expected_failures.toml.
+"""Run every external suite against real servers, and report the outcomes that differ from expected_failures.toml.
 
 python -m external_suites build/contract
 """
 
 import argparse
+import json
 import os
 import sys
+import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+from external_suites.client_environment import find_missing_node, install_node_modules, make_python
 from external_suites.expected_failures import ExpectedFailure, find_deviations, read_expected_failures, summary_lines
 from external_suites.fetch_sdist import fetch_source
-from external_suites.server_process import run_server
+from external_suites.server_process import demo_command, run_server, scripted_command
 from external_suites.suite_runner import Suite, run_suite
 
 ROOT = Path(__file__).parents[2]
-LANGCHAIN_TESTS = ROOT / "tests" / "contract" / "suites"
+CASES = ROOT / "tests" / "contract" / "suites"
+CLIENT_TESTS = ROOT / "tests" / "contract" / "clients"
+CLIENT_PINS = ROOT / "constraints" / "clients.txt"
+CLIENTS = {
+    "openai-agents": "agents_cases.py", "instructor": "instructor_cases.py", "litellm": "litellm_cases.py",
+    "lm_eval": "lm_eval_cases.py",
+}  # fmt: skip
+"""Python package -> file with its tests."""
+
+NODE_CLIENTS = {"openai": "openai.test.mjs", "ai": "vercel_ai.test.mjs"}
+"""npm package -> file with its tests."""
+
 OPENAI_TESTS = ("chat", "test_completions.py", "test_models.py")
 """The part of openai-python's suite that tests the routes of a text generation server."""
 
@@ -23,40 +38,85 @@ DEMO_MODEL = "chairlift:demo"
 MODEL_NAMES = (DEMO_MODEL, "chairlift:again", "gpt-6-astra", "gpt-3.5-turbo-instruct")
 """Served names of the demo model: its own name, a second one, and the names in openai-python's suite."""
 
+SCOPE = ("asyncio_default_fixture_loop_scope=session", "asyncio_default_test_loop_scope=session")
+LOOP = ["--override-ini", "asyncio_mode=auto", *(word for each in SCOPE for word in ("--override-ini", each))]
+"""pytest options: one event loop for all tests."""
 
-def make_suites(folder: Path, url: str) -> list[Suite]:
-    """Return all suites for a server's URL; the source of openai-python is downloaded into a folder."""
-    environ = {"CHAIRLIFT_SUITE_URL": url, "CHAIRLIFT_SUITE_MODEL": DEMO_MODEL, "CHAIRLIFT_SUITE_OTHER": MODEL_NAMES[1]}
-    scope = ("asyncio_default_fixture_loop_scope=session", "asyncio_default_test_loop_scope=session")
-    loop = ["--override-ini", "asyncio_mode=auto", *(word for each in scope for word in ("--override-ini", each))]
+
+def make_suites(folder: Path, url: str, scripted_url: str) -> Iterator[Suite]:
+    """Yield all suites for the URLs of the two servers; what a suite needs is installed into a folder before it.
+
+    Suites for Node are left out, with a message, if Node is not installed.
+    """
+    environ = {
+        "CHAIRLIFT_SUITE_URL": url, "CHAIRLIFT_SUITE_MODEL": DEMO_MODEL, "CHAIRLIFT_SUITE_OTHER": MODEL_NAMES[1],
+        "CHAIRLIFT_SUITE_SCRIPTED_URL": scripted_url, "CHAIRLIFT_SUITE_TOKENIZER": str(ROOT / "src/chairlift/demo"),
+        "HF_HOME": str(folder / "huggingface"), "PYTHONPATH": "",
+    }  # fmt: skip
     openai = version("openai")
-    source = fetch_source("openai", openai, folder)
-    return [
-        Suite(
-            f"openai-python {openai}", source, [*(f"tests/api_resources/{name}" for name in OPENAI_TESTS), "-n", "0"],
-            {"TEST_API_BASE_URL": url}, "tests.api_resources.",
-        ),
-        Suite(
-            f"langchain-tests {version('langchain-tests')}", ROOT,
-            [str(LANGCHAIN_TESTS / "langchain_cases.py"), "-n", "0", "--record-mode", "once", *loop], environ,
-            "tests.contract.suites.langchain_cases.",
-        ),
-        Suite(
-            "LangChain tests for the demo model", ROOT,
-            [str(LANGCHAIN_TESTS / "langchain_reach.py"), "-n", "0", *loop], environ,
-            "tests.contract.suites.langchain_reach.",
-        ),
-    ]  # fmt: skip
+    yield Suite(
+        f"openai-python {openai}", fetch_source("openai", openai, folder),
+        [*(f"tests/api_resources/{name}" for name in OPENAI_TESTS), "-n", "0"],
+        {"TEST_API_BASE_URL": url}, "tests.api_resources.",
+    )  # fmt: skip
+    yield Suite(
+        f"langchain-tests {version('langchain-tests')}", ROOT,
+        [str(CASES / "langchain_cases.py"), "-n", "0", "--record-mode", "once", *LOOP], environ,
+        "tests.contract.suites.langchain_cases.",
+    )  # fmt: skip
+    yield Suite(
+        "LangChain tests for the demo model", ROOT,
+        [str(CASES / "langchain_reach.py"), "-n", "0", *LOOP], environ,
+        "tests.contract.suites.langchain_reach.",
+    )  # fmt: skip
+    jsonschema = version("jsonschema")
+    yield Suite(
+        f"JSON Schema Test Suite of jsonschema {jsonschema}", ROOT, [str(CASES / "json_schema_cases.py"), "-n", "0"],
+        {"CHAIRLIFT_SUITE_FOLDER": str(fetch_source("jsonschema", jsonschema, folder, "json/tests"))},
+        "tests.contract.suites.json_schema_cases.",
+    )  # fmt: skip
+    yield from _make_client_suites(folder, environ)
+    yield from _make_node_suites(folder / "node", environ)
+    yield Suite(
+        f"schemathesis {version('schemathesis')}", ROOT, ["tests/system/test_schemathesis.py", "-n", "0"],
+        {"CHAIRLIFT_FULL": "1"}, "tests.system.test_schemathesis.",
+    )  # fmt: skip
+
+
+def _make_client_suites(folder: Path, environ: dict[str, str]) -> Iterator[Suite]:
+    """Yield the suites of Python clients, which run in an environment of their own."""
+    python = make_python(CLIENT_PINS, folder / "clients")
+    pins = dict(line.split("==") for line in CLIENT_PINS.read_text(encoding="utf-8").splitlines() if "==" in line)
+    for name, file in CLIENTS.items():
+        options = ["--confcutdir", str(CLIENT_TESTS), "-n", "0", *LOOP]
+        prefix = f"tests.contract.clients.{Path(file).stem}."
+        yield Suite(f"{name} {pins[name]}", ROOT, [str(CLIENT_TESTS / file), *options], environ, prefix, python)
+
+
+def _make_node_suites(folder: Path, environ: dict[str, str]) -> Iterator[Suite]:
+    """Yield the suites of clients for Node, or none with a message that names what is missing."""
+    if (missing := find_missing_node()) is not None:
+        _print(f"Node clients ({', '.join(NODE_CLIENTS)}): SKIPPED, {missing}")
+        return
+    install_node_modules(CLIENT_TESTS / "node", folder)
+    packages = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    for name, file in NODE_CLIENTS.items():
+        yield Suite(f"{name} for Node {packages[name]}", folder, [file], environ, "test.", None)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def report(suite: Suite, expected: list[ExpectedFailure], folder: Path) -> list[str]:
     """Run a suite, print a summary, and return the deviations from the expected failures."""
+    start = time.monotonic()
     outcomes = run_suite(suite, folder)
     of_suite = [entry for entry in expected if suite.name.startswith(entry.suite)]
     deviations = find_deviations(outcomes, of_suite)
     lines = [*summary_lines(suite.name, outcomes, of_suite), *(f"  UNEXPECTED: {each}" for each in deviations)]
-    sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+    _print("\n".join([f"{lines[0]}, {time.monotonic() - start:.0f} s", *lines[1:]]))
     return deviations
 
 
@@ -68,8 +128,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     expected = read_expected_failures()
-    with run_server(MODEL_NAMES, folder / "server.log") as url:
-        deviations = [each for suite in make_suites(folder, url + "/v1") for each in report(suite, expected, folder)]
+    demo, scripted = demo_command(MODEL_NAMES), scripted_command()
+    with run_server(demo, folder / "server.log") as url, run_server(scripted, folder / "scripted.log") as other_url:
+        suites = make_suites(folder, url + "/v1", other_url + "/v1")
+        deviations = [each for suite in suites for each in report(suite, expected, folder)]
     if deviations:
         sys.exit(f"{len(deviations)} outcomes differ from expected_failures.toml")
 

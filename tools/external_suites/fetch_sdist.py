@@ -6,18 +6,18 @@ import tarfile
 from pathlib import Path
 
 
-def fetch_source(name: str, version: str, folder: Path) -> Path:
+def fetch_source(name: str, version: str, folder: Path, tests: str = "tests") -> Path:
     """Return the unpacked source distribution of a package; pip downloads it if the folder does not have it.
 
-    Raises RuntimeError if pip cannot download it, or if it has no tests.
+    `tests` is the folder with its tests. Raises RuntimeError if pip cannot download it, or if it has no tests.
     """
     source = folder / f"{name}-{version}"
-    if not (source / "tests").is_dir():
+    if not (source / tests).is_dir():
         archive = folder / f"{name}-{version}.tar.gz"
         if not archive.exists():
             download(name, version, folder)
         unpack(archive, folder)
-    if not (source / "tests").is_dir():
+    if not (source / tests).is_dir():
         raise RuntimeError(f"the source distribution of {name} {version} has no tests")
     return source
 

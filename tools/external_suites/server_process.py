@@ -1,5 +1,6 @@
-"""run_server(): a `chairlift serve` process with the demo model on a free port of the loopback interface."""
+"""run_server(): a server process on a free port of the loopback interface: the demo model, or scripted replies."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,20 +8,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+TESTS = Path(__file__).parents[2] / "tests"
 TIMEOUT_SECONDS = 120.0
 """Seconds that the server may take to start, and again to stop."""
 
 
+def demo_command(model_names: Sequence[str]) -> list[str]:
+    """Return the command that serves the demo model under several names."""
+    options = [word for name in model_names for word in ("--served-model-name", name)]
+    return [sys.executable, "-m", "chairlift", "serve", "--port", "0", "--dtype", "float32", *options]
+
+
+def scripted_command() -> list[str]:
+    """Return the command that serves the scripted replies of tests/support_scripted_model.py."""
+    return [sys.executable, str(TESTS / "support_scripted_model.py")]
+
+
 @contextmanager
-def run_server(model_names: Sequence[str], log: Path) -> Iterator[str]:
-    """Run a server that serves the demo model under several names, and yield its URL.
+def run_server(command: Sequence[str], log: Path) -> Iterator[str]:
+    """Run a server and yield its URL; its processes import the modules of tests/.
 
     The server's log is written to a file. Raises RuntimeError if the server does not become ready.
     """
-    options = [word for name in model_names for word in ("--served-model-name", name)]
-    command = [sys.executable, "-m", "chairlift", "serve", "--port", "0", "--dtype", "float32", *options]
+    paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=out)
+        process = subprocess.Popen(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=out
+        )
     try:
         yield _wait_until_ready(process, log)
     finally:

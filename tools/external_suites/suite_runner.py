@@ -1,4 +1,4 @@
-"""Suite, Outcome: run a suite in a pytest process of its own and read each test's outcome from the JUnit file."""
+"""Suite, Outcome: run a suite in a process of its own and read each test's outcome from the JUnit file."""
 
 import os
 import subprocess
@@ -14,21 +14,30 @@ SUITE_TIMEOUT_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One suite and how pytest runs it.
+    """One suite and how pytest or Node's test runner runs it.
 
     Attributes:
         name: the suite's name with its version.
-        folder: pytest's working directory.
-        pytest_args: pytest's command-line arguments: files and options.
+        folder: the working directory.
+        args: command-line arguments of the test runner: files and options.
         environ: environment variables that are set for the suite.
         prefix: the beginning that all test names share; it is removed from them.
+        python: the interpreter of the environment with pytest and the suite's packages; None for Node's test runner.
     """
 
     name: str
     folder: Path
-    pytest_args: Sequence[str]
+    args: Sequence[str]
     environ: Mapping[str, str]
     prefix: str
+    python: Path | None = Path(sys.executable)
+
+    def command(self, results: Path) -> list[str]:
+        """Return the command that runs the suite and writes a JUnit file."""
+        if self.python is None:
+            reporters = ["--test-reporter", "junit", "--test-reporter-destination", str(results)]
+            return ["node", "--test", *reporters, *self.args]
+        return [str(self.python), "-m", "pytest", *self.args, "--tb", "short", "--junit-xml", str(results)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +56,10 @@ def run_suite(suite: Suite, folder: Path) -> dict[str, Outcome]:
     stem = folder / suite.name.replace(" ", "-")
     results, output = stem.with_name(stem.name + ".xml"), stem.with_name(stem.name + ".log")
     results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", *suite.pytest_args, "--tb", "short", "--junit-xml", str(results)]
     with output.open("wb") as out:
         subprocess.run(
-            command, cwd=suite.folder, env={**os.environ, **suite.environ}, stdin=subprocess.DEVNULL, stdout=out,
-            stderr=subprocess.STDOUT, timeout=SUITE_TIMEOUT_SECONDS, check=False,
+            suite.command(results), cwd=suite.folder, env={**os.environ, **suite.environ},
+            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=SUITE_TIMEOUT_SECONDS, check=False,
         )  # fmt: skip
     outcomes = read_junit(results, suite.prefix) if results.exists() else {}
     if not outcomes:

@@ -1,10 +1,12 @@
-"""PAGES: docs/settings.md, docs/metrics.md and docs/errors.md, generated from the declarations in the code."""
+"""PAGES: docs/settings.md, flags.md, metrics.md and errors.md, generated from the declarations in the code."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.server_flag_table import ALIASES, REJECTED, SAME_NAMES, SOME_VALUES, WITHOUT_EFFECT
+from chairlift.cli.settings.server_flags import ServerFlag, describe_value
 from chairlift.core.errors import ChairliftError, RequestRejected
 from chairlift.core.load_report import ReplicaState
 from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, MetricSpec
@@ -35,6 +37,22 @@ A setting's value comes from the first of these that has one: the flag, the envi
 
 A flag that is true or false also has a `--no-` form. A server reads settings marked with * again on SIGHUP."""
 
+FLAGS_INTRO = """# Flags of vLLM, SGLang, llama.cpp and Ollama
+
+`chairlift serve` accepts command lines that were written for these servers. `generate`, `chat`, `doctor`, `config show`
+and `bench offline` accept the aliases of the settings that they have.
+
+* An **alias** sets a setting of Chairlift. Its value is converted where the units differ, and an error names the flag
+  as you wrote it. A warning at the start says where the meaning is not quite the same.
+* A flag **without effect** is accepted with a warning that has the reason.
+* A flag with **accepted values** is accepted silently with these, and rejected with others.
+* A **rejected** flag ends the command with exit code 2 and a sentence that has the reason and the nearest setting.
+
+An unknown flag ends the command, too, with the most similar known flag. In a settings file only the names of
+[settings.md](settings.md) are keys; for an alias the error has the right key. `--dtype` also takes `half`, `fp16`,
+`bf16`, `float` and `fp32`; `--scheduling-policy` takes `fcfs`; `--max-model-len` and `--max-batch-tokens` take
+`32k` (32,000) and `32K` (32,768)."""
+
 METRICS_INTRO = """# Metrics
 
 `GET /metrics` returns these metrics in the text format of Prometheus. A histogram has the series `_bucket`, `_sum` and
@@ -62,6 +80,22 @@ def settings_page() -> str:
     """Return docs/settings.md."""
     sections = [f"## {title}\n\n{ABOUT[title]}\n\n{_settings(group)}" for title, group in settings.GROUPS]
     return _page(SETTINGS_INTRO, *sections)
+
+
+def flags_page() -> str:
+    """Return docs/flags.md."""
+    flags = {setting.dest: setting.flag for _, group in settings.GROUPS for setting in group}
+    aliases = ((*_flag_cells(row), _alias_target(row, flags), row.text) for row in ALIASES)
+    no_effect = ((*_flag_cells(row), row.text) for row in WITHOUT_EFFECT)
+    some_values = ((*_flag_cells(row), _accepted(row.accepted_values), row.text) for row in SOME_VALUES)
+    rejected = ((*_flag_cells(row), row.text) for row in REJECTED)
+    return _page(
+        FLAGS_INTRO, "## Same name", f"`chairlift serve --help` describes {_names(SAME_NAMES)}.",
+        "## Aliases", _table(("flag", "of", "sets", "difference"), aliases),
+        "## Without effect", _table(("flag", "of", "reason"), no_effect),
+        "## Some values", _table(("flag", "of", "accepted values", "reason for others"), some_values),
+        "## Rejected", _table(("flag", "of", "reason, and what to do"), rejected),
+    )  # fmt: skip
 
 
 def metrics_page() -> str:
@@ -95,7 +129,7 @@ def errors_page() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    "settings.md": settings_page, "metrics.md": metrics_page, "errors.md": errors_page,
+    "settings.md": settings_page, "flags.md": flags_page, "metrics.md": metrics_page, "errors.md": errors_page,
 }  # fmt: skip
 
 
@@ -138,6 +172,27 @@ def _default(setting: Setting) -> str:
     if isinstance(setting.default, bool):
         return str(setting.default).lower()
     return "" if setting.default == "" else f"`{setting.default}`"
+
+
+# -- flags of other servers --------------------------------------------------------------------------------------------
+
+
+def _flag_cells(row: ServerFlag) -> tuple[str, str]:
+    return _names(row.flags), ", ".join(row.systems)
+
+
+def _alias_target(row: ServerFlag, flags: Mapping[str, str]) -> str:
+    target = f"`{flags[row.dest]}`"
+    if not row.metavar:
+        return f"{target} to `{str(row.constant).lower()}`"
+    return target if row.parse is None else f"{target}; {describe_value(row.parse)}"
+
+
+def _accepted(values: Sequence[str]) -> str:
+    numbers = [int(value) for value in values if value.isdecimal()]
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"`{numbers[0]}` to `{numbers[-1]}`"
+    return _names(values)
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def _short_timeout(source: _RequestSource) -> SoakRequest:
     body = {"messages": [{"role": "user", "content": source.words(2, 50)}], "max_tokens": 400, "ignore_eos": True,
             "stream": source.rng.random() < 0.5}  # fmt: skip
     data = source.post(CHAT, body, x_request_timeout_ms=str(source.rng.randint(1, 400)))
-    return SoakRequest("short timeout", data, statuses=frozenset({200, 408}))
+    return SoakRequest("short timeout", data, statuses=frozenset({200, 400, 408}))
 
 
 def _bad_input(source: _RequestSource) -> SoakRequest:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chairlift.web.auth import key_line
+from chairlift.web.auth.api_keys import key_line
 
 ADMIN_KEY = "the-soak-admin"
 KEYS = {"the-soak-of-alice": "alice", "the-soak-of-bob": "bob", "the-soak-of-carol": "carol"}

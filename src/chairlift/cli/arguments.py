@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from chairlift.cli.arg_parser import Parser
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.server_flag_actions import MODEL_DEST
 
 Subcommands = argparse._SubParsersAction  # the type that add_subparsers() returns, which has no public name
 
@@ -46,6 +47,10 @@ def add_command(
 
 
 def add_model(parser: Parser) -> None:
-    """Declare the positional MODEL."""
+    """Declare the positional MODEL, and --model with the same meaning."""
     parser.unexpected_word_message = "unexpected argument {word}: the command takes one MODEL"
     parser.add_setting(settings.MODEL, parser)
+    parser.add_argument(
+        "--model", dest=MODEL_DEST, metavar="MODEL", default=argparse.SUPPRESS,
+        help="the same as the argument MODEL (default: MODEL)",
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.text_service import TextService
 from chairlift.protocol.sse import EventReader
@@ -95,7 +95,7 @@ class LocalBackend:
     def stream_answer(self, messages: list[Message], options: dict[str, Any], stats: AnswerStats) -> Iterator[str]:
         """See ChatBackend."""
         started = time.monotonic()
-        processor = self._service.prepare_chat(messages, SamplingParams(**options))
+        processor = self._service.prepare_chat(messages, SamplingParams(**{**MODEL_DEFAULTS, **options}))
         with closing(run_batch(self._service.client, [processor], 1)) as events:
             for _, event in events:
                 if event.error is not None:

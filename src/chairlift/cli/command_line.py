@@ -10,7 +10,9 @@ from chairlift import __version__
 from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
-from chairlift.cli.settings import settings, value_parsers
+from chairlift.cli.settings import bench_settings, settings, value_parsers
+from chairlift.cli.settings.access_settings import TOKEN_COMMAND
+from chairlift.cli.settings.server_flag_actions import add_server_flags
 
 
 def build_parser() -> Parser:
@@ -34,6 +36,7 @@ def build_parser() -> Parser:
     _bench(subcommands)
     _config(subcommands)
     _key(subcommands)
+    _token(subcommands)
     _doctor(subcommands)
     return parser
 
@@ -66,9 +69,15 @@ def _serve(subcommands: "Subcommands[Parser]") -> None:
     )  # fmt: skip
     add_model(parser)
     add_verbosity(parser)
+    parser.add_argument(
+        "--api-key", action="append", default=[], metavar="KEY",
+        help="API key of the tenant default; every user of the machine can see it, unlike --key-file (default: none)",
+    )  # fmt: skip
+    parser.add_setting(settings.SERVE_SEED, parser)
     add_settings(parser, "server", settings.SERVER)
     add_settings(parser, "engine", settings.SERVE_SETTINGS)
     add_settings(parser, "logging", settings.LOGGING)
+    add_server_flags(parser, in_help=True)
 
 
 def _chat(subcommands: "Subcommands[Parser]") -> None:
@@ -85,6 +94,7 @@ def _chat(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "sampling", settings.CHAT_SETTINGS)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
+    add_server_flags(parser)
 
 
 def _key(subcommands: "Subcommands[Parser]") -> None:
@@ -98,6 +108,28 @@ def _key(subcommands: "Subcommands[Parser]") -> None:
     parser.add_argument("--admin", action="store_true", help="create a key for the /admin/ routes only")
     parser.add_argument("--key-file", metavar="FILE", help="append the line of the key to FILE (default: print it)")
     add_verbosity(parser)
+    add_settings(parser, "logging", settings.LOGGING)
+
+
+def _token(subcommands: "Subcommands[Parser]") -> None:
+    parser = add_command(
+        subcommands, "token", help="create a JSON Web Token", description=texts.TOKEN_HELP,
+        usage="chairlift token TENANT [--role ROLE] [--lifetime TIME] [--jwt-secret-file FILE] [options]",
+    )  # fmt: skip
+    parser.add_argument(
+        "tenant", metavar="TENANT", help="tenant that the token belongs to; 1 to 128 characters of a-z A-Z 0-9 . _ -"
+    )
+    parser.add_argument(
+        "--role", action="append", type=value_parsers.one_of("user", "admin"), metavar="ROLE",
+        help="role of the token: user, or admin for the /admin/ routes only; may be given several times "
+        "(default: user)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lifetime", type=value_parsers.duration, default=3600, metavar="TIME",
+        help="time until the token expires: seconds, or a number with s, m, h or d (default: 1h)",
+    )  # fmt: skip
+    add_verbosity(parser)
+    add_settings(parser, "tokens", TOKEN_COMMAND)
     add_settings(parser, "logging", settings.LOGGING)
 
 
@@ -117,7 +149,8 @@ def _config(subcommands: "Subcommands[Parser]") -> None:
     add_settings(show, "engine", settings.SERVE_SETTINGS)
     add_settings(show, "sampling", settings.SAMPLING)
     add_settings(show, "logging", settings.LOGGING)
-    show.settings += settings.WORKLOAD  # shown, although this command has no flags for them
+    add_server_flags(show)
+    show.settings += bench_settings.WORKLOAD  # shown, although this command has no flags for them
     validate = add_command(
         inner, "config_validate", help="print every problem of a settings file", description=texts.VALIDATE_HELP,
         usage="chairlift config validate [FILE.yaml]",
@@ -137,7 +170,11 @@ def _generate(subcommands: "Subcommands[Parser]") -> None:
     )  # fmt: skip
     add_model(parser)
     parser.unexpected_word_message += ", and a prompt follows --prompt"
-    parser.add_argument("--prompt", metavar="TEXT", help="prompt; - reads it from standard input")
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="prompt; - reads standard input (default: standard input if it is a pipe)",
+    )
     parser.add_argument("--prompts", metavar="FILE.jsonl", help="file of prompts, one per line; - is standard input")
     parser.add_argument(
         "--output", metavar="FILE.jsonl", help="write results to this file as JSON lines (default: standard output)"
@@ -159,6 +196,7 @@ def _generate(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "sampling", settings.SAMPLING)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
+    add_server_flags(parser)
 
 
 def _doctor(subcommands: "Subcommands[Parser]") -> None:
@@ -171,6 +209,7 @@ def _doctor(subcommands: "Subcommands[Parser]") -> None:
     add_verbosity(parser)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
+    add_server_flags(parser)
 
 
 def _bench(subcommands: "Subcommands[Parser]") -> None:
@@ -228,9 +267,10 @@ def _bench_offline(subcommands: "Subcommands[Parser]") -> None:
         help="number of threads of each compared engine (default: the engine's own)",
     )  # fmt: skip
     add_verbosity(parser)
-    add_settings(parser, "workload", settings.WORKLOAD)
+    add_settings(parser, "workload", bench_settings.WORKLOAD)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
+    add_server_flags(parser)
 
 
 def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
@@ -252,7 +292,7 @@ def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
         help="relative spread of the durations of steps (default: 0, or that of --step-times)",
     )  # fmt: skip
     add_verbosity(parser)
-    add_settings(parser, "workload", settings.WORKLOAD)
+    add_settings(parser, "workload", bench_settings.WORKLOAD)
     add_settings(parser, "engine", settings.SIMULATE_SETTINGS)
     add_settings(parser, "logging", settings.LOGGING)
 
@@ -315,5 +355,5 @@ def _bench_serve(subcommands: "Subcommands[Parser]") -> None:
     _add_json(parser)
     _add_plot(parser)
     add_verbosity(parser)
-    add_settings(parser, "load", settings.LOAD_SETTINGS)
+    add_settings(parser, "load", bench_settings.LOAD_SETTINGS)
     add_settings(parser, "logging", settings.LOGGING)

@@ -4,6 +4,7 @@ GENERATE_HELP = """\
 Generate text with a model: one prompt with streamed output, or a file of prompts as one batch.
 
   chairlift generate MODEL --prompt "The lift is"
+  echo "The lift is" | chairlift generate MODEL
   chairlift generate MODEL --prompts prompts.jsonl --output results.jsonl
 
 A line of prompts.jsonl is {"prompt": "text"}, {"prompt": [1, 2, 3]} or {"messages": [...]}. It may also have
@@ -29,7 +30,8 @@ SERVE_END = """\
 Every setting can also be an environment variable (--drain-timeout is CHAIRLIFT_DRAIN_TIMEOUT) or a key in the
 file of --config (drain_timeout: 10). A flag overrides a variable, and a variable the file. `chairlift
 config show` prints each value and its source. API keys are the variables CHAIRLIFT_API_KEY and
-CHAIRLIFT_ADMIN_KEY, or lines of --key-file, which `chairlift key TENANT` creates."""
+CHAIRLIFT_ADMIN_KEY, or lines of --key-file, which `chairlift key TENANT` creates. The secret of tokens is the
+variable CHAIRLIFT_JWT_SECRET or the content of --jwt-secret-file, and `chairlift token TENANT` creates a token."""
 CHAT_HELP = """\
 Chat with a model in the terminal, either with a local model or with the model of a server.
 
@@ -47,6 +49,15 @@ Create an API key. The key is printed once, and a key file stores its SHA-256 ha
 
 With --key-file the line is appended to the file, otherwise it is printed. A running server reads its key file
 again on SIGHUP."""
+
+TOKEN_HELP = """\
+Create a JSON Web Token (HS256) that a server with the same secret accepts in place of an API key.
+
+  chairlift token alice --lifetime 12h --jwt-secret-file jwt.secret
+
+The secret is the content of --jwt-secret-file, or the variable CHAIRLIFT_JWT_SECRET, and has 32 bytes or more:
+`openssl rand -hex 32` makes one. Tokens cannot be revoked one by one: they end with their lifetime, or all at once when
+the server reads a new secret on SIGHUP."""
 
 BENCH_HELP = """\
 Measure the engine or a server on a workload, which a seed makes reproducible."""

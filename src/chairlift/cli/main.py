@@ -19,6 +19,7 @@ from typing import Any
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_command
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.server_flag_actions import merge_model
 
 FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
@@ -138,5 +139,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         arguments.parser.reject(next((word for word in unknown if word.startswith("-")), unknown[0]))
+    merge_model(arguments)
     arguments.argv = list(argv)
     return arguments

@@ -2,6 +2,8 @@
 
 import difflib
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -9,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SAMPLING_FIELDS, SamplingParams
 from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
 from chairlift.text.chat_template import checked_tools
 
@@ -47,10 +49,9 @@ def read_prompt(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> Prom
     Raises InvalidRequest.
     """
     if prompt == STDIN:
-        try:
-            prompt = sys.stdin.read().removesuffix("\n")
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(f"standard input is not UTF-8: {error}") from None
+        prompt = _read_stdin()
+        if not prompt:
+            raise InvalidRequest("the prompt is empty: standard input has no text; write to it, or give --prompt TEXT")
     if not prompt:
         raise InvalidRequest("the prompt is empty; --prompt needs text")
     return PromptItem(
@@ -92,6 +93,28 @@ def read_prompts(
     if not items:
         raise InvalidRequest(f"{source} has no prompts; each line needs one")
     return items
+
+
+def stdin_has_input() -> bool:
+    """Return whether standard input is a pipe, a socket or a file; not a terminal, /dev/null or closed."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _read_stdin() -> str:
+    """Return the text of standard input without its last newline, in whatever locale. Raises InvalidRequest."""
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"standard input is not UTF-8: {error.reason} at byte {error.start}; convert it, as with iconv"
+        ) from None
+    except OSError as error:
+        raise InvalidRequest(f"cannot read standard input: {error.strerror or error}") from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _chat_input(prompt: str) -> tuple[str, Any]:
@@ -201,10 +224,10 @@ def sampling_params(fields: Mapping[str, Any]) -> SamplingParams:
     """
     structured = fields.get("structured")
     if not isinstance(structured, Mapping):
-        return SamplingParams(**fields)
+        return SamplingParams(**{**MODEL_DEFAULTS, **fields})
     if unknown := [name for name in structured if name not in STRUCTURED_FIELDS]:
         raise InvalidRequest(f"structured has no field {unknown[0]!r}; available are {', '.join(STRUCTURED_FIELDS)}")
-    return SamplingParams(**{**fields, "structured": StructuredOutput(**structured)})
+    return SamplingParams(**{**MODEL_DEFAULTS, **fields, "structured": StructuredOutput(**structured)})
 
 
 def _json_type(value: Any) -> str:

@@ -39,8 +39,9 @@ def as_json(item: PromptItem, result: RequestOutput) -> str:
     }
     if len(result.outputs) > 1:
         entry["choices"] = [_choice_object(choice) for choice in result.outputs]
-    if result.prompt_logprobs is not None:
-        entry["prompt_logprobs"] = [None if each is None else _logprob_object(each) for each in result.prompt_logprobs]
+    if result.prompt_token_logprobs is not None:
+        entries = result.prompt_token_logprobs
+        entry["prompt_logprobs"] = [None if each is None else _logprob_object(each) for each in entries]
     return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
@@ -51,8 +52,8 @@ def _choice_object(choice: CompletionOutput) -> dict[str, Any]:
         "finish_reason": choice.finish_reason,
         "stop_reason": choice.stop_reason,
     }
-    if choice.logprobs is not None:
-        entry["logprobs"] = [_logprob_object(each) for each in choice.logprobs]
+    if choice.token_logprobs is not None:
+        entry["logprobs"] = [_logprob_object(each) for each in choice.token_logprobs]
     return entry
 
 

@@ -11,6 +11,8 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress
 from chairlift.web.admission import AdmissionLimits
+from chairlift.web.auth.credentials import CredentialSources
+from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.tenant_limits import TenantLimits
 
 MAX_PORT = 65_535
@@ -22,6 +24,7 @@ def validate_server_options(options: Mapping[str, Any]) -> None:
     The files that they name are not read.
     """
     listen_address(options)
+    credential_sources(options)
     server_config(tuple(options.get("served_model_name") or ["model"]), options)
 
 
@@ -35,15 +38,35 @@ def listen_address(options: Mapping[str, Any]) -> ListenAddress:
     if not 0 <= options.get("port", 0) <= MAX_PORT:
         raise ConfigError(f"port must be between 0 and {MAX_PORT}, got {options['port']}", option="port")
     address = {name: options[name] for name in ("host", "port") if name in options}
+    client_ca = options.get("tls_client_ca")
     if certificate is None or key is None:
+        if client_ca is not None:
+            raise ConfigError("tls_client_ca needs tls_cert and tls_key, too: clients show their certificates over TLS",
+                              option="tls_client_ca")  # fmt: skip
         return ListenAddress(**address)
-    return ListenAddress(**address, certificate=Path(certificate), key=Path(key))
+    return ListenAddress(
+        **address,
+        certificate=Path(certificate),
+        key=Path(key),
+        client_ca=None if client_ca is None else Path(client_ca),
+    )
+
+
+def credential_sources(options: Mapping[str, Any]) -> CredentialSources:
+    """Return where these server settings read keys from. Raises ConfigError for settings that exclude each other."""
+    files = {
+        name: Path(options[name]) for name in ("key_file", "jwt_secret_file", "jwt_jwks_file") if options.get(name)
+    }
+    config = {each.name: options[f"jwt_{each.name}"] for each in fields(JWTConfig) if f"jwt_{each.name}" in options}
+    return CredentialSources(
+        **files, jwt_algorithm=options.get("jwt_algorithm"), token_config=JWTConfig(**config),
+    )  # fmt: skip
 
 
 def server_config(names: tuple[str, ...], options: Mapping[str, Any]) -> ServerConfig:
     """Return the config of an API server with these settings. Raises ConfigError."""
     own = _fields_of(options, ServerConfig)
-    for name in ("cors_origins", "metric_aliases"):
+    for name in ("cors_origins", "allowed_hosts", "metric_aliases"):
         if name in own:
             own[name] = tuple(own[name])
     return ServerConfig(

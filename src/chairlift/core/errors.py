@@ -5,13 +5,16 @@
     │   ├── ContextLengthExceeded   prompt (and max_tokens) against the model's context
     │   ├── RequestTooLarge         more blocks than the whole pool has
     │   ├── TokenOutOfRange         a token id that the vocabulary does not have
+    │   ├── TimeoutTooShort         a timeout that even an idle engine cannot meet
     │   └── DuplicateRequestId      an id of a request that is still open
     ├── ConfigError                 an invalid option, rejected at start
+    │   └── UnknownOption           no option has this name; also a TypeError
     ├── ModelError                  a model folder is missing, truncated or unsupported
+    │   ├── UnsupportedModel        a format of weights that Chairlift does not read
     │   └── UnsupportedArchitecture
     ├── QueueFull                   the waiting queue is at its limit; retry later
     ├── RequestTimeout              the request exceeded its own timeout
-    ├── DeadlineUnreachable         the timeout is too short for the request, so it was not started
+    ├── DeadlineUnreachable         too little of the timeout is left after the wait, so it was not started
     ├── OutOfBlocks                 the block pool is empty (inside the engine)
     ├── RequestFailed               an error of one request inside a step
     │   ├── ForwardFailed           the model raises because of this request alone
@@ -88,6 +91,7 @@ class ContextLengthExceeded(InvalidRequest):
             message = (
                 f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, the limit of their sum is {limit}"
             )
+        message += f" (this model's maximum context length is {limit} tokens)"  # clients search for these words
         super().__init__(message, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)
 
 
@@ -111,6 +115,19 @@ class TokenOutOfRange(InvalidRequest):
         super().__init__(message, param=param, token_id=token_id, vocab_size=vocab_size)
 
 
+class TimeoutTooShort(InvalidRequest):
+    """The request takes longer than its own timeout even on an idle engine, so a retry would fail, too."""
+
+    code = "timeout_too_short"
+
+    def __init__(self, needed: float, timeout: float) -> None:
+        message = (
+            f"timeout is {timeout:g} s, but the request needs at least {needed:.3g} s even without waiting; raise the "
+            "timeout or lower max_tokens"
+        )
+        super().__init__(message, param="timeout", needed=needed, timeout=timeout)
+
+
 class DuplicateRequestId(InvalidRequest):
     """The request id belongs to a request that is still open."""
 
@@ -126,14 +143,26 @@ class ConfigError(ChairliftError):
     code = "config_error"
 
 
+class UnknownOption(ConfigError, TypeError):
+    """No option has this name; the message names the nearest one."""
+
+    code = "unknown_option"
+
+
 class ModelError(ChairliftError):
     """A model folder cannot be loaded; the message names the file."""
 
     code = "model_error"
 
 
+class UnsupportedModel(ModelError):
+    """Chairlift does not read this kind of model; `details["remedy"]` says what to use instead."""
+
+    code = "unsupported_model"
+
+
 class UnsupportedArchitecture(ModelError):
-    """Chairlift does not support this model architecture."""
+    """Chairlift does not support this model architecture; `details["remedy"]` says what to use instead."""
 
     code = "unsupported_architecture"
 
@@ -160,7 +189,7 @@ class RequestTimeout(ChairliftError):
 
 
 class DeadlineUnreachable(ChairliftError):
-    """The request cannot finish within its timeout any more, so it is not started."""
+    """The request has waited too long to finish within its timeout, so it is not started."""
 
     code = "deadline_unreachable"
     retryable = True
@@ -261,7 +290,7 @@ class Unauthorized(RequestRejected):
 
 
 class Forbidden(RequestRejected):
-    """The API key is valid but does not permit this request."""
+    """The API key does not permit this request, or the server does not serve this `Host` or `Origin`."""
 
     code = "forbidden"
 

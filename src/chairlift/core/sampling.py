@@ -1,7 +1,8 @@
 """SamplingParams: the sampling parameters of one request; frozen, complete, validated at construction.
 
-A field that is None takes the model's own default (generation_config.json), then the neutral value of
-`NEUTRAL_VALUES`; `with_defaults()` does that, and the engine receives resolved parameters only.
+The defaults are vLLM's. A field of MODEL_DEFAULTS that is None takes the model's own default (generation_config.json),
+then the neutral value of `NEUTRAL_VALUES`; `with_defaults()` does that, and the engine receives resolved parameters
+only.
 """
 
 import json
@@ -13,13 +14,16 @@ from typing import Any, NoReturn
 
 from chairlift.core import validation
 from chairlift.core.errors import TokenOutOfRange
-from chairlift.core.structured_output import StructuredOutput
+from chairlift.core.sampling_names import RequestOutputKind, explain_unknown_names
+from chairlift.core.structured_output import StructuredOutput, StructuredOutputsParams
 from chairlift.core.validation import as_tuple, integer, invalid_param, number, string, token_ids
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
-MAX_STOP_STRINGS = 16
+MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_CHARS = 1024
+MAX_STOP_CHARS = 16_384
+"""Characters of all stop strings together: each is a state of the automaton that searches for them."""
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS = 1024
 MAX_BAD_WORDS = 1024
@@ -29,15 +33,20 @@ MAX_LOGITS_PROCESSORS = 16
 MAX_PROCESSOR_ARGUMENTS = 16_384
 """Characters of JSON."""
 MAX_TOKENS = 2**31 - 1
+DEFAULT_MAX_TOKENS = 16
+"""Output tokens of a request that does not say how many."""
 
 NEUTRAL_VALUES: Mapping[str, float | int] = {
     "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
 }  # fmt: skip
 
+MODEL_DEFAULTS: Mapping[str, Any] = dict.fromkeys((*NEUTRAL_VALUES, "max_tokens"))
+"""The parameters that the model decides, as None: `SamplingParams(**MODEL_DEFAULTS | fields)`."""
+
 _OPTIONAL = frozenset(NEUTRAL_VALUES) | {"max_tokens", "seed", "logprobs", "prompt_logprobs", "best_of"}
 FLOAT_BOUNDS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is rejected
-    "temperature": (0, 2, False), "top_p": (0, 1, True), "min_p": (0, 1, False), "typical_p": (0, 1, True),
+    "temperature": (0, 2, False), "top_p": (0, 1, False), "min_p": (0, 1, False), "typical_p": (0, 1, True),
     "epsilon_cutoff": (0, 1, False), "eta_cutoff": (0, 1, False), "repetition_penalty": (0, 10, True),
     "presence_penalty": (-2, 2, False), "frequency_penalty": (-2, 2, False),
 }  # fmt: skip
@@ -46,9 +55,8 @@ INT_BOUNDS: Mapping[str, tuple[int, int]] = {
     "min_tokens": (0, MAX_TOKENS), "seed": (-(2**63), 2**63 - 1), "logprobs": (0, MAX_LOGPROBS),
     "prompt_logprobs": (0, MAX_LOGPROBS), "n": (1, MAX_CHOICES), "best_of": (1, MAX_CHOICES),
 }  # fmt: skip
-_FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "echo")
+_FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "echo", "detokenize")
 _IDS: Mapping[str, int] = {"stop_token_ids": MAX_STOP_TOKEN_IDS, "allowed_token_ids": MAX_ALLOWED_TOKEN_IDS}
-_STRINGS: Mapping[str, int] = {"stop": MAX_STOP_STRINGS, "bad_words": MAX_BAD_WORDS}
 
 
 class LogitBias(dict[int, float]):
@@ -119,6 +127,20 @@ def _texts(value: Any, *, name: str, limit: int) -> tuple[str, ...]:
     return tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in as_tuple(name, value, limit, str))
 
 
+def _stop(value: Any) -> tuple[str, ...]:
+    stops = _texts(value, name="stop", limit=MAX_STOP_STRINGS)
+    if (total := sum(map(len, stops))) > MAX_STOP_CHARS:
+        raise invalid_param("stop", f"has {total} characters altogether, the limit is {MAX_STOP_CHARS}")
+    return stops
+
+
+def _output_kind(value: Any) -> RequestOutputKind:
+    try:
+        return RequestOutputKind(value)
+    except ValueError:
+        raise invalid_param("output_kind", f"must be a RequestOutputKind, got {value!r:.40}") from None
+
+
 def _top_k(value: Any) -> int:
     return max(0, integer("top_k", value, *INT_BOUNDS["top_k"]))
 
@@ -134,10 +156,11 @@ def _checks() -> dict[str, Callable[[Any], Any]]:
         checks[name] = partial(integer, name, low=least, high=most)
     checks |= {name: partial(validation.boolean, name) for name in _FLAGS}
     checks |= {name: partial(token_ids, name, limit=limit, highest=MAX_TOKENS) for name, limit in _IDS.items()}
-    checks |= {name: partial(_texts, name=name, limit=limit) for name, limit in _STRINGS.items()}
-    return checks | {"top_k": _top_k}
+    bad_words = partial(_texts, name="bad_words", limit=MAX_BAD_WORDS)
+    return checks | {"top_k": _top_k, "stop": _stop, "bad_words": bad_words, "output_kind": _output_kind}
 
 
+@explain_unknown_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the tokens of one request are chosen.
@@ -150,12 +173,15 @@ class SamplingParams:
     Numbers may be numpy's and lists may be lists or tuples; stored values are plain (int, float, str, tuple,
     LogitBias), so that equal parameters are equal, hash, and cross a process boundary.
 
+    None for temperature, top_k, top_p, min_p, typical_p, the cutoffs, repetition_penalty and no_repeat_ngram_size is
+    the default of the model's generation_config.json.
+
     Attributes:
         n: number of choices, each sampled independently, 1..128. Choice 0 is the output of n = 1 with the same seed.
         best_of: number of choices to sample; the n with the highest mean logprob are returned; None is n.
         temperature: 0 is greedy; at most 2. Below 1e-5 it counts as greedy.
         top_k: number of likeliest tokens to keep; 0 or -1 keeps all.
-        top_p: keep the smallest set of likeliest tokens whose probability reaches this, (0, 1].
+        top_p: keep the smallest set of likeliest tokens whose probability reaches this, [0, 1]; 0 keeps the likeliest.
         min_p: drop tokens less likely than this share of the likeliest, [0, 1].
         typical_p: of the tokens whose surprise is nearest to the entropy, keep the smallest set that reaches this,
             (0, 1] (Meister et al., "Locally Typical Sampling", 2022).
@@ -170,44 +196,50 @@ class SamplingParams:
         bad_words: words whose tokens, as written and after a space, never follow each other.
         bad_words_ids: the same in token ids; the last id of each is banned after the others.
         allowed_token_ids: only these can be sampled; empty for all.
-        max_tokens: largest number of output tokens; None is as many as fit. 0 only with echo or prompt_logprobs.
+        max_tokens: largest number of output tokens; None is as many as fit, or as generation_config.json says. 0 only
+            with echo or prompt_logprobs.
         min_tokens: number of output tokens before end-of-sequence and stop tokens can be sampled.
-        stop: strings that end the output; they are not part of the text unless include_stop_str_in_output.
+        stop: at most 64 strings that end the output, of 16,384 characters together; they are not part of the text
+            unless include_stop_str_in_output.
         stop_token_ids: token ids that end the output, in addition to the model's own.
         ignore_eos: the model's own end-of-sequence tokens do not end the output.
         seed: any int64; None picks one at submission, which is reported.
         logprobs: None for none; k for the chosen token's and the k likeliest tokens' at each position.
         prompt_logprobs: the same for the prompt tokens, each conditioned on those before it. The whole prompt is
             computed then, cached or not.
+        detokenize: produce text; False gives token ids alone.
+        output_kind: what each output of an AsyncLLM stream holds in `outputs`.
         skip_special_tokens: leave special tokens out of the text.
         include_stop_str_in_output: keep the stop string that ended the output in the text.
         echo: the text begins with the prompt's text.
         logits_processors: names registered with the engine (`LLM(logits_processor_factories=...)`), in call order; a
             mapping of names passes arguments to each.
         structured: the grammar of the output; see StructuredOutput. The output ends where no token can follow.
+        structured_outputs: the same with vLLM's fields; it becomes `structured`, and None itself.
 
     Raises:
         InvalidRequest: a value is impossible; the message names the field and its bound.
+        TypeError: there is no such parameter; the message names the nearest one.
     """
 
     n: int = 1
     best_of: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    epsilon_cutoff: float | None = None
-    eta_cutoff: float | None = None
-    repetition_penalty: float | None = None
+    temperature: float | None = 1.0
+    top_k: int | None = 0
+    top_p: float | None = 1.0
+    min_p: float | None = 0.0
+    typical_p: float | None = 1.0
+    epsilon_cutoff: float | None = 0.0
+    eta_cutoff: float | None = 0.0
+    repetition_penalty: float | None = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    no_repeat_ngram_size: int | None = None
+    no_repeat_ngram_size: int | None = 0
     logit_bias: Mapping[int, float] = field(default_factory=LogitBias, hash=False)
     bad_words: tuple[str, ...] = ()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
-    max_tokens: int | None = None
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -220,13 +252,28 @@ class SamplingParams:
     echo: bool = False
     logits_processors: tuple[tuple[str, str], ...] = ()
     structured: StructuredOutput | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    detokenize: bool = True
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        if self.structured_outputs is not None:
+            put(self, "structured", self._converted(self.structured_outputs))
+            put(self, "structured_outputs", None)
         for name, default in _DEFAULTS:  # skip defaults: a request's parameters are constructed three times
             if (value := getattr(self, name)) is not default and (value is not None or name not in _OPTIONAL):
                 put(self, name, _CHECKS[name](value))
         self._check_together()
+
+    def _converted(self, structured_outputs: Any) -> StructuredOutput:
+        """Return vLLM's form of the grammar as a StructuredOutput. Raises InvalidRequest."""
+        if not isinstance(structured_outputs, StructuredOutputsParams):
+            kind = type(structured_outputs).__name__
+            raise invalid_param("structured_outputs", f"must be a StructuredOutputsParams, got {kind}")
+        if self.structured is not None:
+            raise invalid_param("structured_outputs", "cannot be combined with structured")
+        return structured_outputs.to_structured_output()
 
     def _check_together(self) -> None:
         """Reject values that are valid alone but not together."""
@@ -238,6 +285,8 @@ class SamplingParams:
             raise invalid_param("min_tokens", f"is {self.min_tokens}, more than max_tokens {self.max_tokens}")
         if self.best_of is not None and self.best_of < self.n:
             raise invalid_param("best_of", f"is {self.best_of}, less than n {self.n}")
+        if not self.detokenize and (self.stop or self.echo):
+            raise invalid_param("detokenize", f"must be true with {'stop' if self.stop else 'echo'}, which needs text")
         if self.structured is not None and not isinstance(self.structured, StructuredOutput):
             raise invalid_param("structured", f"must be a StructuredOutput, got {type(self.structured).__name__}")
 
@@ -267,6 +316,8 @@ class SamplingParams:
             if getattr(self, name) is None:
                 default = defaults.get(name)
                 filled[name] = neutral if default is None else default
+        if filled.get("top_p", self.top_p) == 0:  # no probability is left to share
+            filled |= {"top_k": 1, "top_p": 1.0}
         filled["max_tokens"] = max_tokens if self.max_tokens is None else self.max_tokens
         filled["seed"] = seed if self.seed is None else self.seed
         return replace(self, **filled)
@@ -283,6 +334,10 @@ class SamplingParams:
                     raise TokenOutOfRange(token, vocab_size, param)
 
 
-SAMPLING_FIELDS = tuple(spec.name for spec in fields(SamplingParams))
+ALL_FIELDS = tuple(spec.name for spec in fields(SamplingParams))
+PYTHON_FIELDS = ("detokenize", "output_kind", "structured_outputs")
+"""Parameters of the Python interface alone; requests over HTTP and files of prompts do not have them."""
+
+SAMPLING_FIELDS = tuple(name for name in ALL_FIELDS if name not in PYTHON_FIELDS)
 _CHECKS = _checks()
 _DEFAULTS = tuple((spec.name, spec.default) for spec in fields(SamplingParams) if spec.name in _CHECKS)

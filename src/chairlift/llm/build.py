@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnknownOption
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
@@ -23,7 +23,8 @@ from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, warn_no_mod
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.llm.tracing_client import TracingClient, open_trace
-from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.chat_template import ChatTemplate, read_template, read_templates
+from chairlift.text.reasoning_formats import AUTO
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
@@ -109,11 +110,14 @@ class PreparedService:
         return client if trace is None else TracingClient(client, trace)
 
 
-def prepare(model: str | Path | None, options: Options, *, starts: bool = True) -> PreparedService:
+def prepare(
+    model: str | Path | None, options: Options, *, starts: bool = True, needs_full_length: bool = False
+) -> PreparedService:
     """Validate options and model folder; see build_service. Does not import torch.
 
     With engine_mode "process" it launches the engine process, whose import of torch takes a second. `starts=False` only
-    validates and launches nothing.
+    validates what needs no model folder, and launches nothing. `needs_full_length=True` rejects a KV cache of fewer
+    `num_blocks` than a request of the model's own limit of tokens needs.
     """
     scheduler = validate_options(options)
     values: dict[str, Any] = dict(options)
@@ -121,8 +125,11 @@ def prepare(model: str | Path | None, options: Options, *, starts: bool = True) 
     launched = _launch() if kind == "process" and starts else None
     try:
         folder = model_folder(model, values.get("revision"))
-        spec = RunnerSpec(RUNNER, _runner_config(folder, values).encode())
-        tokenizer, chat = _text(folder)
+        runner = _runner_config(folder, values)
+        if starts:
+            _check_start(folder, runner, needs_full_length)
+        spec = RunnerSpec(RUNNER, runner.encode())
+        tokenizer, chat = _text(folder, values)
         return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
             caching=values.get("enable_prefix_caching", True), engine_mode=kind, profile=values.get("profile") or "",
@@ -224,7 +231,7 @@ def _check_names(values: Mapping[str, Any]) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; available are {', '.join(known)}"
-            raise ConfigError(f"unknown option {name!r}{hint}", option=name)
+            raise UnknownOption(f"unknown option {name!r}{hint}", option=name)
 
 
 def _check_types(values: Mapping[str, Any]) -> None:
@@ -245,19 +252,44 @@ def _options_for(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def _runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
+    from chairlift.model.dtypes import canonical_dtype
     from chairlift.model.runner.runner_config import RunnerConfig
 
-    return RunnerConfig(model="" if folder is None else str(folder), **_options_for(values, RunnerConfig))
+    own = _options_for(values, RunnerConfig)
+    if "dtype" in own:
+        own["dtype"] = canonical_dtype(own["dtype"])
+    return RunnerConfig(model="" if folder is None else str(folder), **own)
 
 
-def _text(folder: Path | None) -> tuple[Tokenizer | None, ChatTemplate | None]:
-    if folder is None:
-        tokenizer: Tokenizer = ByteTokenizer()
-        return tokenizer, ChatTemplate({"default": TINY_CHAT_TEMPLATE}, tokenizer)
-    if not (folder / "tokenizer.json").exists():
+def _check_start(folder: Path | None, runner: "RunnerConfig", needs_full_length: bool) -> None:
+    from chairlift.model.runner.startup_check import check_start
+
+    check_start(folder, runner, needs_full_length=needs_full_length)
+
+
+def _text(folder: Path | None, values: Mapping[str, Any]) -> tuple[Tokenizer | None, ChatTemplate | None]:
+    """Return the tokenizer and the chat template. Raises ConfigError for an option that does not fit them."""
+    if folder is not None and not (folder / "tokenizer.json").exists():
         return None, None
-    tokenizer = HFTokenizer.load(folder)
-    return tokenizer, ChatTemplate.load(folder, tokenizer)
+    tokenizer: Tokenizer = ByteTokenizer() if folder is None else HFTokenizer.load(folder)
+    if (file := values.get("chat_template")) is not None:
+        sources = {"default": read_template(Path(file))}
+    else:
+        sources = {"default": TINY_CHAT_TEMPLATE} if folder is None else read_templates(folder)
+    defaults = values.get("default_chat_template_kwargs") or {}
+    try:
+        chat = ChatTemplate(
+            sources, tokenizer, default_variables=defaults, reasoning_parser=values.get("reasoning_parser", AUTO)
+        )
+    except InvalidRequest as error:
+        raise ConfigError(error.message, option="default_chat_template_kwargs") from None
+    except ModelError as error:
+        if file is None:
+            raise
+        raise ConfigError(f"chat_template {file}: {error.message}", option="chat_template") from error
+    if unread := [name for name in defaults if name not in chat.variables]:
+        log.warning("the chat template does not read %s of default_chat_template_kwargs", ", ".join(unread))
+    return tokenizer, chat
 
 
 def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults:

@@ -5,7 +5,7 @@ from math import inf
 from chairlift.core.request import FinishReason, GenerateRequest, TokenLogprob
 from chairlift.llm.outputs import CompletionOutput
 from chairlift.text.detokenizer import Detokenizer
-from chairlift.text.stop_strings import StopStringMatcher
+from chairlift.text.stop_strings import StopStringAutomaton, StopStringMatcher
 from chairlift.text.tokenizer import Tokenizer
 
 
@@ -21,16 +21,22 @@ class ChoiceState:
         resumed_to_stop_string: the stop string at which the choice had ended before it was resumed.
     """
 
-    def __init__(self, request: GenerateRequest, index: int, tokenizer: Tokenizer | None, echo: str | None) -> None:
-        """Start after the resumed tokens; `echo` is the prompt's text with which the text starts."""
+    def __init__(
+        self, request: GenerateRequest, index: int, tokenizer: Tokenizer | None, echo: str | None,
+        stops: StopStringAutomaton | None,
+    ) -> None:  # fmt: skip
+        """Start after the resumed tokens; `echo` is the prompt's text with which the text starts.
+
+        `stops` has the request's stop strings, None without any.
+        """
         params = request.params
         self._request = request
         self._stop_ids = request.all_stop_token_ids
-        self._stops = StopStringMatcher(params.stop, params.include_stop_str_in_output) if params.stop else None
+        self._stops = None if stops is None else StopStringMatcher(stops, params.include_stop_str_in_output)
         context = () if echo is None else request.prompt_token_ids
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, params.skip_special_tokens, context)
         logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
-        self.output = CompletionOutput(index=index, seed=params.seed or 0, logprobs=logprobs)
+        self.output = CompletionOutput(index=index, seed=params.seed or 0, token_logprobs=logprobs)
         self._is_flushed = False
         self.text_parts = [echo or ""]
         self.pending_echo = echo or ""
@@ -43,7 +49,7 @@ class ChoiceState:
     @property
     def mean_logprob(self) -> float:
         """Mean logprob of the tokens, -inf without tokens."""
-        logprobs = self.output.logprobs or []
+        logprobs = self.output.token_logprobs or []
         return sum(entry.logprob for entry in logprobs) / len(logprobs) if logprobs else -inf
 
     def add_tokens(self, token_ids: tuple[int, ...], *, last: bool) -> tuple[str, int, str | None]:
@@ -73,8 +79,8 @@ class ChoiceState:
         """Store the text, token ids and logprobs of an event."""
         self.text_parts.append(delta)
         self.output.token_ids.extend(token_ids)
-        if self.output.logprobs is not None:
-            self.output.logprobs.extend(logprobs)
+        if self.output.token_logprobs is not None:
+            self.output.token_logprobs.extend(logprobs)
 
     def end(self, reason: FinishReason, stop: str | int | None) -> None:
         """End the choice and set its text, finish reason and stop reason."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import LoadReport
@@ -12,7 +12,8 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
-from chairlift.llm.options import Options
+from chairlift.llm.compat.model_tokenizer import ModelTokenizer
+from chairlift.llm.compat.option_names import resolve_options
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress import Progress
@@ -27,13 +28,14 @@ class LLM:
     Thread-safe: requests of several threads are batched inputs.
     """
 
-    def __init__(self, model: str | Path | None = None, **options: Unpack[Options]) -> None:
+    def __init__(self, model: str | Path | None = None, **options: Any) -> None:
         """Load a Hugging Face model folder or hub id (None: the embedded demo model) and start its engine.
 
-        Without a model the log names the one that runs. Raises ModelError when the model cannot be loaded, ConfigError
-        for an invalid option.
+        `options` are those of Options; vLLM's names are accepted too, see docs/from-vllm.md. Without a model the log
+        names the one that runs. Raises ModelError when the model cannot be loaded, ConfigError for an invalid option,
+        UnknownOption (a TypeError) for an unknown one.
         """
-        self._service = build_service(model, options)
+        self._service = build_service(model, resolve_options(model, options))
 
     @classmethod
     def from_service(cls, service: TextService) -> Self:
@@ -57,14 +59,14 @@ class LLM:
     # -- generate --------------------------------------------------------------------------------------------------
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, priority: int = 0, tenant: str = "",
-        timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, priority: int = 0,
+        tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
     ) -> list[RequestOutput]:  # fmt: skip
         """Complete each prompt; return the outputs in the order of the prompts.
 
         Args:
-            prompts: a string, a list of token ids, or a list of either.
-            params: one SamplingParams for all, or one for each; None for the model's defaults.
+            prompts: a string, a list of token ids, {"prompt": text}, {"prompt_token_ids": ids}, or a list of these.
+            sampling_params: one SamplingParams for all, or one for each; None for get_default_sampling_params().
             priority: a smaller one runs first, where the policy uses priorities.
             tenant: requests of different tenants share no cache.
             timeout: seconds for each request.
@@ -76,7 +78,7 @@ class LLM:
         fails later does not raise: its output has finish_reason "error" and `.error`.
         """
         many = _prompts(prompts)
-        inputs = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
+        inputs = zip(many, _params(sampling_params, len(many)), _resumes(resume, len(many)), strict=True)
         processors = [
             self._service.prepare_completion(
                 prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered
@@ -86,20 +88,38 @@ class LLM:
         return self._run(processors, use_tqdm)
 
     def chat(
-        self, messages: Sequence[Message] | Sequence[Sequence[Message]], params: Params = None, *, priority: int = 0,
-        tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
-        tools: Sequence[Message] | None = None,
+        self, messages: Sequence[Message] | Sequence[Sequence[Message]], sampling_params: Params = None, *,
+        priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None,
+        use_tqdm: bool = True, tools: Sequence[Message] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None, add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
     ) -> list[RequestOutput]:  # fmt: skip
         """Complete one conversation or several by the model's chat template; like `generate`.
 
-        `tools` are the tools that the model may call in every conversation, as in the chat completions API; a call is
-        text as the model writes it.
+        Args besides those of `generate`:
+            tools: tools that the model may call in every conversation, as in the chat completions API; a call is text
+                as the model writes it.
+            chat_template_kwargs: variables of the chat template, as in {"enable_thinking": False}.
+            add_generation_prompt: end the prompt with the beginning of the assistant's message; None for True unless
+                continue_final_message is set.
+            continue_final_message: the output continues the last message, which must be the assistant's.
         """
         many = _conversations(messages)
-        inputs = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
+        inputs = zip(many, _params(sampling_params, len(many)), _resumes(resume, len(many)), strict=True)
+        rendering = self._service.rendering(
+            chat_template_kwargs, add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+        )  # fmt: skip
         processors = [
             self._service.prepare_chat(
-                conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered, tools=tools
+                conversation,
+                own,
+                priority=priority,
+                tenant=tenant,
+                timeout=timeout,
+                resume=delivered,
+                tools=tools,
+                rendering=rendering,
             )
             for conversation, own, delivered in inputs
         ]
@@ -114,6 +134,14 @@ class LLM:
                 if event.is_final:
                     progress.request_done()
         return [processor.result() for processor in processors]
+
+    def get_tokenizer(self) -> ModelTokenizer:
+        """Return the model's tokenizer and chat template. Raises ModelError when the model folder has none."""
+        return ModelTokenizer(self._service.tokenizer, self._service.chat_template, self._service.model)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return the parameters of a request without any: those of generation_config.json, and max_tokens 16."""
+        return self._service.default_params()
 
     # -- introspection ---------------------------------------------------------------------------------------------
 
@@ -158,9 +186,9 @@ class LLM:
 def _prompts(prompts: Any) -> list[Prompt]:
     """Return one or several prompts as a list: a string or a flat list of ids is one prompt."""
     prompts = plain(prompts)
-    if isinstance(prompts, str):
+    if isinstance(prompts, str | Mapping):
         return [prompts]
-    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes | Mapping | set | frozenset):
+    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes | set | frozenset):
         raise InvalidRequest(f"prompts must be strings or lists of ids, got {type(prompts).__name__}", param="prompt")
     many = [plain(prompt) for prompt in prompts]
     if many and not any(isinstance(prompt, Iterable) for prompt in many):
@@ -199,10 +227,12 @@ def _params(params: Params, count: int) -> list[SamplingParams | None]:
         return [params] * count
     if not isinstance(params, list | tuple):
         raise InvalidRequest(
-            f"params must be SamplingParams or a list of them, got {type(params).__name__}", param="params"
+            f"sampling_params must be SamplingParams or a list of them, got {type(params).__name__}",
+            param="sampling_params",
         )
     if len(params) != count:
         raise InvalidRequest(
-            f"params must have one entry per prompt: {count} prompts, {len(params)} SamplingParams", param="params"
+            f"sampling_params must have one entry per prompt: {count} prompts, {len(params)} SamplingParams",
+            param="sampling_params",
         )
     return list(params)

@@ -1,13 +1,14 @@
 """Options: the keyword options of LLM and AsyncLLM; each default is in the config of its own component."""
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class Options(TypedDict, total=False):
     """Optional keyword options of LLM and AsyncLLM.
 
     Attributes:
-        dtype: "auto" (the checkpoint's own), "float64", "float32", "bfloat16", "float16".
+        dtype: "auto" (the checkpoint's own), "float64", "float32", "bfloat16", "float16"; also "half", "fp16", "bf16",
+            "float", "fp32".
         device: "auto", or a torch device name.
         block_size: tokens in a block of the KV cache.
         num_blocks: number of blocks; derived from memory when left out.
@@ -33,6 +34,9 @@ class Options(TypedDict, total=False):
         cpu_threads: of the native kernels; when left out one per core, minus one with more than two cores.
         packed_weights_dir: a folder for weights packed for the native kernels, so that the next start is fast.
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
+        chat_template: path of a Jinja file that replaces the model's chat template.
+        default_chat_template_kwargs: variables of the chat template for requests that do not set them.
+        reasoning_parser: format of the model's reasoning; "auto" finds it in the chat template, "none" is none.
         revision: branch, tag or commit of a hub model.
         profile: a file for a trace of the steps, for Perfetto.
         logits_processor_factories: name -> "package.module:factory" that requests may choose (custom_processors.py).
@@ -65,6 +69,9 @@ class Options(TypedDict, total=False):
     cpu_threads: int | None
     packed_weights_dir: str | None
     seed: int | None
+    chat_template: str | None
+    default_chat_template_kwargs: dict[str, Any]
+    reasoning_parser: str
     revision: str | None
     profile: str | None
     logits_processor_factories: dict[str, str]

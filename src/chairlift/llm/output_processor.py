@@ -12,6 +12,9 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.request_limits import ValidatedRequest
 from chairlift.llm.choice_state import ChoiceState
 from chairlift.llm.outputs import RequestOutput, TextEvent
+from chairlift.text.reasoning_formats import ReasoningState
+from chairlift.text.stop_strings import StopStringAutomaton
+from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import Tokenizer
 
 
@@ -25,6 +28,9 @@ class OutputProcessor:
         validated: the request as submitted to the engine.
         request: the same without its limits.
         prompt: the prompt's text, None when it came as ids.
+        reasoning_state: where the output of a chat request begins.
+        has_logprobs: whether the client asked for logprobs.
+        token_pieces: the text of single tokens, None without a tokenizer.
         pending_aborts: choices to abort in the engine, also right after submission; the caller clears the list.
     """
 
@@ -41,16 +47,20 @@ class OutputProcessor:
         self.validated = validated
         self.request = request = validated.request
         self.prompt = prompt
+        self.reasoning_state = ReasoningState.ENDED
         self.pending_aborts: list[int] = []
         self._user_params = request.params if user_params is None else user_params
+        self.has_logprobs = self._user_params.logprobs is not None
+        self.token_pieces = None if tokenizer is None else TokenPieces(tokenizer)
         self._prompt_logprobs: list[TokenLogprob] = []
         self._usage: Usage | None = None
         self._timeline: Timeline | None = None
         self._error: ChairliftError | None = None
         try:
             echo = _echo(request, prompt, tokenizer) if self._user_params.echo else None
+            stops = StopStringAutomaton(request.params.stop) if request.params.stop else None
             self._choices = [
-                ChoiceState(request, index, tokenizer, echo) for index in range(request.params.num_choices)
+                ChoiceState(request, index, tokenizer, echo, stops) for index in range(request.params.num_choices)
             ]
         except Exception as error:
             raise _as_request_error(error) from error
@@ -155,9 +165,9 @@ class OutputProcessor:
             final.index = index
             if self._error is not None:  # an error ends all choices
                 final.finish_reason, final.stop_reason = FinishReason.ERROR, None
-            final.logprobs = final.logprobs if self._user_params.logprobs is not None else None
+            final.token_logprobs = final.token_logprobs if self._user_params.logprobs is not None else None
             events.append(TextEvent(
-                self.request.request_id, final.text, tuple(final.token_ids), tuple(final.logprobs or ()),
+                self.request.request_id, final.text, tuple(final.token_ids), tuple(final.token_logprobs or ()),
                 final.finish_reason, final.stop_reason,
                 self._error if final.finish_reason is FinishReason.ERROR else None, seed=final.seed, index=index,
             ))  # fmt: skip
@@ -166,12 +176,14 @@ class OutputProcessor:
     def result(self) -> RequestOutput:
         """Return the whole request; it must have ended."""
         assert self._usage is not None, "the request has not ended"
+        for choice in self._choices:
+            choice.output.token_pieces = self.token_pieces
         has_prompt_logprobs = self._user_params.prompt_logprobs is not None and not any(self.request.resume)
         prompt_logprobs = [None, *self._prompt_logprobs] if has_prompt_logprobs else None
         return RequestOutput(
             request_id=self.request.request_id, prompt=self.prompt, outputs=[choice.output for choice in self._choices],
             usage=self._usage, prompt_token_ids=list(self.request.prompt_token_ids), timeline=self._timeline,
-            error=self._error, prompt_logprobs=prompt_logprobs,
+            error=self._error, prompt_token_logprobs=prompt_logprobs, token_pieces=self.token_pieces,
         )  # fmt: skip
 
 

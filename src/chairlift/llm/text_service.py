@@ -1,6 +1,7 @@
 """TextService: an engine with its tokenizer and model defaults; turns prompts into GenerateRequests."""
 
 import itertools
+import logging
 import operator
 import random
 import secrets
@@ -10,15 +11,21 @@ from typing import Any, TypedDict, Unpack
 
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, validate_request
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages
+from chairlift.text.reasoning_formats import ReasoningState
+from chairlift.text.template_variables import check_variables
 from chairlift.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int]
+log = logging.getLogger(__name__)
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or an object with one of both as `prompt` or `prompt_token_ids`."""
+
 Resume = Sequence[Sequence[int]]
 """For each choice, the output tokens that were delivered before."""
 
@@ -84,37 +91,92 @@ class TextService:
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
+    def default_params(self) -> SamplingParams:
+        """Return the parameters of a request without any: the model's, and max_tokens 16 where it names none."""
+        max_tokens = DEFAULT_MAX_TOKENS if self.defaults.max_tokens is None else self.defaults.max_tokens
+        return SamplingParams(**{**MODEL_DEFAULTS, **self.defaults.sampling, "max_tokens": max_tokens})
+
     def prepare_completion(
-        self, prompt: Prompt, params: SamplingParams | None, **options: Unpack[RequestOptions]
-    ) -> OutputProcessor:
+        self, prompt: Prompt, params: SamplingParams | None, *, default_max_tokens: int | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> OutputProcessor:  # fmt: skip
         """Create a validated request from a prompt, with the OutputProcessor for its outputs.
+
+        Without max_tokens an output has at most `default_max_tokens` tokens; None is the model's default, or as many
+        as fit.
 
         Raises InvalidRequest (or a subclass) naming the field; nothing is queued.
         """
+        prompt, options["cache_salt"] = _from_mapping(prompt, options.get("cache_salt", ""))
         text = prompt if isinstance(prompt, str) else None
-        ids = self._encode(prompt) if isinstance(prompt, str) else _checked_ids(prompt, self.client.limits.vocab_size)
-        return self._processor(text, ids, params, **options)
+        ids = _checked_ids(prompt, self.client.limits.vocab_size) if text is None else self._encode(text)
+        return self._processor(text, ids, params, default_max_tokens=default_max_tokens, **options)
 
     def prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams | None, *, tools: Sequence[Message] | None = None,
-        prefill: str = "", **options: Unpack[RequestOptions],
+        prefill: str = "", rendering: RenderOptions | None = None, **options: Unpack[RequestOptions],
     ) -> OutputProcessor:  # fmt: skip
         """Create a validated request from a conversation and the tools that the model may call.
 
-        `prefill` is the beginning of the answer: it ends the prompt, and special tokens in it count as such.
+        `prefill` is the beginning of the answer: it ends the prompt, and special tokens in it count as such. A
+        structured output without one may have the model's reasoning before it.
         Raises InvalidRequest as `prepare_completion` does.
         """
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("chat needs a tokenizer, which the model folder does not have", param="messages")
-        rendered = self.chat_template.render(messages, tools=tools)
+        rendering = rendering or RenderOptions()
+        rendered = self.chat_template.render(messages, tools=tools, options=rendering)
+        state = self._reasoning_state(rendered.text, messages, rendering)
+        if not prefill:
+            params = self._behind_reasoning(params, state)
         rendered = replace(rendered, text=rendered.text + prefill)
         self._reject_too_long_text(rendered.text, self.tokenizer)
         ids = tuple(self.tokenizer.encode_chat(rendered))
-        return self._processor(rendered.text, ids, params, **options)
+        processor = self._processor(rendered.text, ids, params, **options)
+        processor.reasoning_state = state
+        return processor
+
+    def rendering(
+        self, chat_template_kwargs: Mapping[str, Any] | None = None, *, add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+    ) -> RenderOptions:  # fmt: skip
+        """Return the options of a rendering; logs a warning for variables that the chat template does not read.
+
+        Raises InvalidRequest for variables that may not be set.
+        """
+        chat = self.chat_template
+        variables = check_variables(chat_template_kwargs or {}, () if chat is None else chat.named_tokens)
+        if unread := [name for name in variables if chat is not None and name not in chat.variables]:
+            log.warning("the chat template does not read %s of chat_template_kwargs", ", ".join(unread))
+        return RenderOptions(
+            variables=variables, add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+        )  # fmt: skip
+
+    def _reasoning_state(
+        self, prompt: str, messages: Sequence[Message], rendering: RenderOptions
+    ) -> ReasoningState:  # fmt: skip
+        """Return where the output of a prompt begins; ENDED for a model without reasoning."""
+        found = None if self.chat_template is None else self.chat_template.reasoning_format
+        if found is None:
+            return ReasoningState.ENDED
+        if rendering.continue_final_message:
+            return found.state_after(prompt, continued_text=checked_messages(messages[-1:])[0]["content"])
+        return found.state_after(prompt) if rendering.has_generation_prompt else ReasoningState.NOT_STARTED
+
+    def _behind_reasoning(self, params: SamplingParams | None, state: ReasoningState) -> SamplingParams | None:
+        """Return parameters whose structured output may have the model's reasoning before it."""
+        found = None if self.chat_template is None else self.chat_template.reasoning_format
+        if found is None or not isinstance(params, SamplingParams) or params.structured is None:
+            return params
+        if params.structured.reasoning_prefix is not None:
+            return params
+        return replace(params, structured=replace(params.structured, reasoning_prefix=found.prefix_of(state)))
 
     def _processor(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (), cache_salt: str = "",
+        default_max_tokens: int | None = None,
     ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
@@ -123,15 +185,18 @@ class TextService:
             request_id = f"req-{self._prefix}-{next(self._numbers)}"
         _check_name("request_id", request_id, 1, MAX_REQUEST_ID_CHARS)
         if params is not None and not isinstance(params, SamplingParams):
-            raise InvalidRequest(f"params must be SamplingParams, got {type(params).__name__}", param="params")
-        resolved = self._with_defaults(params or SamplingParams(), len(ids))
+            raise InvalidRequest(
+                f"sampling_params must be SamplingParams, got {type(params).__name__}", param="sampling_params"
+            )
+        resolved = self._with_defaults(params, len(ids), default_max_tokens)
         ignores_eos = resolved.ignore_eos and resolved.structured is None  # a grammar decides its end
         request = GenerateRequest(
             request_id=request_id, prompt_token_ids=ids, params=_engine_params(resolved),
             eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt,
         )  # fmt: skip
-        return OutputProcessor(validate_request(request, self.client.limits), text, self.tokenizer, resolved)
+        tokenizer = self.tokenizer if resolved.detokenize else None
+        return OutputProcessor(validate_request(request, self.client.limits), text, tokenizer, resolved)
 
     def _encode(self, prompt: str) -> tuple[int, ...]:
         if self.tokenizer is None:
@@ -155,10 +220,15 @@ class TextService:
         if num_tokens >= 2 * limit:
             raise ContextLengthExceeded(num_tokens, None, limit, or_more=True)
 
-    def _with_defaults(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
-        """Fill missing parameters: the largest length that fits, and a generated seed."""
+    def _with_defaults(
+        self, params: SamplingParams | None, prompt_tokens: int, default_max_tokens: int | None
+    ) -> SamplingParams:
+        """Fill missing parameters: the default length or the largest that fits, and a generated seed."""
         room = max(1, self.client.limits.max_output_tokens(prompt_tokens))
-        default = self.defaults.max_tokens
+        default = self.defaults.max_tokens if default_max_tokens is None else default_max_tokens
+        if params is None:
+            own = self.default_params()
+            params, default = replace(own, max_tokens=None), own.max_tokens
         seed = params.seed if params.seed is not None else self.seeds.getrandbits(63)
         if self.tokenizer is None:
             for param in ("stop", "bad_words", "structured"):
@@ -169,6 +239,10 @@ class TextService:
         if params.bad_words and self.tokenizer is not None:
             words = {tuple(self.tokenizer.encode(before + word.lstrip(" "), add_special_tokens=False))
                      for word in params.bad_words for before in ("", " ")}  # fmt: skip
+            if (longest := max(map(len, words))) > MAX_BAD_WORD_TOKENS:
+                raise InvalidRequest(
+                    f"bad_words has a word of {longest} tokens, the limit is {MAX_BAD_WORD_TOKENS}", param="bad_words"
+                )
             params = replace(params, bad_words_ids=(*params.bad_words_ids, *sorted(words - {()})))
         return params.with_defaults(
             self.defaults.sampling, max_tokens=room if default is None else min(room, default), seed=seed
@@ -200,7 +274,25 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+def _from_mapping(prompt: Any, cache_salt: str) -> tuple[Any, str]:
+    """Return the text or token ids of a prompt, and its cache_salt, if the prompt is an object with these."""
+    if not isinstance(prompt, Mapping):
+        return prompt, cache_salt
+    known = ("prompt", "prompt_token_ids", "cache_salt")
+    values = {name: value for name, value in prompt.items() if value is not None}
+    if unknown := [name for name in values if name not in known]:
+        raise InvalidRequest(
+            f"prompt has the field {str(unknown[0])[:40]!r}, which is not supported; supported are {', '.join(known)}",
+            param="prompt",
+        )
+    if ids := values.get("prompt_token_ids"):
+        return ids, values.get("cache_salt", cache_salt)  # as in vLLM, the ids win over the text
+    if not isinstance(values.get("prompt"), str):
+        raise InvalidRequest("prompt needs text in 'prompt' or token ids in 'prompt_token_ids'", param="prompt")
+    return values["prompt"], values.get("cache_salt", cache_salt)
+
+
+def _checked_ids(prompt: Any, vocab_size: int) -> tuple[int, ...]:
     """Return the token ids of a prompt as plain ints, each in the vocabulary."""
     ids = _ids(prompt, "prompt", "a string or ")
     for token in ids:

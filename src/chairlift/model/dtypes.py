@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,28 @@ SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F
 """Dtype in a safetensors header -> name in DTYPES."""
 
 
+AUTO_DTYPE = "auto"
+"""Value of the option `dtype` for the checkpoint's own dtype."""
+
+DTYPE_ALIASES = {
+    "double": "float64", "fp64": "float64", "float": "float32", "fp32": "float32", "bf16": "bfloat16",
+    "half": "float16", "fp16": "float16",
+}  # fmt: skip
+"""Other names that the option `dtype` accepts, as vLLM and torch have them."""
+
+
+def canonical_dtype(option: str) -> str:
+    """Return the name in DTYPES of an alias; any other text is returned unchanged."""
+    return DTYPE_ALIASES.get(option, option)
+
+
+def check_dtype(option: str) -> None:
+    """Raise ConfigError unless the option `dtype` is "auto" or in DTYPES."""
+    if option not in (AUTO_DTYPE, *DTYPES):
+        known, aliases = ", ".join((AUTO_DTYPE, *DTYPES)), ", ".join(DTYPE_ALIASES)
+        raise ConfigError(f"dtype {option!r} is unknown; known are {known}, and the aliases {aliases}", option="dtype")
+
+
 def parse_dtype(value: object) -> str | None:
     """Return the name in DTYPES of a dtype in config.json, or None if it is not supported."""
     name = value.removeprefix("torch.") if isinstance(value, str) else None
@@ -27,7 +49,7 @@ def parse_dtype(value: object) -> str | None:
 
 def resolve_dtype(option: str, stored: str | None) -> str:
     """Return the dtype to compute in: that of the option, or for "auto" the `stored` one, else DEFAULT_DTYPE."""
-    if option != "auto":
+    if option != AUTO_DTYPE:
         return option
     return stored or DEFAULT_DTYPE
 

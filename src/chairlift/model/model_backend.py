@@ -18,7 +18,7 @@ from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
-from chairlift.model.runner.runner_config import KERNELS, QUANTIZATIONS, RunnerConfig
+from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 
 
@@ -139,20 +139,3 @@ def select_backend(
                 raise
             why = f"torch ({error.message})"
     return replace(TorchBackend.best(torch_dtype(model.dtype), device), why=why)
-
-
-def check_kernels(config: RunnerConfig) -> None:
-    """Raise ConfigError for kernel options that are invalid for every model."""
-    for name, value, known in (
-        ("kernels", config.kernels, KERNELS), ("quantization", config.quantization, QUANTIZATIONS)
-    ):  # fmt: skip
-        if value not in known:
-            raise ConfigError(f"{name} {value!r} is unknown; known are {', '.join(known)}", option=name)
-    if config.cpu_threads is not None and config.cpu_threads < 1:
-        raise ConfigError(f"cpu_threads must be at least 1, got {config.cpu_threads}", option="cpu_threads")
-    if config.quantization != "none" and config.kernels == "torch":
-        message = f"quantization {config.quantization!r} needs the native kernels; do not set kernels to 'torch'"
-        raise ConfigError(message, option="quantization")
-    if config.attention_backend != AUTO and (config.quantization != "none" or config.kernels == "native"):
-        message = "the native kernels have their own attention; do not set attention_backend"
-        raise ConfigError(message, option="attention_backend")

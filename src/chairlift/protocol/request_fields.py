@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from chairlift.core.render_limits import MAX_VARIABLES, REASONING_EFFORTS, REQUEST_FIELDS, RESERVED_VARIABLES
 from chairlift.core.sampling import (
     FLOAT_BOUNDS,
     INT_BOUNDS,
@@ -14,16 +15,21 @@ from chairlift.core.sampling import (
     MAX_BAD_WORDS,
     MAX_LOGIT_BIAS,
     MAX_LOGITS_PROCESSORS,
+    MAX_STOP_CHARS,
     MAX_STOP_STRING_CHARS,
+    MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     MAX_TOKENS,
 )
 from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_STRUCTURED_CHARS
 from chairlift.protocol.request_schemas import (
+    JSON_SCHEMA,
+    MAX_DOCUMENTS,
     MAX_TOOLS,
     MESSAGE,
     RESPONSE_FORMAT,
     STREAM_OPTIONS,
+    STRUCTURED_OUTPUTS,
     TOOL,
     TOOL_CHOICE,
     Schema,
@@ -31,7 +37,9 @@ from chairlift.protocol.request_schemas import (
     processors,
 )
 
-MAX_STOPS = 4
+DEFAULT_COMPLETION_TOKENS = 16
+"""Output tokens of a completion without max_tokens, as in OpenAI's API; fewer where fewer fit."""
+
 MAX_CHAT_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_MESSAGES = 8192
@@ -60,6 +68,7 @@ class Field:
         effect: how the server treats it.
         sampling: whether it is a field of SamplingParams by the same name.
         required: whether a request without it is invalid.
+        neutral: values of an unsupported field that mean the same as its absence.
     """
 
     schema: Schema
@@ -67,6 +76,7 @@ class Field:
     effect: Effect = Effect.USED
     sampling: bool = False
     required: bool = False
+    neutral: tuple[bool | int, ...] = ()
 
 
 _ID: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS}
@@ -102,8 +112,9 @@ def _ignored(kind: str = "", help: str = "") -> Field:
     return Field({"type": kind} if kind else {}, help or "has no effect here", Effect.IGNORED)
 
 
-def _refused(help: str) -> Field:
-    return Field({"type": "null"}, help, Effect.REFUSED)
+def _refused(help: str, *neutral: bool | int) -> Field:
+    schema: Schema = {"enum": [None, *neutral]} if neutral else {"type": "null"}
+    return Field(schema, help, Effect.REFUSED, neutral=neutral)
 
 
 MODEL: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MODEL_CHARS}
@@ -111,7 +122,7 @@ MODEL: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MODEL_CHARS}
 
 _SAMPLING: Mapping[str, Field] = {
     "temperature": number("temperature", "0 is greedy"),
-    "top_p": number("top_p", "sample from the likeliest tokens whose probabilities sum to this"),
+    "top_p": number("top_p", "sample from the likeliest tokens whose probabilities sum to this; 0 keeps one"),
     "n": whole("n", "number of choices"),
     "seed": whole("seed", "seed of sampling; the same seed gives the same output"),
     "presence_penalty": number("presence_penalty", "subtracted from the logits of tokens in the output"),
@@ -121,7 +132,11 @@ _SAMPLING: Mapping[str, Field] = {
          "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
         "token id -> value added to its logit; -100 bans it", sampling=True,
     ),
-    "stop": Field(one_or_many(_SHORT, MAX_STOPS), "the output ends where one of these appears", sampling=True),
+    "stop": Field(
+        one_or_many(_SHORT, MAX_STOP_STRINGS),
+        f"the output ends where one of these appears; together they have at most {MAX_STOP_CHARS:,} characters",
+        sampling=True,
+    ),
     "top_k": whole("top_k", "sample from the K likeliest tokens; 0 or -1 is all"),
     "min_p": number("min_p", "drop tokens below this share of the likeliest one's probability"),
     "typical_p": number("typical_p", "sample from the most typical tokens whose probabilities sum to this"),
@@ -145,6 +160,14 @@ _OURS: Mapping[str, Field] = {
     "regex": Field(_LONG, "the output matches this regular expression"),
     "grammar": Field(_LONG, "the output follows this grammar"),
     "choice": Field(one_or_many(_LONG, MAX_CHOICE_STRINGS, least=1), "the output is one of these"),
+    "structured_outputs": Field(STRUCTURED_OUTPUTS, "the output follows its one constraint, as in vLLM"),
+    "guided_json": Field(JSON_SCHEMA, "the output follows this JSON Schema"),
+    "guided_regex": Field(_LONG, "the output matches this regular expression"),
+    "guided_choice": Field(one_or_many(_LONG, MAX_CHOICE_STRINGS, least=1), "the output is one of these"),
+    "guided_grammar": Field(_LONG, "the output follows this grammar"),
+    "json_schema": Field(JSON_SCHEMA, "the output follows this JSON Schema"),
+    "ebnf": Field(_LONG, "the output follows this grammar"),
+    "guided_decoding_backend": _ignored("string", "there is one backend"),
     "priority": Field(
         {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, "a request with a smaller number is scheduled first"
     ),
@@ -166,18 +189,39 @@ _COMMON: Mapping[str, Field] = {
         STREAM_OPTIONS, "include_usage: a last chunk with token counts; without stream it is ignored"
     ),
     "response_format": Field(
-        RESPONSE_FORMAT, "json_object: the output is a JSON object; json_schema: it follows json_schema.schema"
+        RESPONSE_FORMAT, "text, or what the output follows: json_object, json_schema, regex, grammar"
     ),
     **_SAMPLING,
     **_OURS,
     "user": Field({"type": "string"}, "shown in the log"),
+    "guided_whitespace_pattern": _refused("the grammar decides on white space"),
+    "structural_tag": _refused("use tools, grammar or response_format"),
+    "use_beam_search": _refused("there is no beam search", False),
+    "length_penalty": _ignored("number", "only beam search uses it"),
+    "truncate_prompt_tokens": _refused("shorten the prompt"),
+    "spaces_between_special_tokens": _ignored("boolean", "the tokenizer decides"),
+    "return_tokens_as_token_ids": _refused("use return_token_ids", False),
+    "logprob_token_ids": _refused("use logprobs"),
+    "repetition_detection": _refused("use repetition_penalty or no_repeat_ngram_size"),
+    "thinking_token_budget": _refused("use max_tokens"),
     "chat_template": _refused("the operator chooses the chat template"),
-    "chat_template_kwargs": _refused("the operator chooses the variables of the chat template"),
     "prompt_logprobs": _refused("use echo and logprobs of /v1/completions"),
 }  # fmt: skip
 
 _MESSAGES: Schema = {"type": "array", "items": MESSAGE, "minItems": 1, "maxItems": MAX_MESSAGES}
 _TOOLS = Field({"type": "array", "items": TOOL, "maxItems": MAX_TOOLS}, "functions that the model may call")
+
+_UNSETTABLE = sorted(REQUEST_FIELDS | RESERVED_VARIABLES)
+_RENDERING: Mapping[str, Field] = {
+    "chat_template_kwargs": Field(
+        {"type": "object", "maxProperties": MAX_VARIABLES, "propertyNames": {"not": {"enum": _UNSETTABLE}}},
+        "variables of the chat template, as in {\"enable_thinking\": false}",
+    ),
+    "add_generation_prompt": _flag(
+        "for a conversation: whether to add the beginning of the assistant's message (default)"
+    ),
+    "continue_final_message": _flag("whether the output continues the final message, which must be the assistant's"),
+}  # fmt: skip
 
 CHAT: Mapping[str, Field] = {
     **_COMMON,
@@ -189,13 +233,25 @@ CHAT: Mapping[str, Field] = {
         {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
+    **_RENDERING,
+    "reasoning_effort": Field(
+        {"enum": list(REASONING_EFFORTS)}, "how much to reason, for chat templates that can tell the model"
+    ),
+    "documents": Field(
+        {"type": "array", "items": {"type": "object"}, "maxItems": MAX_DOCUMENTS},
+        "documents for chat templates that read them",
+    ),
+    "include_reasoning": _flag("whether the response has the model's reasoning (default)"),
     "tools": _TOOLS,
     "tool_choice": Field(TOOL_CHOICE, "none, auto, required, the function to call, or allowed_tools"),
     "parallel_tool_calls": _flag("whether a response may have several calls (default)"),
     "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "only text is supported"),
     "functions": _refused("use tools"),
+    "best_of": _refused("use n, or best_of of /v1/completions", 1),
+    "echo": _refused("use echo of /v1/completions", False),
+    "add_special_tokens": _refused("the chat template adds them", False),
     "function_call": _refused("use tool_choice"),
-    **dict.fromkeys(("store", "audio", "metadata", "moderation", "prediction", "reasoning_effort", "safety_identifier",
+    **dict.fromkeys(("store", "audio", "metadata", "moderation", "prediction", "safety_identifier",
                      "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "verbosity",
                      "web_search_options"), _ignored()),
 }  # fmt: skip
@@ -203,6 +259,7 @@ CHAT: Mapping[str, Field] = {
 
 COMPLETION: Mapping[str, Field] = {
     **_COMMON,
+    "chat_template_kwargs": _refused("a prompt is not rendered by the chat template; use /v1/chat/completions"),
     "prompt": Field(
         {"anyOf": [
             {"type": "string"}, _TEXTS, {**_TOKENS, "minItems": 1},
@@ -210,7 +267,9 @@ COMPLETION: Mapping[str, Field] = {
         ]},
         "text or token ids, or a list of either", required=True,
     ),
-    "max_tokens": whole("max_tokens", "maximum number of output tokens; without it as many as fit; 0 with echo"),
+    "max_tokens": whole(
+        "max_tokens", f"maximum number of output tokens, {DEFAULT_COMPLETION_TOKENS} by default; 0 with echo"
+    ),
     "best_of": whole("best_of", "number of choices to sample, of which the n likeliest are returned; not with stream"),
     "echo": _flag("the text begins with the prompt"),
     "logprobs": Field(
@@ -218,6 +277,8 @@ COMPLETION: Mapping[str, Field] = {
         "number of likeliest tokens to return with each token",
     ),
     "suffix": _refused("no model here supports infilling"),
+    "add_special_tokens": _refused("send token ids as the prompt", True),
+    "prompt_embeds": _refused("send text or token ids"),
 }  # fmt: skip
 """Name of each field of /v1/completions -> its declaration."""
 
@@ -227,9 +288,7 @@ TOKENIZE: Mapping[str, Field] = {
     "messages": Field(_MESSAGES, "or a conversation, which is rendered to a prompt and tokenized"),
     "tools": _TOOLS,
     "add_special_tokens": _flag("for a text: whether to add the tokens with which the model's prompts begin (default)"),
-    "add_generation_prompt": _flag(
-        "for a conversation: whether to add the beginning of the assistant's message (default)"
-    ),
+    **_RENDERING,
     "return_token_strs": _flag("whether to return the text of each token, too"),
 }
 """Name of each field of /tokenize -> its declaration."""

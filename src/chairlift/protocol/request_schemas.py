@@ -7,28 +7,42 @@ tool name, arguments that are not JSON, a template that requires a user message 
 from collections.abc import Mapping
 from typing import Any
 
+from chairlift.core.render_limits import REASONING_FIELDS
+
 Schema = dict[str, Any]
 
 MAX_TOOLS = 128
 MAX_TOOL_NAME_CHARS = 64
+MAX_DOCUMENTS = 1024
 ROLES = (
     "assistant", "context", "developer", "environment", "function", "ipython", "model", "system", "tool", "user",
 )  # fmt: skip
 
-_TEXT_PART: Schema = {
-    "type": "object", "required": ["type", "text"],
-    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-}  # fmt: skip
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of content parts with a text; the last two are those of the Responses API."""
+
+
+def _part(types: tuple[str, ...], **fields: Schema) -> Schema:
+    return {"type": "object", "required": ["type", *fields], "properties": {"type": {"enum": [*types]}, **fields}}
+
+
+_TEXT_PART = _part(TEXT_PARTS, text={"type": "string"})
+_ANSWER_PARTS: list[Schema] = [
+    _TEXT_PART, _part(("refusal",), refusal={"type": "string"}), _part(("thinking", "reasoning", "redacted_thinking")),
+]  # fmt: skip
 _CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}]}
+_ANSWER: Schema = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": {"anyOf": _ANSWER_PARTS}}]}
 _CALL: Schema = {
     "type": "object", "required": ["id", "function"],
     "properties": {
         "id": {"type": "string"},
         "function": {
-            "type": "object", "required": ["name", "arguments"],
+            "type": "object", "required": ["name"],
             "properties": {
                 "name": {"type": "string"},
-                "arguments": {"type": "string", "pattern": r"^(\s*\{[\s\S]*\}\s*)?$", "description": "a JSON object"},
+                "arguments": {
+                    "type": ["string", "object", "null"], "description": "a JSON object, also one that was cut off"
+                },
             },
         },
     },
@@ -42,18 +56,18 @@ def _message(role: Schema, required: list[str], **properties: Schema) -> Schema:
 
 _CALLS: Schema = {"type": "array", "items": _CALL}
 _MAYBE: Mapping[str, Schema] = {
-    "content": {"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
+    "content": _ANSWER,
     "tool_calls": {**_CALLS, "type": ["array", "null"]},
     "function_call": {"type": ["object", "null"]},
+    "refusal": {"type": ["string", "null"]},
+    **{name: {"description": "reasoning of this answer"} for name in REASONING_FIELDS},
 }
 _ASSISTANT: Schema = {"const": "assistant"}
 MESSAGE: Schema = {
     "anyOf": [
         _message({"enum": _PLAIN_ROLES}, ["content"], content=_CONTENT),
         _message({"const": "tool"}, ["content", "tool_call_id"], content=_CONTENT, tool_call_id={"type": "string"}),
-        _message(_ASSISTANT, ["content"], **{**_MAYBE, "content": _CONTENT}),
-        _message(_ASSISTANT, ["tool_calls"], **{**_MAYBE, "tool_calls": {**_CALLS, "minItems": 1}}),
-        _message(_ASSISTANT, ["function_call"], **{**_MAYBE, "function_call": {"type": "object", "minProperties": 1}}),
+        _message(_ASSISTANT, [], **_MAYBE),
     ]
 }  # fmt: skip
 """One of a conversation."""
@@ -98,7 +112,14 @@ TOOL_CHOICE: Schema = {
 
 RESPONSE_FORMAT: Schema = {
     "anyOf": [
-        {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}},
+        {"type": "object", "required": ["type"], "properties": {"type": {"const": "text"}}},
+        {"type": "object", "required": ["type"],
+         "properties": {"type": {"const": "json_object"}, "schema": {"type": ["object", "null"]}}},
+        {"type": "object", "required": ["type", "schema"], "not": {"required": ["json_schema"]},
+         "properties": {"type": {"const": "json_schema"}, "schema": {"type": "object"}}},
+        *({"type": "object", "required": ["type", kind],
+           "properties": {"type": {"const": kind}, kind: {"type": "string", "minLength": 1}}}
+          for kind in ("regex", "grammar")),
         {"type": "object", "required": ["type", "json_schema"],
          "properties": {"type": {"const": "json_schema"},
                         "json_schema": {"type": "object", "required": ["schema"],
@@ -106,6 +127,25 @@ RESPONSE_FORMAT: Schema = {
     ]
 }  # fmt: skip
 """What the output has to be."""
+
+JSON_SCHEMA: Schema = {"type": ["object", "string"]}
+"""A JSON Schema, or one as JSON text."""
+
+_MAYBE_TEXT: Schema = {"type": ["string", "null"], "minLength": 1}
+STRUCTURED_OUTPUTS: Schema = {
+    "type": "object",
+    "properties": {
+        "json": {"type": ["object", "string", "null"]},
+        "regex": _MAYBE_TEXT, "grammar": _MAYBE_TEXT,
+        "choice": {"type": ["array", "string", "null"], "items": {"type": "string", "minLength": 1}, "minItems": 1,
+                   "minLength": 1},
+        "json_object": {"type": ["boolean", "null"]},
+        **{name: {"type": "null"} for name in ("whitespace_pattern", "structural_tag")},
+        "disable_any_whitespace": {"enum": [None, False]},
+        "disable_additional_properties": {"type": ["boolean", "null"]},
+    },
+}  # fmt: skip
+"""vLLM's constraints, of which a request has one."""
 
 STREAM_OPTIONS: Schema = {"type": "object", "properties": {"include_usage": {"type": ["boolean", "null"]}}}
 """The options of a stream; others are ignored by name."""

@@ -81,10 +81,15 @@ MODEL = object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_b
 MODELS = object_schema(object={"const": "list"}, data=array_schema(MODEL, 1))
 TOKENIZED = with_optional(object_schema(count=COUNT, max_model_len=COUNT, tokens=IDS), token_strs=array_schema(TEXT))
 DETOKENIZED = object_schema(prompt=TEXT)
+NAMED_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+"""Names of the special tokens that /tokenizer_info spells."""
+
+TOKENIZER_INFO = object_schema(**{name: {"type": ["string", "null"]} for name in NAMED_TOKENS})
 
 _STATE: Schema = {"enum": ["starting", "ready", "draining", "dead", "stopped"]}
 _SECONDS: Schema = {"type": "number", "minimum": 0}
 ALIVE = object_schema(alive={"const": True})
+VERSION = object_schema(version=TEXT)
 READY = object_schema(state=_STATE)
 HEALTH = object_schema(state=_STATE, reason=TEXT, phase=TEXT, uptime_seconds=_SECONDS)
 LOAD = object_schema(

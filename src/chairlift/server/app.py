@@ -8,20 +8,23 @@ from collections.abc import Awaitable, Callable
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 
-from chairlift.core.errors import ChairliftError, NotFound, Overloaded
+from chairlift.core.errors import ChairliftError, Overloaded
 from chairlift.server.admin import AdminRoutes
 from chairlift.server.openai import chat_completions, completions
 from chairlift.server.openai.models import ModelRoutes
 from chairlift.server.openapi import DocsRoutes
 from chairlift.server.replica import Replica
+from chairlift.server.unknown_route import unknown_route
 from chairlift.web.admission import Permit
-from chairlift.web.auth import Auth, KeyRing
+from chairlift.web.auth.credentials import Credentials
+from chairlift.web.auth.host_check import HostCheck
+from chairlift.web.auth.middleware import AuthMiddleware
 from chairlift.web.body import App, Receive, Scope, Send, check_type
 from chairlift.web.error_responses import Header
 from chairlift.web.http_protocol import AcquirePermit, EarlyCheck, Rejection
 from chairlift.web.middleware import RequestMiddleware
 
-OPEN = frozenset({"/livez", "/readyz", "/health"})
+OPEN = frozenset({"/livez", "/readyz", "/health", "/ping"})
 """Paths that need no API key."""
 
 GENERATION_PATHS = {path.encode(): path for path in (chat_completions.PATH, completions.PATH)}
@@ -36,17 +39,21 @@ class ServerApp:
 
     Attributes:
         app: the application that uvicorn runs.
-        auth: the key check; its keys may be replaced.
+        auth: the check of keys and tokens, which may be replaced.
         early_check: admits or rejects a request to a generation route by its header block; None where CORS headers need
             the whole application.
     """
 
-    def __init__(self, replica: Replica, keys: KeyRing, drain: Callable[[], Awaitable[None]]) -> None:
-        """Build the application; `drain` starts the shutdown."""
+    def __init__(
+        self, replica: Replica, credentials: Credentials, drain: Callable[[], Awaitable[None]], host: str = ""
+    ) -> None:
+        """Build the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
         config = replica.config
-        router = Router(_routes(replica, drain), redirect_slashes=False, default=_not_found)
+        routes = _routes(replica, drain)
+        router = Router(routes, redirect_slashes=False, default=_not_found([each.path for each in routes]))
         open_paths = OPEN | ({"/metrics"} if config.public_metrics else set())
-        self.auth = Auth(_with_router(router), keys, frozenset(open_paths))
+        host_check = HostCheck(config.allowed_hosts, (host,), config.cors_origins)
+        self.auth = AuthMiddleware(_with_router(router), credentials, frozenset(open_paths), host_check)
         self._admission, self._lifecycle = replica.admission, replica.lifecycle
         self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check
         app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=replica.telemetry.record_response)
@@ -92,9 +99,12 @@ def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Rout
         ("GET", "/v1/models/{id:path}", models.one),
         ("POST", "/tokenize", models.tokenize),
         ("POST", "/detokenize", models.detokenize),
+        ("GET", "/tokenizer_info", models.tokenizer_info),
         ("GET", "/livez", lifecycle.livez),
         ("GET", "/readyz", lifecycle.readyz),
         ("GET", "/health", lifecycle.health),
+        ("GET", "/ping", lifecycle.ping),
+        ("GET", "/version", docs.version),
         ("GET", "/metrics", admin.metrics),
         ("GET", "/load", admin.load),
         ("GET", "/docs", docs.page),
@@ -130,5 +140,11 @@ def _with_router(router: Router) -> App:
     return app
 
 
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    raise NotFound("there is no such route")
+def _not_found(paths: list[str]) -> App:
+    """Return the application of every path that is not in `paths`."""
+    fixed_paths = frozenset(path for path in paths if "{" not in path)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise unknown_route(scope["path"], fixed_paths)
+
+    return app

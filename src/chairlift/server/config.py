@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from chairlift.core.errors import ConfigError
 from chairlift.observability.metric_aliases import ALIAS_SETS
+from chairlift.text.tool_formats.detect import tool_format_by_name
 from chairlift.web.admission import AdmissionLimits
+from chairlift.web.auth.host_check import check_allowed_host, check_origin
 from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.tenant_limits import TenantLimits
 
@@ -24,7 +26,10 @@ class ServerConfig:
         reject_unknown_fields: reject requests with fields that have no effect, instead of naming them in a header.
         public_metrics: whether /metrics needs no key.
         cors_origins: origins whose pages may use the API; "*" is any.
+        log_stats_interval: seconds between two lines of throughput while there is traffic; 0 for none.
+        allowed_hosts: names that the header Host may have, in addition to this machine's.
         metric_aliases: sets of additional metric names on /metrics.
+        tool_call_parser: name of the format of tool calls; None finds it in the chat template and the tokenizer.
         head: limits of a request's header block.
         admission: limits of the admission queue.
         tenant: limits of each tenant.
@@ -39,7 +44,10 @@ class ServerConfig:
     reject_unknown_fields: bool = False
     public_metrics: bool = False
     cors_origins: tuple[str, ...] = ()
+    log_stats_interval: float = 10.0
+    allowed_hosts: tuple[str, ...] = ()
     metric_aliases: tuple[str, ...] = ()
+    tool_call_parser: str | None = None
     head: HeadLimits = field(default_factory=HeadLimits)
     admission: AdmissionLimits = field(default_factory=AdmissionLimits)
     tenant: TenantLimits = field(default_factory=TenantLimits)
@@ -60,5 +68,12 @@ class ServerConfig:
                 raise ConfigError(
                     f"metric_aliases must be {' or '.join(ALIAS_SETS)}, got {system!r}", option="metric_aliases"
                 )
-        if not self.drain_timeout >= 0:
-            raise ConfigError(f"drain_timeout must be at least 0, got {self.drain_timeout:g}", option="drain_timeout")
+        for name in self.allowed_hosts:
+            check_allowed_host(name)
+        for origin in self.cors_origins:
+            check_origin(origin)
+        if self.tool_call_parser is not None:
+            tool_format_by_name(self.tool_call_parser)
+        for name in ("drain_timeout", "log_stats_interval"):
+            if not (value := getattr(self, name)) >= 0:
+                raise ConfigError(f"{name} must be at least 0, got {value:g}", option=name)

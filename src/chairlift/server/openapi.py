@@ -1,4 +1,4 @@
-"""DocsRoutes: serves /openapi.json and /docs, built from the tables that parse the requests."""
+"""DocsRoutes: serves /openapi.json, /docs and /version; the first two come from the request tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -12,7 +12,7 @@ from chairlift.protocol import response_schemas as schemas
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect, Field
 from chairlift.server.replica import MAX_TIMEOUT_MS, Replica
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.middleware import send_bytes
+from chairlift.web.middleware import send_bytes, send_object
 
 Schema = dict[str, Any]
 
@@ -20,14 +20,14 @@ _TEXT = schemas.TEXT
 
 ERROR_DESCRIPTIONS: Mapping[str, str] = {
     "400": "The request is invalid; the error names the field", "401": "The key is missing or unknown",
-    "403": "The key, or a page of another origin, has no permission",
+    "403": "The key, the host name, or a page of another origin has no permission",
     "404": "There is no such model or request", "405": "The route has other methods", "408": "A timeout has passed",
     "413": "The body is too large", "415": "The body is not plain JSON",
     "429": "A limit is reached; Retry-After has the seconds to wait",
     "500": "The request failed in the engine", "503": "The server accepts no requests now",
 }  # fmt: skip
 
-ANY, BODY, SERVED, WORK, ADMIN = "401 405", "400 404 408 413 415 503", "503", "429 500", "403 404"
+ANY, BODY, SERVED, WORK, ADMIN = "401 403 405", "400 404 408 413 415 503", "503", "429 500", "404"
 """Error statuses of every operation, of one with a body, of one that needs the model, of a generation, of an admin
 operation."""
 
@@ -75,7 +75,7 @@ _PROMPT_OR_MESSAGES: Schema = {
 
 
 class DocsRoutes:
-    """The routes /openapi.json and /docs."""
+    """The routes /openapi.json, /docs and /version."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -87,6 +87,10 @@ class DocsRoutes:
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the document as an HTML page, which loads nothing from other servers."""
         await send_bytes(send, self._page, kind=b"text/html; charset=utf-8")
+
+    async def version(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the version of Chairlift."""
+        await send_object(send, {"version": __version__})
 
     @cached_property
     def _document(self) -> bytes:
@@ -137,12 +141,21 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         "post",
         _operation("Turn token ids into text", schemas.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
     )
+    yield (
+        "/tokenizer_info",
+        "get",
+        _operation("Spelling of the named tokens", schemas.TOKENIZER_INFO, error_statuses=SERVED),
+    )
     yield "/livez", "get", _operation("Whether the process is alive", schemas.ALIVE, is_open=True)
     for path, summary, schema in (
         ("/readyz", "Whether the server accepts requests", schemas.READY),
         ("/health", "Whether the server accepts requests, and why not", schemas.HEALTH),
     ):  # fmt: skip
         yield path, "get", _operation(summary, schema, unready=schema, is_open=True)
+    yield "/ping", "get", _operation(
+        "Whether the server accepts requests, for SageMaker", kind="text/plain", unready=_TEXT, is_open=True
+    )  # fmt: skip
+    yield "/version", "get", _operation("Version of Chairlift", schemas.VERSION)
     yield "/metrics", "get", _operation("Metrics for Prometheus", kind="text/plain")
     yield "/load", "get", _operation("Load of the server", schemas.LOAD)
     yield "/docs", "get", _operation("This document as a page", kind="text/html")
@@ -183,7 +196,9 @@ def _operation(
     if links is not None:
         success["links"] = links
     error = _json({"$ref": "#/components/schemas/Error"})
-    codes = {*ANY.split(), *error_statuses.split(), *(BODY.split() if body else ())} - ({"401"} if is_open else set())
+    codes = {*ANY.split(), *error_statuses.split(), *(BODY.split() if body else ())} - (
+        {"401", "403"} if is_open else set()
+    )
     responses: Schema = {status: success} | {
         code: {
             "description": ERROR_DESCRIPTIONS[code],
@@ -193,7 +208,7 @@ def _operation(
         for code in sorted(codes)
     }  # fmt: skip
     if unready is not None:
-        responses["503"] = {"description": "Not ready", "headers": _REQUEST_ID, "content": _json(unready)}
+        responses["503"] = {"description": "Not ready", "headers": _REQUEST_ID, "content": {kind: {"schema": unready}}}
     operation: Schema = {"summary": summary, "responses": responses} | ({"security": []} if is_open else {})
     if name:
         operation["operationId"] = name

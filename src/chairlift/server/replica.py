@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,10 +22,11 @@ from chairlift.llm.text_service import TextService
 from chairlift.server.config import ServerConfig
 from chairlift.server.malloc_tuning import MallocTrimmer, malloc_trimmer
 from chairlift.server.telemetry import Telemetry
-from chairlift.text.reasoning_parser import has_reasoning
+from chairlift.text.reasoning_formats import ReasoningFormat
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import detect_tool_format
+from chairlift.text.tool_formats.detect import detect_tool_format, tool_format_by_name
+from chairlift.text.tool_grammar import marker_ids
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, header, parse_json_object, read_body
 from chairlift.web.lifecycle import Lifecycle
@@ -42,6 +44,9 @@ TINY_BODY_BYTES = 1024
 
 SMALL_BODY_BYTES = 16_384
 """Bodies up to this size are parsed on the event loop, which takes a millisecond at most."""
+
+MAY_HAVE_SCHEMA = re.compile(rb"json|tools|\\u0")
+"""Part of a body that may have a JSON Schema, whose lowering takes up to a tenth of a second; escapes may hide it."""
 
 LARGE_BODY_BYTES = 262_144
 """A larger text takes hundreds of megabytes while it is tokenized: one thread does those, one at a time, and small
@@ -122,18 +127,27 @@ class Replica:
 
     @cached_property
     def tool_format(self) -> ToolFormat:
-        """Format of the model's tool calls, from the chat template and the special tokens.
+        """Format of the model's tool calls, from the setting, or from the chat template and the special tokens.
 
-        Where a reasoning model may choose, no grammar enforces the format: it would leave out the reasoning.
+        Where a model may choose and reasons without a start marker, no grammar enforces the format: it would take the
+        reasoning for the answer.
         """
-        tokenizer = self.service.tokenizer
-        found = detect_tool_format(self.template, () if tokenizer is None else tokenizer.special_tokens)
-        return replace(found, is_enforced=False) if self.is_reasoning_model else found
+        tokenizer, name = self.service.tokenizer, self.config.tool_call_parser
+        special = () if tokenizer is None else tokenizer.special_tokens
+        found = tool_format_by_name(name, special) if name is not None else detect_tool_format(self.template, special)
+        if self.reasoning_format is not None:
+            found = replace(found, follows_reasoning=True)
+        if self.reasoning_format is not None and self.reasoning_format.is_always_open:
+            found = replace(found, is_enforced=False, auto_notation=None)
+        if tokenizer is None:
+            return found
+        return replace(found, token_ids=marker_ids(found, partial(tokenizer.encode, add_special_tokens=False)))
 
-    @cached_property
-    def is_reasoning_model(self) -> bool:
-        """Whether the model's output may start with reasoning."""
-        return has_reasoning(self.template)
+    @property
+    def reasoning_format(self) -> ReasoningFormat | None:
+        """How the model marks its reasoning; None where it has none."""
+        chat = self.service.chat_template
+        return None if chat is None else chat.reasoning_format
 
     @cached_property
     def token_pieces(self) -> TokenPieces:
@@ -167,16 +181,18 @@ class Replica:
 
         Raises Unavailable if the server accepts no requests.
 
-        A large body is parsed in a thread: every one of its numbers is checked. A request for the engine is not
+        A large body, and one with a JSON Schema, is parsed in a thread. A request for the engine is not
         parsed while the admission queue is full: under a flood of requests a rejection has to be cheap.
         """
         self.lifecycle.check()
         config = self.config
         body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_timeout)
-        if is_work and "permit" not in scope:
-            self.admission.check()
         scope["body_bytes"] = size = len(body)
-        if size <= SMALL_BODY_BYTES:
+        if is_work and "permit" in scope:
+            scope["permit"].set_body_bytes(size)
+        elif is_work:
+            self.admission.check(body_bytes=size)
+        if size <= SMALL_BODY_BYTES and not MAY_HAVE_SCHEMA.search(body):
             return reader(parse_json_object(body))
         return await self.in_thread(lambda: reader(parse_json_object(body)), is_large=size > LARGE_BODY_BYTES)
 

@@ -32,7 +32,9 @@ from chairlift.server.app import ServerApp
 from chairlift.server.config import ServerConfig
 from chairlift.server.malloc_tuning import limit_malloc_arenas
 from chairlift.server.replica import Replica
-from chairlift.web.auth import KeyRing
+from chairlift.server.stats_log import StatsLog
+from chairlift.server.tls_files import load_certificate, load_client_ca
+from chairlift.web.auth.credentials import Credentials
 from chairlift.web.http_protocol import bounded_protocol
 
 log = logging.getLogger(__name__)
@@ -71,12 +73,14 @@ class ListenAddress:
         port: 0 for any free port.
         certificate: PEM file of a certificate chain; with it and its key the server uses TLS.
         key: PEM file of the certificate's private key.
+        client_ca: PEM file of the CAs that sign client certificates; with it every client needs one.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     certificate: Path | None = None
     key: Path | None = None
+    client_ca: Path | None = None
 
     def bind(self) -> socket.socket:
         """Bind the port and return the listening socket. Raises ConfigError when that fails."""
@@ -93,6 +97,19 @@ class ListenAddress:
             raise ConfigError(f"cannot listen on {self.host} port {self.port}: {reason}", option="port") from None
         listener.setblocking(False)
         return listener
+
+    def load_tls_files(self, context: ssl.SSLContext) -> None:
+        """Load the TLS files into a context. Raises ConfigError, and the context is unchanged then."""
+        if self.certificate is not None and self.key is not None:
+            if self.client_ca is not None:
+                load_client_ca(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.client_ca)
+            load_certificate(context, self.certificate, self.key)
+            if self.client_ca is not None:
+                load_client_ca(context, self.client_ca)  # adds CAs; those that it had stay trusted
+
+    def check_tls_files(self) -> None:
+        """Raise ConfigError for TLS files that cannot be used."""
+        self.load_tls_files(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def url(self, listener: socket.socket) -> str:
         """Return the server's URL."""
@@ -141,7 +158,7 @@ class ServerParts:
     Attributes:
         config: the API server's settings.
         listening: the listen address.
-        read_keys: reads the keys, again on SIGHUP; raises ConfigError.
+        read_credentials: reads the keys, again on SIGHUP; raises ConfigError.
         start: loads the model and starts its engine; blocks, and raises ChairliftError.
         engine_pid: returns the pid of the engine's process, None where the engine runs in this one.
         budget: most tokens of a step.
@@ -152,7 +169,7 @@ class ServerParts:
 
     config: ServerConfig
     listening: ListenAddress
-    read_keys: Callable[[], KeyRing]
+    read_credentials: Callable[[], Credentials]
     start: Callable[[], TextService]
     engine_pid: Callable[[TextService], int | None]
     budget: int
@@ -178,22 +195,23 @@ def listeners(listener: socket.socket) -> list[socket.socket]:
 
 def run(parts: ServerParts) -> int:
     """Serve until a signal or a drain; return the exit code. Raises ConfigError, and what `start` raises."""
-    keys = parts.read_keys()
+    credentials = parts.read_credentials()
     listening = parts.listening
+    listening.check_tls_files()
     limit_malloc_arenas()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(GARBAGE_THRESHOLD)
     with contextlib.closing(listening.bind()) as listener:
-        return uvloop.run(_Server(parts, keys, listener).run())
+        return uvloop.run(_Server(parts, credentials, listener).run())
 
 
 class _Server:
     """Own the tasks and state of the event loop."""
 
-    def __init__(self, parts: ServerParts, keys: KeyRing, listener: socket.socket) -> None:
+    def __init__(self, parts: ServerParts, credentials: Credentials, listener: socket.socket) -> None:
         self._parts = parts
         self._socket = listener
-        self._keys = keys
+        self._credentials = credentials
         self._started_at = time.monotonic()
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -202,18 +220,22 @@ class _Server:
     async def run(self) -> int:
         """Serve; return the exit code."""
         self._replica = replica = Replica(self._parts.config)
-        self._app = ServerApp(replica, self._keys, self._drain)
+        self._app = ServerApp(replica, self._credentials, self._drain, self._parts.listening.host)
         self._catch_signals()  # before the address is printed, after which a signal may come
         self._parts.print_line(f"listening on {self._parts.listening.url(self._socket)}")
         self._http = _Http(self._http_config())
         serving = asyncio.create_task(self._http.serve(listeners(self._socket)))
-        watching = asyncio.create_task(replica.update_gauges_forever())
+        watching = [asyncio.create_task(replica.update_gauges_forever())]
+        if (interval := self._parts.config.log_stats_interval) > 0:
+            stats_log = StatsLog(replica.telemetry, replica.admission)
+            watching.append(asyncio.create_task(stats_log.run(interval, self._parts.print_line)))
         try:
             return await self._serve_until_stopped(serving)
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             self._http.should_exit = self._http.force_exit = True
-            await asyncio.wait([serving, watching])
+            await asyncio.wait([serving, *watching])
             await replica.close()
 
     async def _serve_until_stopped(self, serving: "asyncio.Task[None]") -> int:
@@ -297,7 +319,7 @@ class _Server:
         """Read settings, keys and certificates again and apply them; if one cannot be read, all old ones stay."""
         try:
             reloaded = None if self._parts.read_settings is None else self._parts.read_settings()
-            keys = self._parts.read_keys()
+            credentials = self._parts.read_credentials()
             self._load_certificate()
         except (ChairliftError, OSError) as error:
             log.error("the old keys, certificates and limits stay: %s", error)
@@ -305,11 +327,13 @@ class _Server:
         except Exception:
             log.exception("the old keys, certificates and limits stay: internal error")
             return
-        self._app.auth.ring = keys
+        self._app.auth.credentials = credentials
         if reloaded is not None:
             self._replica.reload_limits(reloaded.config)
             set_levels(reloaded.log)
-        log.warning("keys, certificates%s were read again", "" if reloaded is None else " and limits")
+        log.warning(
+            "%s were read again", "keys and certificates" if reloaded is None else "keys, certificates and limits"
+        )
 
     # -- uvicorn ---------------------------------------------------------------------------------------------------
 
@@ -322,21 +346,18 @@ class _Server:
             access_log=False, server_header=False, timeout_keep_alive=math.ceil(min(config.idle_timeout, LONGEST_IDLE)),
             interface="asgi3",
             ssl_certfile=listening.certificate, ssl_keyfile=listening.key, backlog=BACKLOG, proxy_headers=False,
+            ssl_ca_certs=None if listening.client_ca is None else str(listening.client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if listening.client_ca is None else ssl.CERT_REQUIRED,
             timeout_graceful_shutdown=1,
         )  # fmt: skip
-        try:
-            http.load()
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"cannot load tls_cert and tls_key: {error}", option="tls_cert") from None
+        http.load()
         self._ssl = http.ssl
         return http
 
     def _load_certificate(self) -> None:
         listening = self._parts.listening
-        if self._ssl is not None and listening.certificate is not None:
-            # A context replaces its certificate before it checks the key, so a separate context tries the pair first.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(listening.certificate, listening.key)
-            self._ssl.load_cert_chain(listening.certificate, listening.key)
+        if self._ssl is not None:
+            listening.load_tls_files(self._ssl)
 
 
 def _close_late(starting: "asyncio.Task[TextService]") -> None:

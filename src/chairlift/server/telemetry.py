@@ -27,11 +27,21 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Telemetry:
-    """The metrics of one replica, and the records of its last requests."""
+    """The metrics of one replica, and the records of its last requests.
+
+    Attributes:
+        metrics: the metrics page.
+        num_prefill_tokens: tokens computed in prefill since the start.
+        num_output_tokens: tokens sent to clients since the start.
+        cache_usage: share of the KV cache blocks that sequences hold, as of the last gauges.
+        prefix_hit_ratio: share of prompt tokens taken from the prefix cache since the engine's start.
+    """
 
     def __init__(self, model: str, aliases: tuple[str, ...]) -> None:
         self.metrics = Metrics()
         self._records: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.num_prefill_tokens = self.num_output_tokens = 0
+        self.cache_usage = self.prefix_hit_ratio = 0.0
         self._preemptions = 0
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
@@ -75,6 +85,7 @@ class Telemetry:
         `gap` is the seconds since its last tokens: None for its first tokens, and for a response that is not a stream.
         """
         self._output_tokens.inc(tokens)
+        self.num_output_tokens += tokens
         if gap is not None:
             self._inter_token.observe(gap)
 
@@ -118,6 +129,7 @@ class Telemetry:
             ("commit", stats.commit_ms),
         ):  # fmt: skip
             self._phases[phase].observe(milliseconds / 1000)
+        self.num_prefill_tokens += stats.num_prefill_tokens
         decoded = stats.num_tokens - stats.num_prefill_tokens
         metrics.counter("steps").inc()
         metrics.counter("prefill_tokens").inc(stats.num_prefill_tokens)
@@ -149,13 +161,15 @@ class Telemetry:
         metrics.counter("engine_restarts").inc(restarts - self._restarts)
         self._restarts = restarts
         if load.prompt_tokens:
-            metrics.gauge("prefix_cache_hit_ratio").set(load.cached_tokens / load.prompt_tokens)
+            self.prefix_hit_ratio = load.cached_tokens / load.prompt_tokens
+            metrics.gauge("prefix_cache_hit_ratio").set(self.prefix_hit_ratio)
         if cache is None:
             return
         allocated, total = cache["allocated_blocks"], cache["total_blocks"]
         for name, blocks in (("used", allocated), ("cached", cache["cached_blocks"]), ("free", cache["free_blocks"])):
             metrics.gauge("kv_cache_blocks", name).set(blocks)
-        metrics.gauge("kv_cache_usage_ratio").set(allocated / total if total else 0.0)
+        self.cache_usage = allocated / total if total else 0.0
+        metrics.gauge("kv_cache_usage_ratio").set(self.cache_usage)
         metrics.gauge("kv_cache_bytes").set(total * block_bytes)
         metrics.gauge("kv_cache_free_bytes").set((total - allocated) * block_bytes)
 

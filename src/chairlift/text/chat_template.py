@@ -3,11 +3,12 @@
 A special token in a user's text must stay text, but templates inspect the text (they trim it, split it at
 `</think>`), so it cannot be wrapped in anything. Instead the first character of each one is replaced by a private-use
 character that occurs nowhere else, and restored after rendering: at these places the template did not write the
-special token.
+special token. Markers of reasoning in an assistant's message are left as they are.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,23 +18,57 @@ import jinja2
 import jinja2.meta
 
 from chairlift.core.clock import Clock
-from chairlift.core.errors import ChairliftError, InvalidRequest, ModelError
+from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
+from chairlift.core.render_limits import REASONING_FIELDS
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
+from chairlift.text.reasoning_formats import AUTO, REASONING_MARKERS, choose_reasoning_format
+from chairlift.text.template_variables import check_variables, find_variables, settable_variables
 from chairlift.text.tokenizer import ChatPrompt, Tokenizer, read_json, special_pattern
 
 ROLES = frozenset({
     "system", "developer", "user", "assistant", "tool", "function", "model", "ipython", "environment", "context",
 })  # fmt: skip
-REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")  # of a message; templates read one of the first two
 MAX_DEPTH = 32  # nesting of objects and lists in a message or a tool
 PLACEHOLDERS = range(0xF0000, 0xFFFFE)  # supplementary private use area A
+END = "CONTINUED-FINAL-MESSAGE "
+"""Text that marks the end of a final message that the output continues; its space shows whether a template trims."""
+
 MAX_ERROR_CHARS = 500  # characters of a template's own error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderOptions:
+    """How a conversation becomes a prompt, besides its messages and tools.
+
+    Attributes:
+        variables: further template variables (enable_thinking, ...); one that the template does not read is unused.
+        documents: documents for templates that read them.
+        add_generation_prompt: end with the beginning of the assistant's message; None for True unless
+            continue_final_message is set.
+        continue_final_message: end with the last message's text, which the output continues.
+    """
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    documents: Sequence[Mapping[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+
+    @property
+    def has_generation_prompt(self) -> bool:
+        """Whether the prompt ends with the beginning of the assistant's message."""
+        return not self.continue_final_message if self.add_generation_prompt is None else self.add_generation_prompt
 
 
 class ChatTemplate:
     """The chat template (or several by name: `default`, `tool_use`) of one model. Thread-safe.
 
     A model without a template raises an error only when a chat request is rendered.
+
+    Attributes:
+        variables: names of the variables that the templates read and that a request may set.
+        reads_documents: whether the templates read `documents`.
+        named_tokens: names of the tokenizer's tokens, which are variables of the templates.
+        reasoning_format: format of the model's reasoning; None where it has none.
     """
 
     def __init__(
@@ -44,10 +79,14 @@ class ChatTemplate:
         limits: TemplateLimits | None = None,
         clock: Clock | None = None,
         wall_clock: Callable[[], datetime] = datetime.now,
+        default_variables: Mapping[str, Any] | None = None,
+        reasoning_parser: str = AUTO,
     ) -> None:
         """Compile the templates; `sources` maps names to Jinja text, `wall_clock` supplies strftime_now.
 
-        Raises ModelError when a template is not valid Jinja.
+        `default_variables` are the variables of requests that do not set them; `reasoning_parser` names the
+        reasoning's format. Raises ModelError when a template is not valid Jinja, ConfigError for an unknown format,
+        InvalidRequest for a variable that may not be set.
         """
         self._environment = ChatEnvironment(limits or TemplateLimits(), clock, wall_clock)
         self._sources = dict(sources)
@@ -58,8 +97,17 @@ class ChatTemplate:
                 self._templates[name] = self._environment.from_string(source)
                 self._tools_variables[name] = _tools_variable(self._environment, source)
             except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
-                raise ModelError(f"the chat template {name!r} is not valid Jinja: {error}") from error
-        self._variables = dict(tokenizer.named_tokens)
+                line = f" at line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+                raise ModelError(f"the chat template {name!r} is not valid Jinja{line}: {error}") from error
+        self._named_variables = dict(tokenizer.named_tokens)
+        self.named_tokens = frozenset(self._named_variables)
+        read = find_variables(self._environment, sources.values())
+        self.variables = settable_variables(read, self.named_tokens)
+        self.reads_documents = "documents" in read
+        self._default_variables = check_variables(
+            default_variables or {}, self.named_tokens, "default_chat_template_kwargs"
+        )
+        self.reasoning_format = choose_reasoning_format(reasoning_parser, self.text)
         self._special_tokens = tuple(tokenizer.special_tokens)
         self._pattern = special_pattern(self._special_tokens)
 
@@ -70,7 +118,7 @@ class ChatTemplate:
         chat_template.jinja and additional_chat_templates/*.jinja, chat_template.json, tokenizer_config.json.
         Raises ModelError naming the file when one of them is invalid.
         """
-        return cls(_sources(folder), tokenizer)
+        return cls(read_templates(folder), tokenizer)
 
     @property
     def text(self) -> str:
@@ -82,36 +130,38 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        variables: Mapping[str, Any] | None = None,
+        options: RenderOptions | None = None,
     ) -> ChatPrompt:
-        """Render a conversation to a prompt.
+        """Render a conversation to a prompt, as transformers' apply_chat_template does.
 
         Args:
             messages: at least one; `role` is one of ROLES, `content` a string or a list of {"type": "text", "text":
                 ...} (joined by line breaks). A field that is None counts as absent.
             tools: tools that the model may call, objects as in the chat completions API.
-            add_generation_prompt: end with the beginning of the assistant's message.
-            variables: further template variables (enable_thinking, ...), chosen by the server's operator.
+            options: further variables, and how the prompt ends.
 
         Raises:
-            InvalidRequest: messages or tools are malformed (the message says where), the model has no template, the
-                template rejects them with its own message, or it exceeds its limits.
+            InvalidRequest: messages, tools or options are malformed (the message says where), the model has no
+                template, the template rejects them with its own message, or it exceeds its limits.
             ModelError: the template tried to leave its sandbox.
         """
-        name = self._choose(bool(tools))
-        context: dict[str, Any] = {
-            "messages": checked_messages(messages),
-            "tools": None if tools is None else checked_tools(tools),
-            **{name: _plain(value, name) for name, value in (variables or {}).items()},
-        }
-        swap = {} if not any(map(self._pattern.search, _strings(context))) else self._choose_placeholders(context)
-        if self._tools_variables[name] not in context:
-            context[self._tools_variables[name]] = context["tools"]
+        name, options = self._choose(bool(tools)), options or RenderOptions()
+        context: dict[str, Any] = {"messages": checked_messages(messages)}
+        context["tools"] = None if tools is None else checked_tools(tools)
+        context["documents"] = _plain(options.documents, "documents")
+        context[self._tools_variables[name]] = context["tools"]
+        for variable, value in {**self._default_variables, **options.variables}.items():
+            if variable in self.variables:
+                context[variable] = _plain(value, f"chat_template_kwargs.{variable}")
+        swap = self._choose_placeholders(context) if any(map(self._pattern.search, _strings(context))) else {}
         if swap:
-            context = _replace_characters(context, self._first_characters, swap)
-        fixed = {**self._variables, "add_generation_prompt": add_generation_prompt}
+            messages = [self._swapped_message(message, swap) for message in context.pop("messages")]
+            context = {**_replace_characters(context, self._first_characters, swap), "messages": messages}
+        final = _mark_end(context["messages"], options) if options.continue_final_message else ""
+        fixed = {**self._named_variables, "add_generation_prompt": options.has_generation_prompt}
         text = self._render(self._templates[name], {**fixed, **context})
+        if options.continue_final_message:
+            text = _cut_after(text, final)
         if not swap:
             return ChatPrompt(text)
         back = {ord(placeholder): char for char, placeholder in swap.items()}
@@ -152,6 +202,19 @@ class ChatTemplate:
         """The pattern of the first character of every special token in a text, overlapping ones too."""
         return re.compile(f"(?={self._pattern.pattern}).", re.DOTALL)
 
+    @cached_property
+    def _answer_first_characters(self) -> re.Pattern[str]:
+        """The same in an answer's content, whose reasoning the templates find by its markers."""
+        pattern = special_pattern(token for token in self._special_tokens if token not in REASONING_MARKERS).pattern
+        return re.compile(f"(?={pattern}).", re.DOTALL)
+
+    def _swapped_message(self, message: Mapping[str, Any], swap: Mapping[str, str]) -> dict[str, Any]:
+        """Return a message with placeholders; the content of an answer keeps the markers of its reasoning."""
+        swapped: dict[str, Any] = _replace_characters(message, self._first_characters, swap)
+        if message["role"] == "assistant" and "content" in message:
+            swapped["content"] = _replace_characters(message["content"], self._answer_first_characters, swap)
+        return swapped
+
     def _choose_placeholders(self, context: Mapping[str, Any]) -> dict[str, str]:
         """Choose an unused private-use character for each first character of a special token."""
         used = set("".join(self._sources.values())).union(*_strings(context))
@@ -163,6 +226,37 @@ class ChatTemplate:
                 param="messages",
             )
         return swap
+
+
+def _mark_end(messages: list[dict[str, Any]], options: RenderOptions) -> str:
+    """Append END to the final message, which the output continues; return the message's text."""
+    if options.add_generation_prompt:
+        raise InvalidRequest(
+            "continue_final_message cannot be combined with add_generation_prompt: either the model continues the "
+            "final message, or it starts a new one", param="continue_final_message",
+        )  # fmt: skip
+    last = messages[-1]
+    if last["role"] != "assistant":
+        raise InvalidRequest(
+            f"continue_final_message needs a final message of the assistant, got one of role {last['role']}",
+            param="messages",
+        )
+    if not isinstance(text := last.get("content"), str):
+        raise InvalidRequest("continue_final_message needs a final message with content", param="messages")
+    messages[-1] = {**last, "content": text + END}
+    return text
+
+
+def _cut_after(prompt: str, final: str) -> str:
+    """Return a prompt up to the end of the final message, as transformers cuts it: trimmed if the template trims."""
+    mark = END.strip()
+    if mark not in prompt or final.strip() not in prompt:
+        raise InvalidRequest(
+            "continue_final_message is not possible: the chat template does not write the whole final message, or "
+            "changes it", param="continue_final_message",
+        )  # fmt: skip
+    cut = prompt.rindex(mark)
+    return prompt[:cut] if prompt.startswith(END, cut) else prompt[:cut].rstrip()
 
 
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
@@ -275,8 +369,17 @@ def _replace_characters(value: Any, pattern: re.Pattern[str], swap: Mapping[str,
     return value
 
 
-def _sources(folder: Path) -> dict[str, str]:
-    """Return template name -> Jinja text; empty when the folder has no template."""
+def read_template(file: Path) -> str:
+    """Return the text of the operator's own template. Raises ConfigError naming the file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"chat_template {file} cannot be read: {reason}", option="chat_template") from None
+
+
+def read_templates(folder: Path) -> dict[str, str]:
+    """Return template name -> Jinja text; empty when the folder has no template. Raises ModelError."""
     files = {"default": folder / "chat_template.jinja"}
     files |= {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
     try:

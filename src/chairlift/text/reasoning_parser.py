@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-OPEN, CLOSE = "<think>", "</think>"
+from chairlift.text.reasoning_formats import ReasoningFormat
+
 SPACE = " \t\r\n"
 MAX_BLANKS = 256
 """White space characters to hold back in case the reasoning ends with them."""
@@ -16,20 +17,17 @@ class ReasoningDelta:
     content: str = ""
 
 
-def has_reasoning(template: str) -> bool:
-    """Return whether a chat template belongs to a model with reasoning tags."""
-    return CLOSE in template
-
-
 class ReasoningParser:
-    """Splits an output at an opening tag at its start and at a closing tag; other tags are text.
+    """Splits an output at a format's start, which must be first, and at its first end; other markers are text.
 
-    Owns the text that may yet become a tag, and white space around it. Tags with another spelling are text.
+    Owns the text that may yet become a marker, and white space around it. Other spellings are text.
     """
 
-    def __init__(self, *, inside: bool) -> None:
-        """Start to parse; `inside` is whether the prompt ended with the opening tag."""
-        self._state = "inside" if inside else "before"
+    def __init__(self, format: ReasoningFormat, *, is_open: bool = False) -> None:
+        """Start to parse an output; `is_open` is whether its prompt ends within the reasoning."""
+        self._starts, self._ends = format.starts, format.ends
+        self._without_start = "inside" if format.is_always_open else "after"
+        self._state = "inside" if is_open else "before"
         self._held = ""
         self._is_fresh = True  # nothing of this part was emitted, so leading white space is dropped
 
@@ -41,12 +39,14 @@ class ReasoningParser:
         reasoning = content = ""
         if self._state == "before":
             start = self._held.lstrip(SPACE)
-            if start.startswith(OPEN):
-                self._held, self._state = start[len(OPEN) :], "inside"
-            elif OPEN.startswith(start) and len(self._held) < MAX_BLANKS:
+            marker = next((each for each in self._starts if start.startswith(each)), None)
+            if marker is not None:
+                self._held, self._state = start[len(marker) :], "inside"
+            elif any(each.startswith(start) for each in self._starts) and len(self._held) < MAX_BLANKS:
                 return ReasoningDelta()
             else:
-                self._state, self._is_fresh = "after", False
+                self._state = self._without_start
+                self._is_fresh = self._state == "inside"
         if self._state == "inside":
             reasoning = self._inside()
         if self._state == "after":
@@ -63,12 +63,13 @@ class ReasoningParser:
     def _inside(self) -> str:
         if self._is_fresh:
             self._held = self._held.lstrip(SPACE)
-        place = self._held.find(CLOSE)
-        if place >= 0:
-            reasoning, self._held = self._held[:place].rstrip(SPACE), self._held[place + len(CLOSE) :]
+        found = [(place, end) for end in self._ends if (place := self._held.find(end)) >= 0]
+        if found:
+            place, end = min(found)
+            reasoning, self._held = self._held[:place].rstrip(SPACE), self._held[place + len(end) :]
             self._state, self._is_fresh = "after", True
             return reasoning
-        keep = _partial_tag_length(CLOSE, self._held)
+        keep = max(_partial_length(end, self._held) for end in self._ends)
         certain = self._held[: len(self._held) - keep]
         if len(certain) - len(reasoning := certain.rstrip(SPACE)) < MAX_BLANKS:
             certain = reasoning
@@ -83,6 +84,6 @@ class ReasoningParser:
         return content
 
 
-def _partial_tag_length(tag: str, text: str) -> int:
-    """Return the number of characters at the end of the text that may begin the tag."""
-    return next((size for size in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-size:])), 0)
+def _partial_length(marker: str, text: str) -> int:
+    """Return the number of characters at the end of the text that may begin the marker."""
+    return next((size for size in range(min(len(marker) - 1, len(text)), 0, -1) if marker.startswith(text[-size:])), 0)

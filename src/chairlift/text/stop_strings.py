@@ -8,6 +8,52 @@ from collections import deque
 from collections.abc import Sequence
 
 
+class StopStringAutomaton:
+    """The automaton of a request's stop strings, which its choices share; nothing in it changes.
+
+    Attributes:
+        next: character -> following state, of each state.
+        depth: length of the prefix that each state stands for.
+        fail: state of the longest proper suffix that is a prefix of a stop string, too.
+        matches: the longest stop string that ends in each state, "" without one.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """Build the automaton: O(total length of `stops`)."""
+        self.next: list[dict[str, int]] = [{}]
+        self.depth = [0]
+        self.matches = [""]
+        for stop in stops:
+            assert stop, "an empty stop string; SamplingParams rejects it"
+            self._add(stop)
+        self.fail = [0] * len(self.next)
+        self._link()
+
+    def _add(self, stop: str) -> None:
+        state = 0
+        for char in stop:
+            if char not in self.next[state]:
+                self.next[state][char] = len(self.next)
+                self.next.append({})
+                self.depth.append(self.depth[state] + 1)
+                self.matches.append("")
+            state = self.next[state][char]
+        self.matches[state] = stop
+
+    def _link(self) -> None:
+        """Set the failure link and the match of each state, breadth first."""
+        queue = deque(self.next[0].values())
+        while queue:
+            state = queue.popleft()
+            for char, child in self.next[state].items():
+                back = self.fail[state]
+                while back and char not in self.next[back]:
+                    back = self.fail[back]
+                self.fail[child] = self.next[back].get(char, 0)
+                queue.append(child)
+            self.matches[state] = self.matches[state] or self.matches[self.fail[state]]
+
+
 class StopStringMatcher:
     """Searches the text of one choice for its stop strings.
 
@@ -18,16 +64,9 @@ class StopStringMatcher:
                           └── held (depth of state) ──┘
     """
 
-    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
-        """Build the automaton: O(total length of `stops`); `include` keeps the matched string in the text."""
-        self._next: list[dict[str, int]] = [{}]
-        self._depth = [0]
-        self._matches = [""]  # the longest stop string that ends in this state
-        for stop in stops:
-            assert stop, "an empty stop string; SamplingParams rejects it"
-            self._add(stop)
-        self._fail = [0] * len(self._next)
-        self._link()
+    def __init__(self, automaton: StopStringAutomaton, include: bool = False) -> None:
+        """Start before the first character; `include` keeps the matched string in the text."""
+        self._automaton = automaton
         self._include = include
         self._state = 0
         self._held = ""
@@ -39,17 +78,19 @@ class StopStringMatcher:
         Text after a stop string is dropped, and push() must not be called any more.
         """
         assert not self._done, "text was pushed after the end"
-        state, following = self._state, self._next
+        state, following, fail, matches = (
+            self._state, self._automaton.next, self._automaton.fail, self._automaton.matches,
+        )  # fmt: skip
         text = self._held + delta
         for end, char in enumerate(delta, len(self._held) + 1):
             while state and char not in following[state]:
-                state = self._fail[state]
+                state = fail[state]
             state = following[state].get(char, 0)
-            if match := self._matches[state]:
+            if match := matches[state]:
                 self._done, self._held = True, ""
                 return text[: end if self._include else end - len(match)], match
         self._state = state
-        safe = len(text) if self._include else len(text) - self._depth[state]
+        safe = len(text) if self._include else len(text) - self._automaton.depth[state]
         self._held = text[safe:]
         return text[:safe], None
 
@@ -58,27 +99,3 @@ class StopStringMatcher:
         self._done = True
         held, self._held = self._held, ""
         return held
-
-    def _add(self, stop: str) -> None:
-        state = 0
-        for char in stop:
-            if char not in self._next[state]:
-                self._next[state][char] = len(self._next)
-                self._next.append({})
-                self._depth.append(self._depth[state] + 1)
-                self._matches.append("")
-            state = self._next[state][char]
-        self._matches[state] = stop
-
-    def _link(self) -> None:
-        """Set the failure link and the match of each state, breadth first."""
-        queue = deque(self._next[0].values())
-        while queue:
-            state = queue.popleft()
-            for char, child in self._next[state].items():
-                back = self._fail[state]
-                while back and char not in self._next[back]:
-                    back = self._fail[back]
-                self._fail[child] = self._next[back].get(char, 0)
-                queue.append(child)
-            self._matches[state] = self._matches[state] or self._matches[self._fail[state]]

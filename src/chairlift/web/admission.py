@@ -12,7 +12,8 @@ in the server      the mean of recent waits, where the engine keeps no request w
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import ge
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError, Overloaded
@@ -52,20 +53,23 @@ class AdmissionLimits:
     Attributes:
         max_waiting_requests: most requests that wait for their first token.
         max_waiting_tokens: most prompt tokens of the waiting requests together.
-        max_queue_wait: longest expected wait in seconds; a request that would wait longer is rejected at once.
+        max_waiting_bytes: most bytes of the waiting requests' bodies together.
+        max_queue_wait: longest expected wait in seconds; a request that would wait longer is rejected at once. None:
+            requests wait for as long as their own timeouts allow.
         always_admitted: number of waiting requests below which max_queue_wait does not apply: a few requests to a slow
             model wait rather than being rejected, while a queue of hundreds would take long to drain.
     """
 
     max_waiting_requests: int = 1024
     max_waiting_tokens: int = 1_000_000
-    max_queue_wait: float = 2.0
+    max_waiting_bytes: int = 256_000_000
+    max_queue_wait: float | None = None
     always_admitted: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("max_waiting_requests", "max_waiting_tokens", "max_queue_wait", "always_admitted"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be at least 0, got {format_value(getattr(self, name))}", option=name)
+        for each in fields(self):
+            if (value := getattr(self, each.name)) is not None and not value >= 0:
+                raise ConfigError(f"{each.name} must be at least 0, got {format_value(value)}", option=each.name)
 
 
 class RateEstimator:
@@ -130,9 +134,11 @@ class Permit:
     The permit's owner must call end().
     """
 
-    def __init__(self, controller: "AdmissionController", tokens: int, on_end: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, controller: "AdmissionController", tokens: int, on_end: Callable[[int], None] | None, body_bytes: int = 0
+    ) -> None:  # fmt: skip
         self._controller = controller
-        self._tokens = tokens
+        self._tokens, self._body_bytes = tokens, body_bytes
         self._on_end = on_end
         self._waiting_since = controller.now
         self._num_before = controller.waiting_requests - 1  # without this request, which is counted
@@ -153,7 +159,7 @@ class Permit:
         if self._waits:
             self._waits = False
             self._runs = True
-            self._controller.on_running(self._tokens, self._controller.now - self._waiting_since)
+            self._controller.on_running(self._tokens, self._body_bytes, self._controller.now - self._waiting_since)
 
     def mark_finished(self, *, makes_room: bool = True) -> None:
         """Record that the engine has finished the request, though its client may still read."""
@@ -167,6 +173,12 @@ class Permit:
             self._controller.weigh(self._tokens, tokens)
             self._tokens = tokens
 
+    def set_body_bytes(self, body_bytes: int) -> None:
+        """Set the size of the request's body. Raises Overloaded if the queue has no room for it."""
+        if self._waits:
+            self._controller.weigh_body(self._body_bytes, body_bytes)
+            self._body_bytes = body_bytes
+
     def end(self, used_tokens: int = 0, *, makes_room: bool = True) -> None:
         """End the request, which used `used_tokens`. Without makes_room its end frees no slot for others."""
         if self._is_over:
@@ -174,7 +186,7 @@ class Permit:
         self._is_over = True
         if self._waits:
             self._waits = False
-            self._controller.on_abandoned(self._tokens)
+            self._controller.on_abandoned(self._tokens, self._body_bytes)
         self.mark_finished(makes_room=makes_room)
         self._controller.close()
         if self._on_end is not None:
@@ -187,6 +199,7 @@ class AdmissionController:
     Attributes:
         waiting_requests: admitted requests without a first output.
         waiting_tokens: prompt tokens of the waiting requests.
+        waiting_bytes: bytes of the waiting requests' bodies.
         running_requests: requests that the engine has started and not finished.
         open_requests: admitted requests that have not ended.
         engine_counts: waiting and running requests of the engine after its last step; another thread may set it.
@@ -198,14 +211,15 @@ class AdmissionController:
         self._clock = clock or SystemClock()
         self._finish_rate, self._start_rate = RateEstimator(), RateEstimator()
         self._rejection_rate = DecayingRate()
-        # Expiry, waiting requests, waiting tokens and the error.
-        self._cached_rejection: tuple[float, int, int, Overloaded] | None = None
+        # Expiry, what waited then, and the error.
+        self._cached_rejection: tuple[float, tuple[int, int, int], Overloaded] | None = None
         # Start time and seconds waited of each recently started request.
         self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)
         self.engine_counts = (0, 0)
         self.max_running: float = math.inf
         self.waiting_requests = 0
         self.waiting_tokens = 0
+        self.waiting_bytes = 0
         self.running_requests = 0
         self.open_requests = 0
 
@@ -219,20 +233,22 @@ class AdmissionController:
         self._limits, self._cached_rejection = limits, None
 
     def admit(
-        self, tokens: int, *, timeout: float | None = None, on_end: Callable[[int], None] | None = None
+        self, tokens: int, *, timeout: float | None = None, on_end: Callable[[int], None] | None = None,
+        body_bytes: int = 0,
     ) -> Permit:  # fmt: skip
         """Admit a request with a prompt of `tokens` tokens; the caller must end the permit.
 
         `on_end` receives the tokens used at the end. Raises as check does.
         """
-        self.check(tokens, timeout=timeout)
+        self.check(tokens, timeout=timeout, body_bytes=body_bytes)
         self.waiting_requests += 1
         self.waiting_tokens += tokens
+        self.waiting_bytes += body_bytes
         self.open_requests += 1
         self._update_rates()
-        return Permit(self, tokens, on_end)
+        return Permit(self, tokens, on_end, body_bytes)
 
-    def check(self, tokens: int = 0, *, timeout: float | None = None) -> None:
+    def check(self, tokens: int = 0, *, timeout: float | None = None, body_bytes: int = 0) -> None:
         """Raise Overloaded if a request with a prompt of `tokens` tokens would not be admitted.
 
         An empty queue admits every request. A full queue admits none, nor does one whose expected wait exceeds the
@@ -243,14 +259,15 @@ class AdmissionController:
         limits, wait = self._limits, self.expected_wait
         if self.waiting_requests >= limits.max_waiting_requests:
             raise self._rejected(
-                f"server overloaded: {self.waiting_requests} requests wait, the limit is {limits.max_waiting_requests}",
-                wait,
+                f"{self.waiting_requests} requests wait, the limit is {limits.max_waiting_requests}", wait
             )
         if self.waiting_tokens + tokens > limits.max_waiting_tokens:
-            waiting = f"server overloaded: {self.waiting_tokens} prompt tokens wait and this request has {tokens}"
+            waiting = f"{self.waiting_tokens} prompt tokens wait and this request has {tokens}"
             raise self._rejected(f"{waiting}, the limit is {limits.max_waiting_tokens}", wait)
-        max_wait = math.inf if self.waiting_requests < limits.always_admitted else limits.max_queue_wait
-        max_wait = max_wait if timeout is None else min(max_wait, timeout)
+        self._check_bytes(self.waiting_bytes, body_bytes, wait)
+        max_wait = math.inf if timeout is None else timeout
+        if limits.max_queue_wait is not None and self.waiting_requests >= limits.always_admitted:
+            max_wait = min(max_wait, limits.max_queue_wait)
         self._bound(wait, max_wait)
 
     def rejection(self) -> Overloaded | None:
@@ -258,17 +275,17 @@ class AdmissionController:
 
         Returns the error of REJECTION_CACHE_SECONDS ago again where the queue has become no shorter since.
         """
-        now = self.now
+        now, waiting = self.now, (self.waiting_requests, self.waiting_tokens, self.waiting_bytes)
         if self._cached_rejection is not None:
-            until, requests, tokens, error = self._cached_rejection
-            if now < until and self.waiting_requests >= requests and self.waiting_tokens >= tokens:
+            until, then, error = self._cached_rejection
+            if now < until and all(map(ge, waiting, then)):
                 self._rejection_rate.record(now)
                 return error
         try:
             self.check()
         except Overloaded as error:
             error = error.with_traceback(None)
-            self._cached_rejection = now + REJECTION_CACHE_SECONDS, self.waiting_requests, self.waiting_tokens, error
+            self._cached_rejection = now + REJECTION_CACHE_SECONDS, waiting, error
             return error
         return None
 
@@ -279,8 +296,7 @@ class AdmissionController:
     def _bound(self, wait: float, max_wait: float) -> None:
         if wait > max_wait:
             raise self._rejected(
-                f"server overloaded: the expected queue wait is {wait:.1f} s, the limit is {max_wait:g} s",
-                wait - max_wait,
+                f"the expected queue wait is {wait:.1f} s, the limit is {max_wait:g} s", wait - max_wait
             )
 
     @property
@@ -303,24 +319,35 @@ class AdmissionController:
         """Change a waiting request's tokens; for permits. Raises Overloaded, and then nothing has changed."""
         others, limit = self.waiting_tokens - old_tokens, self._limits.max_waiting_tokens
         if self.waiting_requests > 1 and others + tokens > limit:
-            message = (
-                f"server overloaded: {others} prompt tokens wait and this request has {tokens}, the limit is {limit}"
-            )
+            message = f"{others} prompt tokens wait and this request has {tokens}, the limit is {limit}"
             raise self._rejected(message, self.expected_wait)
         self.waiting_tokens = others + tokens
 
-    def on_running(self, tokens: int, waited: float) -> None:
+    def weigh_body(self, old_bytes: int, body_bytes: int) -> None:
+        """Change the size of a waiting request's body; for permits. Raises Overloaded, and nothing has changed."""
+        others = self.waiting_bytes - old_bytes
+        if self.waiting_requests > 1:
+            self._check_bytes(others, body_bytes, self.expected_wait)
+        self.waiting_bytes = others + body_bytes
+
+    def _check_bytes(self, waiting: int, body_bytes: int, wait: float) -> None:
+        if waiting + body_bytes > (limit := self._limits.max_waiting_bytes):
+            message = f"request bodies of {waiting} bytes wait and this one has {body_bytes}, the limit is {limit}"
+            raise self._rejected(message, wait)
+
+    def on_running(self, tokens: int, body_bytes: int, waited: float) -> None:
         """Count a request as running after `waited` seconds; for permits."""
         now = self.now
         self._start_rate.record(now)
         self._waits.append((now, waited))
         self.running_requests += 1
-        self.on_abandoned(tokens)
+        self.on_abandoned(tokens, body_bytes)
 
-    def on_abandoned(self, tokens: int) -> None:
+    def on_abandoned(self, tokens: int, body_bytes: int) -> None:
         """Remove a request from the queue; for permits."""
         self.waiting_requests -= 1
         self.waiting_tokens -= tokens
+        self.waiting_bytes -= body_bytes
         self._update_rates()
 
     def on_finished(self, *, makes_room: bool) -> None:

@@ -36,6 +36,7 @@ class ErrorResponse:
 _TABLE: dict[str, ErrorResponse] = {
     "invalid_request": ErrorResponse(400, INVALID),
     "malformed_request": ErrorResponse(400, INVALID),
+    "timeout_too_short": ErrorResponse(400, INVALID),
     "duplicate_request_id": ErrorResponse(409, INVALID),
     "invalid_api_key": ErrorResponse(401, AUTHENTICATION),
     "forbidden": ErrorResponse(403, PERMISSION),
@@ -69,8 +70,8 @@ INTERNAL_ERROR = ErrorResponse(500, SERVER, "internal server error; the server's
 RETRY_SECONDS = 1.0
 """Seconds to retry after, for a retryable error that names no time."""
 
-REPEATS = frozenset({"timeout", "body_timeout", "duplicate_request_id"})
-"""Codes of errors that the OpenAI client would retry by their status, although a retry cannot help."""
+REPEATS = frozenset({"timeout", "body_timeout", "duplicate_request_id", "timeout_too_short"})
+"""Codes of errors about time or ids for which a client might retry, although a retry cannot help."""
 
 
 def error_response_of(error: BaseException) -> ErrorResponse:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from chairlift.core.errors import Unavailable
 from chairlift.core.load_report import ReplicaState
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.middleware import send_object
+from chairlift.web.middleware import send_bytes, send_object
 
 RETRY_SECONDS = {ReplicaState.STARTING: 2.0, ReplicaState.DEAD: 5.0, ReplicaState.DRAINING: 1.0}
 
@@ -83,6 +83,10 @@ class Lifecycle:
         """Respond 200 while requests are served, else 503."""
         state = self.state
         await send_object(send, {"state": state}, status=200 if state is ReplicaState.READY else 503)
+
+    async def ping(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond as readyz does, with an empty body, as SageMaker's and vLLM's health check."""
+        await send_bytes(send, b"", kind=b"text/plain", status=200 if self.state is ReplicaState.READY else 503)
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond as readyz does, with the reason."""

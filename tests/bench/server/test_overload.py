@@ -8,7 +8,7 @@ import pytest
 from chairlift.bench.server import overload
 from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import Client
-from chairlift.bench.server.overload import RecoveryProbes, judge, median_phase, tokens_per_request
+from chairlift.bench.server.overload import GIVE_UP_SECONDS, RecoveryProbes, judge, median_phase, tokens_per_request
 from chairlift.bench.server.server_address import Address
 from support_scripted_server import ReceivedRequest, Script, plain_response, scripted_server, stream_response
 from support_server import run
@@ -29,11 +29,13 @@ def answering(*seconds: float | None) -> Script:
     return script
 
 
-async def probed(script: Script, *, learns: bool = False) -> tuple[RecoveryProbes, float | None]:
+async def probed(
+    script: Script, *, learns: bool = False, give_up_seconds: float = GIVE_UP_SECONDS
+) -> tuple[RecoveryProbes, float | None]:
     """Probe a server; without a measured baseline it is one second."""
     async with scripted_server(script) as server:
         client = Client(Address.of(server.url))
-        probes = RecoveryProbes(client, PreparedRequest(0.0, client.request("GET", "/"), 0))
+        probes = RecoveryProbes(client, PreparedRequest(0.0, client.request("GET", "/"), 0), give_up_seconds)
         if learns:
             await probes.measure_baseline()
             found = None
@@ -73,9 +75,8 @@ def test_probes_do_not_wait_for_a_slow_response_which_is_not_normal() -> None:
 
 
 @pytest.mark.usefixtures("brisk")
-def test_a_server_that_stays_slow_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "GIVE_UP_SECONDS", 0.3)
-    assert run(probed(answering(None)))[1] is None
+def test_a_server_that_stays_slow_is_given_up() -> None:
+    assert run(probed(answering(None), give_up_seconds=0.3))[1] is None
 
 
 def phase(name: str, goodput: float | None, **fields: Any) -> dict[str, Any]:
@@ -110,6 +111,15 @@ def test_every_promise_can_be_missed(fields: dict[str, Any], said: str) -> None:
     assert not found["held"]
     once, twice = found["rows"]
     assert once["held"] and len(twice["missed"]) == 1 and twice["missed"][0].startswith(said)
+
+
+def test_a_server_that_queues_may_take_as_long_as_its_queue_to_recover() -> None:
+    phases = [phase("closed", 10.0), phase("1 x", 10.0), phase("2 x", 10.0, recovery_seconds=51.0)]
+    assert not judge(phases)["held"] and judge(phases)["mode"] == "shedding"
+    found = judge(phases, queueing=True)
+    assert found["held"] and found["mode"] == "queueing" and found["rows"][1]["recovery_seconds"] == 51.0
+    lost = judge([*phases, phase("5 x", 10.0, recovery_seconds=None)], queueing=True)
+    assert lost["rows"][2]["missed"] == ["it did not recover within 600 s"]
 
 
 def test_a_phase_is_held_to_no_more_than_was_sent() -> None:

@@ -61,6 +61,7 @@ async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:
     ({"rate": (1.0,), "overload": (2.0,)}, "--rate"),
     ({"rate": (1.0, 0.0)}, "each value of --rate must be a positive number, got 0"),
     ({"rounds": 2}, "--rounds needs --overload"),
+    ({"queueing": True}, "--queueing needs --overload"),
     ({"overload": (2.0,), "rounds": 0}, "--rounds must be at least 1, got 0"),
     ({"overload": (float("inf"),)}, "each value of --overload must be a positive number, got inf"),
     ({"duration": 0.0}, "--duration must be a positive number of seconds, got 0"),

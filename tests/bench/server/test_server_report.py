@@ -89,7 +89,7 @@ def test_an_overload_has_a_second_table_and_says_what_was_missed() -> None:
     first, once = phase("8 at a time", GOOD, GOOD), phase("1 x capacity", GOOD, GOOD)
     twice = phase("2 x capacity", GOOD, recovery_seconds=None, good_tokens_per_second=0.12)
     lines = list(table(report(first, once, twice, overload=True)))
-    assert lines[4].startswith("capacity 5.0 requests/s, peak goodput 0 tokens/s, a probe takes 10.0ms")
+    assert lines[4].startswith("shedding: capacity 5.0 requests/s, peak goodput 0 tokens/s, a probe takes 10.0ms")
     assert lines[6].split() == ["1", "x", "capacity", "100%", "-", "-", "0", "0", "0.2", "s"]
     assert lines[7].split()[3:] == ["48%", "-", "-", "0", "0", "never"]
     assert lines[8:] == [

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.cli.settings import settings
+from chairlift.cli.settings import bench_settings
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.web.auth import key_line
+from chairlift.web.auth.api_keys import key_line
 from support_process import child_environment, wait_until
 from support_server import Server, fake_server
 
@@ -68,7 +68,7 @@ def test_requests_that_exceed_their_timeout_are_counted(tmp_path: Path) -> None:
         assert bench(running.url, *words) == 1
     counts = json.loads(path.read_text())["phases"][0]["requests"]
     assert counts["ok"] == counts["non_terminal"] == 0 and counts["total"] == 4
-    assert set(counts["by_code"]) <= {"timeout", "deadline_unreachable"}
+    assert set(counts["by_code"]) <= {"timeout", "deadline_unreachable", "timeout_too_short"}
 
 
 def test_the_key_comes_from_a_file_or_the_environment(
@@ -170,5 +170,5 @@ def test_the_limit_of_open_files_is_raised(server: Server) -> None:
 
 
 def test_every_setting_has_its_own_flag() -> None:
-    flags = [setting.flag for setting in settings.LOAD_SETTINGS]
+    flags = [setting.flag for setting in bench_settings.LOAD_SETTINGS]
     assert len(set(flags)) == len(flags) and "--tenants" not in flags

@@ -43,7 +43,7 @@ def test_values_come_from_flag_environment_file_or_default(
     assert [part.strip() for part in row(out, "served_model_name")] == ['["x", "y"]', f"{path} line 4"]
     assert [part.strip() for part in row(out, "model")] == ["m", f"{path} line 5"]
     assert [part.strip() for part in row(out, "overlap")] == ["true", "flag --overlap"]
-    assert [part.strip() for part in row(out, "max_queue_wait")] == ["2", "default"]
+    assert [part.strip() for part in row(out, "max_queue_wait")] == ["no limit", "default"]
     assert [part.strip() for part in row(out, "temperature")] == ["the model's, else 1", "model"]
     assert [part.strip() for part in row(out, "num_blocks")] == ["as many as --max-memory holds", "default"]
     assert [part.strip() for part in row(out, "engine_mode")] == ["process", "default"]

@@ -48,7 +48,7 @@ def test_every_problem_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: 
         " line 6: unknown scheduling_policy 'no'; available are cache_aware, fair, fifo, priority",
         " line 7: max_batch_tokens must be at least 1, got 0",
         " line 8: temperature must be between 0 and 2, got 9.0",
-        " line 9: top_p must be greater than 0 and at most 1, got 5.0",
+        " line 9: top_p must be between 0 and 1, got 5.0",
         " line 10: a log file of limited size needs at least one backup; a size of 0 lets it grow",
         " line 11: tenant_max_open_requests must be a positive number, got 0",
         " line 12: max_queue_wait must be at least 0, got -3.0",

@@ -16,6 +16,7 @@ from chairlift.llm import build
 from chairlift.llm.build import build_service
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.model.kernels.cpu import library
+from support_checkpoints import PUBLISHED
 from support_models import save_tiny
 
 KEYS = {
@@ -168,6 +169,32 @@ def test_an_invalid_folder_is_a_problem_with_its_reason(
     assert code == 1 and any(message in what for what in errors(report)), report["problems"]
     if name != "config.json":
         assert report["model"]["parameters"] > 0, "the report has everything that could be determined"
+
+
+UNSUPPORTED: dict[str, dict[str, object]] = {
+    "gguf": {"model.gguf": ""},
+    "lora": {"adapter_config.json": {"base_model_name_or_path": "a/b"}},
+    "awq": {"config.json": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "awq"}}},
+    "vision": {"config.json": {"architectures": ["LlavaForConditionalGeneration"], "vision_config": {}}},
+    "encoder": {"config.json": {"architectures": ["BertForMaskedLM"]}},
+    "unknown": {"config.json": {"architectures": ["Mamba2ForCausalLM"]}},
+    "pickle": {"config.json": PUBLISHED["Qwen2.5-0.5B"], "pytorch_model.bin": ""},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNSUPPORTED)
+def test_an_unsupported_model_gets_the_same_sentence_from_every_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    for name, content in UNSUPPORTED[kind].items():
+        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    code, report = run_doctor(capsys, str(tmp_path))
+    (problem,) = (each for each in report["problems"] if each["level"] == "error")
+    assert code == 1 and "files again" not in problem["do"]
+    for command in ("serve", "generate"):
+        assert main([command, str(tmp_path)]) == 2
+        sentence = capsys.readouterr().err.splitlines()[-1].removeprefix("chairlift: ")
+        assert sentence in (problem["what"], f"{problem['what']}; {problem['do']}")
 
 
 def test_an_exception_becomes_a_problem(

@@ -111,6 +111,38 @@ def test_without_a_prompt_the_default_one_runs(fake_prepare: FakePrepare, capsys
     assert "no prompt given, using 'What is continuous batching?'" in capsys.readouterr().err
 
 
+def pipe_into_generate(content: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "--max-tokens", "3", "--quiet", *words]
+    environ = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    return subprocess.run(command, input=content, capture_output=True, timeout=120, check=False, env=environ)
+
+
+def test_a_pipe_is_the_prompt_when_none_is_given() -> None:
+    completed = pipe_into_generate("größer\n".encode(), "--json")
+    assert completed.returncode == 0 and json.loads(completed.stdout)["prompt"] == "größer", completed.stderr
+    ignored = pipe_into_generate(b"pipe", "--json", "--prompt", "flag")
+    assert json.loads(ignored.stdout)["prompt"] == "flag"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(b"", b"the prompt is empty: standard input has no text"), (b"hi \xff\n", b"standard input is not UTF-8")],
+)
+def test_a_pipe_without_text_is_one_sentence(content: bytes, sentence: bytes) -> None:
+    completed = pipe_into_generate(content)
+    assert completed.returncode == 2 and completed.stdout == b"" and completed.stderr.count(b"\n") == 1
+    assert completed.stderr.startswith(b"chairlift: " + sentence)
+
+
+def test_a_closed_output_pipe_ends_the_command_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--prompt", "hi", "--max-tokens", "9"]
+    completed = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(writer)
+    assert completed.returncode == 141 and completed.stderr == b""
+
+
 @pytest.mark.parametrize("named", [[], [DEMO]])
 def test_the_demo_model_uses_its_chat_template_unless_no_chat_is_given(
     fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path, named: list[str]

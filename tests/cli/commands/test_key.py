@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
-from chairlift.web.auth import ADMIN, read_keys
+from chairlift.web.auth.api_keys import read_keys
+from chairlift.web.auth.principal import ADMIN, USER
 
 KEY = re.compile(r"cl-[A-Za-z0-9_-]{43}\n")
 
@@ -37,7 +38,7 @@ def test_a_key_has_a_line_that_accepts_it_and_does_not_contain_it(
     file = tmp_path / "keys"
     file.write_text(line)
     principal = read_keys(file, {}).find(key.encode())
-    assert principal is not None and (principal.tenant, principal.scopes) == ("alice", frozenset())
+    assert principal is not None and (principal.tenant, principal.scopes) == ("alice", frozenset({USER}))
 
 
 def test_keys_are_all_different(capsys: pytest.CaptureFixture[str]) -> None:

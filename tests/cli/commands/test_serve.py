@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import httpx
 import pytest
 
 from chairlift.cli.commands.serve import _model_display_name
-from chairlift.web.auth import key_line
+from chairlift.cli.main import main
+from chairlift.web.auth.api_keys import key_line
 from support_process import wait_until
 from support_server import CHAT, real_server
 
@@ -32,16 +34,58 @@ def run_command(*words: str) -> tuple[int, str]:
     (["--port", "65536"], "--port must be between 0 and 65535, got 65536"),
     (["--port", "x"], "--port must be an integer, got 'x'"),
     (["--tls-cert", "a.pem"], "--tls-cert needs --tls-key, too"),
-    (["--key-file", "nowhere.txt"], "cannot read the keys in nowhere.txt"),
+    (["--key-file", "nowhere.txt"], "cannot read --key-file nowhere.txt: No such file or directory"),
+    (["--jwt-secret-file", "nowhere.txt"], "cannot read --jwt-secret-file nowhere.txt: No such file or directory"),
+    (["--jwt-secret-file", "a", "--jwt-jwks-file", "b"], "--jwt-secret-file and --jwt-jwks-file exclude each other"),
+    (["--jwt-secret-file", "/dev/null"], "--jwt-secret-file /dev/null has 0 bytes, HS256 needs at least 32"),
+    (["--jwt-jwks-file", "/dev/null"], "--jwt-jwks-file /dev/null is not JSON"),
+    (["--key-file", "/dev/null"], "--key-file /dev/null has no key"),
+    (["--allowed-host", "http://a"], "--allowed-host must be a name or an address without scheme and port"),
+    (["--allowed-origins", '["a"]'], "--allowed-origins must be a scheme and a host without a path"),
+    (["--device", "gpu"], "--device 'gpu' is unknown; known are auto, cpu, cuda, mps"),
+    (["--jwt-jwks-file", "a", "--jwt-algorithm", "HS256"], "--jwt-algorithm HS256 needs a secret in --jwt-secret-file"),
+    (["--jwt-issuer", "a"], "--jwt-issuer needs --jwt-secret-file, --jwt-jwks-file or CHAIRLIFT_JWT_SECRET"),
+    (["--jwt-leeway", "601"], "--jwt-leeway must be between 0 and 600 seconds, got 601"),
+    (["--tls-client-ca", "a.pem"], "--tls-client-ca needs --tls-cert and --tls-key, too"),
     (["--metric-alias", "nagios"], "--metric-alias must be one of vllm, transformers, got 'nagios'"),
     (["--write-timeout", "0"], "--write-timeout must be a positive number of seconds, got 0"),
     (["--frobnicate"], "unknown option --frobnicate; `chairlift serve --help` lists the options"),
     (["nowhere/at-all", "--port", "0"], "nowhere/at-all"),
     (["a", "b"], "unexpected argument 'b': the command takes one MODEL"),
+    (["--dtype", "fp16x"], "--dtype 'fp16x' is unknown; known are auto, float64, float32, bfloat16, float16, and the"),
+    (["--max-model-len", "100000"], "--max-model-len is 100000, the model's limit is 2048"),
+    (["--max-memory", "1KB"], "--max-memory is 1000 bytes, one sequence needs at least 3 blocks of "),
+    (["--max-memory", "1.5"], "--max-memory must be a fraction in (0, 1] or a number of bytes, got 1.5"),
+    (["--num-blocks", "3"], "--num-blocks is 3, a request of --max-model-len 2048 tokens needs 128; raise "),
+    (["--num-blocks", "3", "--max-model-len", "50"], "3, a request of --max-model-len 50 tokens needs 4"),
+    (["--max-num-seqs", "0"], "--max-num-seqs must be at least 1, got 0"),
+    (["--ctx-size", "100000"], "--ctx-size is 100000, the model's limit is 2048"),
+    (["--tensor-parallel-size", "2"], "--tensor-parallel-size 2 is not supported: a model runs in one process on one"),
+    (["--middleware", "m"], "--middleware is not supported: no code of others runs in the server; put a proxy"),
+    (["--max-num-seq", "4"], "unknown option --max-num-seq; did you mean --max-num-seqs?"),
+    (["a", "--model", "b"], "MODEL is a and --model is b; give one of them"),
+    (["--quantization", "awq"], "--quantization 'awq' is unknown; known are none, int8, int8-channel"),
+    (["--attention-backend", "flash"], "--attention-backend 'flash' is unknown; known are auto, torch, reference"),
+    (["--tls-cert", "none.pem", "--tls-key", "none.key"], "cannot read --tls-cert none.pem: No such file or directory"),
 ])  # fmt: skip
 def test_invalid_input_is_one_sentence_and_exit_code_two(words: list[str], sentence: str) -> None:
     code, output = run_command("serve", *words)
     assert code == 2 and sentence in output and "Traceback" not in output
+    assert output.splitlines()[-1].startswith("chairlift: ") and "listening" not in output
+
+
+def test_a_port_in_use_is_one_sentence_before_the_model_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, output = run_command("serve", "chairlift:random", "--port", str(port))
+    assert code == 2 and f"cannot listen on 127.0.0.1 port {port}: Address already in use" in output
+    assert "listening" not in output and "Traceback" not in output
+
+
+def test_an_engine_that_rejects_its_options_is_one_sentence_without_a_traceback() -> None:
+    code, output = run_command("serve", "chairlift:random", "--port", "0", "--device", "cuda:77")
+    assert code == 2 and "--device 'cuda:77' cannot be used" in output and "Traceback" not in output
+    assert "did not start" not in output
 
 
 def test_a_real_server_prints_its_phases_and_serves_its_names() -> None:
@@ -59,11 +103,47 @@ def test_a_real_server_prints_its_phases_and_serves_its_names() -> None:
         assert any(line.startswith(word) for line in server.lines), server.log
 
 
+def test_tokens_of_the_token_command_and_an_allowed_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = "0123456789abcdef0123456789abcdef"
+    file = tmp_path / "serve.yaml"
+    file.write_text("jwt_audience: llm\nallowed_host: [proxy.example]\n", encoding="utf-8")
+    monkeypatch.setenv("CHAIRLIFT_JWT_SECRET", secret)
+    assert main(["token", "alice", "--config", str(file)]) == 0
+    token = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
+    with real_server(*TINY, "chairlift:random", "--config", str(file)) as server:
+        url = server.url + "/v1/models"
+        statuses = [httpx.get(url, headers=headers).status_code for headers in (
+            {}, token, {**token, "host": "proxy.example"}, {**token, "host": "evil.example"},
+        )]  # fmt: skip
+        assert statuses == [401, 200, 200, 403]
+        assert secret not in server.log
+
+
 def test_keys_of_the_environment() -> None:
     with real_server(*TINY, "chairlift:random", CHAIRLIFT_API_KEY="k", CHAIRLIFT_ADMIN_KEY="a") as server:
         assert httpx.get(server.url + "/v1/models").status_code == 401
         assert httpx.get(server.url + "/v1/models", headers={"authorization": "Bearer k"}).status_code == 200
         assert httpx.get(server.url + "/admin/state", headers={"authorization": "Bearer a"}).status_code == 200
+
+
+def test_flags_of_other_servers_keys_and_a_seed_reach_the_server() -> None:
+    flags = ("--model", "chairlift:random", "--api-key", "one", "--api-key", "two", "--max-num-seqs", "3")
+    more = ("--num-gpu-blocks-override", "128", "--seed", "5", "--enforce-eager", "--tensor-parallel-size", "1")
+    body = {"model": "chairlift:random", "prompt": "hi", "max_tokens": 6}
+    texts = []
+    for _ in range(2):
+        with real_server(*flags, *more) as server:
+            assert httpx.get(server.url + "/v1/models").status_code == 401
+            keys = [{"authorization": f"Bearer {key}"} for key in ("one", "two")]
+            assert [httpx.get(server.url + "/v1/models", headers=key).status_code for key in keys] == [200, 200]
+            answer = httpx.post(server.url + "/v1/completions", json=body, headers=keys[0], timeout=60)
+            texts.append(answer.json()["choices"][0]["text"])
+            assert "--enforce-eager has no effect: no graphs are captured or compiled" in server.log
+            assert "--api-key is visible in the list of processes; --key-file and CHAIRLIFT_API_KEY" in server.log
+            assert "tensor-parallel-size" not in server.log
+    assert texts[0] == texts[1], "the seed of the server repeats a request without one"
 
 
 def test_a_pipe_in_place_of_the_key_file_is_rejected_and_the_old_keys_stay(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def test_null_and_nothing_are_the_default(tmp_path: Path, text: str) -> None:
     ("port: 1\nmax_batch_tokns: 5", 2, "unknown key 'max_batch_tokns'; did you mean 'max_batch_tokens'?"),
     ("max-batch-tokns: 5", 1, "unknown key 'max-batch-tokns'; did you mean 'max_batch_tokens'?"),
     ("drain_seconds: 5", 1, "unknown key 'drain_seconds'; did you mean 'drain_timeout'?"),
+    ("max-num-seqs: 5", 1, "unknown key 'max-num-seqs', a flag of vLLM; the key here is 'max_running_requests'"),
+    ("ssl_keyfile: k", 1, "unknown key 'ssl_keyfile', a flag of vLLM, SGLang, llama.cpp; the key here is 'tls_key'"),
     ("CHAIRLIFT_PORT: 5", 1, "unknown key 'CHAIRLIFT_PORT'; did you mean 'port'?"),
     ("xyzzy: 5", 1, "unknown key 'xyzzy'; `chairlift config show` lists the keys"),
     ("config: a.yaml", 1, "unknown key 'config'"),

@@ -25,7 +25,9 @@ from chairlift.llm.options import Options
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress
+from chairlift.text.reasoning_formats import AUTO
 from chairlift.web.admission import AdmissionLimits
+from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_parsers import leaf_parsers
 
@@ -44,7 +46,7 @@ def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> Non
 
 
 def test_the_displayed_defaults_are_the_real_ones() -> None:
-    real: dict[str, Any] = {"engine_mode": "inline"}
+    real: dict[str, Any] = {"engine_mode": "inline", "reasoning_parser": AUTO}
     for config_type in (CacheConfig, SchedulerConfig, RunnerConfig, SamplingParams):
         real.update({spec.name: spec.default for spec in fields(config_type)})
     displayed = {
@@ -57,13 +59,14 @@ def test_the_displayed_defaults_of_a_server_are_the_real_ones() -> None:
     real: dict[str, Any] = {"insecure": False}
     for config_type in (ServerConfig, AdmissionLimits, TenantLimits, ListenAddress):
         real.update({spec.name: spec.default for spec in fields(config_type)})
+    real.update({f"jwt_{spec.name}": spec.default for spec in fields(JWTConfig)})
     for setting in SERVER:
         default = setting.default
         if default != "":
             displayed = setting.parse(default) if isinstance(default, str) else default
             assert displayed == real[setting.name], setting.name
         else:
-            assert real.get(setting.name) in (None, ()), setting.name  # no default, or one that only words describe
+            assert real.get(setting.name) in (None, (), ""), setting.name  # no default, or one that only words describe
 
 
 def test_every_boolean_setting_has_a_default() -> None:

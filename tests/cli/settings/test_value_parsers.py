@@ -20,10 +20,41 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
         value_parsers.num_bytes(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000), ("0", 0)]
+)
+def test_a_time_is_seconds(text: str, seconds: int) -> None:
+    assert value_parsers.duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "1.5h", "-1", "1w", "1 h", "1H", "1h30m", "9" * 10, "²"])
+def test_an_invalid_time_is_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a time such as 90s, 15m, 12h or 30d, got"):
+        value_parsers.duration(text)
+
+
 @pytest.mark.parametrize("text", ["much", "1TiB", "GiB", "infGiB"])
 def test_an_invalid_fraction_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"a fraction such as 0\.8 or a size such as 4GiB"):
         value_parsers.fraction_or_bytes(text)
+
+
+@pytest.mark.parametrize(("text", "number"), [
+    ("8192", 8192), ("8k", 8000), ("8K", 8192), ("25.6k", 25_600), ("1.5K", 1536), ("2m", 2_000_000), ("1G", 1 << 30),
+    ("0", 0), ("-1", -1),
+])  # fmt: skip
+def test_a_number_of_tokens_may_have_a_unit(text: str, number: int) -> None:
+    assert value_parsers.num_tokens(text) == number and type(value_parsers.num_tokens(text)) is int
+
+
+@pytest.mark.parametrize("text", ["", "k", "8KB", "1.5", "8 k", "1e3", "0x9", "8T"])
+def test_another_number_of_tokens_is_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a number of tokens such as 8192, 8k or 8K, got"):
+        value_parsers.num_tokens(text)
+
+
+def test_the_scheduling_policy_of_vllm_has_our_name() -> None:
+    assert [value_parsers.scheduling_policy(name) for name in ("fcfs", "fifo", "fair")] == ["fifo", "fifo", "fair"]
 
 
 @pytest.mark.parametrize(("parse", "text", "message"), [
@@ -31,6 +62,8 @@ def test_an_invalid_fraction_is_rejected(text: str) -> None:
     (value_parsers.number, "x", "must be a number, got 'x'"),
     (value_parsers.boolean, "maybe", "must be one of 1, true, yes, on, 0, false, no, off, got 'maybe'"),
     (value_parsers.one_of("a", "b"), "c", "must be one of a, b, got 'c'"),
+    (value_parsers.json_object, "{'a': 1}", "must be a JSON object: Expecting property name"),
+    (value_parsers.json_object, "[1]", "must be a JSON object, got '[1]'"),
     (value_parsers.structured_output, "xml=a", "must be json_object or one of json_schema=TEXT, regex=TEXT,"),
     (value_parsers.slo_limits, "ttft=1,tpot",
      "must be pairs of name and seconds such as ttft=0.5,tpot=0.05, got 'tpot'"),
@@ -48,6 +81,11 @@ def test_an_invalid_value_is_a_sentence(parse: ValueParser, text: str, message: 
 @pytest.mark.parametrize("text", ["true", "YES", "on", "1"])
 def test_true_has_several_words(text: str) -> None:
     assert value_parsers.boolean(text) is True
+
+
+def test_a_json_object_keeps_its_types() -> None:
+    text = '{"enable_thinking": false, "effort": "low", "n": [1, null]}'
+    assert value_parsers.json_object(text) == {"enable_thinking": False, "effort": "low", "n": [1, None]}
 
 
 def test_structured_output_is_parsed_from_text_and_from_files(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_failed_start_is_sent_and_waits_for_the_spawner(children: list[Child],
     assert child.process.poll() is None
     child.close_pipe()
     code, _, err = child.wait_exit()
-    assert code == 0 and "model.safetensors is truncated" in err
+    assert code == 0 and "Traceback" not in err, "the process that spawned it reports the error"
 
 
 def test_what_the_runner_prints_goes_to_standard_error(children: list[Child], tmp_path: Path) -> None:

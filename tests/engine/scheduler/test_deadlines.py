@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from chairlift.core.errors import DeadlineUnreachable, RequestTimeout
+from chairlift.core.errors import DeadlineUnreachable, RequestTimeout, TimeoutTooShort
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.scheduler.deadlines import MAX_REJECTIONS_PER_ESTIMATE, Deadlines
 from chairlift.engine.scheduler.step_cost_model import LOWER_BOUND_FACTOR, StepCostModel, StepFeatures
@@ -33,13 +33,25 @@ def test_what_is_needed_at_least_is_held_against_what_is_left() -> None:
         make_sequence(make_request("b", 100, 4, timeout=0.11)),
     )
     error = deadlines.unreachable_error(tight, 0, 0.0)
-    assert isinstance(error, DeadlineUnreachable) and error.retryable
+    assert isinstance(error, TimeoutTooShort) and not error.retryable and error.details["param"] == "timeout"
     assert (
-        error.details["needed"] == pytest.approx(LOWER_BOUND_FACTOR * 0.15, rel=0.05) and error.details["left"] == 0.10
+        error.details["needed"] == pytest.approx(LOWER_BOUND_FACTOR * 0.15, rel=0.05)
+        and error.details["timeout"] == 0.10
     )
-    assert (
-        deadlines.unreachable_error(enough, 0, 0.0) is None and deadlines.unreachable_error(enough, 0, 0.02) is not None
-    )
+    assert deadlines.unreachable_error(enough, 0, 0.0) is None
+    error = deadlines.unreachable_error(enough, 0, 0.02)
+    assert isinstance(error, DeadlineUnreachable) and error.retryable, "without the wait it could be met"
+    assert error.details["left"] == pytest.approx(0.09)
+
+
+def test_a_deadline_that_was_lost_in_the_queue_may_be_retried_and_a_timeout_below_the_lower_bound_may_not() -> None:
+    deadlines = Deadlines(trained_model(), 50)
+    lost = make_sequence(make_request("lost", 10, 11, timeout=1.0))
+    never = make_sequence(make_request("never", 10, 400, timeout=1.0), 1)
+    for each in (lost, never):
+        deadlines.watch(each)
+    errors = {each.request.request_id: type(error) for each, error in deadlines.expired(0.95)}
+    assert errors == {"lost": DeadlineUnreachable, "never": TimeoutTooShort}
 
 
 def test_what_is_cached_needs_no_time() -> None:
@@ -140,9 +152,7 @@ def test_the_scheduler_rejects_and_drops_before_the_prefill() -> None:
             assert plan is not None
             now += 0.01 + 0.001 * plan.num_tokens
             scheduler.commit(make_result(plan), now)
-    with pytest.raises(
-        DeadlineUnreachable, match=r"needs at least 0\.07\d* s without waiting, 0\.05 s of its timeout are"
-    ):
+    with pytest.raises(TimeoutTooShort, match=r"timeout is 0\.05 s, but the request needs at least 0\.07\d* s"):
         scheduler.add_request(make_request("never", [7] * 100, 1, timeout=0.05), now)
     assert "never" not in scheduler.sequences
     scheduler.add_request(make_request("long", [8] * 5, 60), now)

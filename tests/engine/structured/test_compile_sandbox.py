@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
-from chairlift.core.structured_output import StructuredOutput
+from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
 from chairlift.engine.structured.compile_sandbox import (
     COMMAND,
     LENGTH_BYTES,
@@ -21,8 +21,11 @@ from chairlift.engine.structured.compile_sandbox import (
     TIMED_OUT,
     CompileSandbox,
     SandboxKilled,
+    _compile,
+    _Compiler,
     _send,
 )
+from chairlift.engine.structured.llguidance_source import make_tokenizer
 from support_grammars import VOCAB_SIZE, VOCABULARY
 from support_process import TIMEOUT_SECONDS, has_ended, wait_until
 
@@ -55,6 +58,14 @@ def sandbox() -> Iterator[CompileSandbox]:
     created.kill()
 
 
+def test_a_structure_beyond_the_limits_is_refused_behind_reasoning_too() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(2600)}}
+    compiler = _Compiler(make_tokenizer(VOCABULARY, VOCAB_SIZE), {})
+    for prefix in (None, ReasoningPrefix(ends=("</think>",), is_open=True)):
+        verdict = _compile(StructuredOutput(json_schema=many, reasoning_prefix=prefix), compiler)
+        assert verdict.error.startswith("Parser Error: Current row has 10399 items"), verdict
+
+
 def test_a_good_one_comes_back_as_its_source(sandbox: CompileSandbox) -> None:
     assert "[0-9]+" in sandbox.check(GOOD)
     process = sandbox._process
@@ -63,7 +74,7 @@ def test_a_good_one_comes_back_as_its_source(sandbox: CompileSandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"), [(CRASHES, "compiler crashes|takes longer than"), (HANGS, "takes longer than")]
+    ("bad", "message"), [(CRASHES, "exceeds the memory or the stack|takes longer than"), (HANGS, "takes longer than")]
 )
 def test_what_kills_the_compiler_kills_nothing_else(
     sandbox: CompileSandbox, bad: StructuredOutput, message: str

@@ -34,10 +34,19 @@ def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token
     row = np.zeros(grammar.width, np.int32)
     grammar.fill(row)
     assert not (row == -1).all()
-    with pytest.raises(StructuredOutputTooComplex, match="Current row has 20007 items; max is 10000"):
+    with pytest.raises(StructuredOutputTooComplex, match="Current row has 19999 items; max is 10000"):
         grammar.advance(ord("{"))
     with pytest.raises(StructuredOutputTooComplex, match="Current row has"):
         grammar.check()
+
+
+def test_two_thousand_optional_properties_are_followed() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(2000)}}
+    grammar = grammar_of(json_schema=many)
+    for token in b'{"p7":1,"p1500":2,"p1999":3}':
+        assert token in allowed_tokens(grammar)
+        grammar.advance(token)
+    assert grammar.is_terminated
 
 
 def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
@@ -75,6 +84,7 @@ def test_long_reports_of_the_library_become_one_line() -> None:
     assert short_message("a\n  b\t c\n<non-verbose/>") == "a b c"
     assert len(short_message("x" * 10_000)) == MAX_ERROR_CHARS + 4
     assert short_message("at 1(2): not\n  known\n   1 | start: x\n      ^\n") == "at 1(2): not known"
+    assert short_message(f"the start {'x' * 1000} the end").endswith("xx the end"), "a reason may be at the end"
 
 
 def test_a_token_goes_on_ends_or_fails_and_is_taken_once() -> None:

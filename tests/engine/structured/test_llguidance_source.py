@@ -9,7 +9,13 @@ from tokenizers import AddedToken, Tokenizer
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import BITS, Grammar
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of, special_token_ids
+from chairlift.engine.structured.llguidance_source import (
+    make_matcher,
+    make_tokenizer,
+    rename_special_tokens,
+    source_of,
+    special_token_ids,
+)
 from chairlift.text.tokenizer import ByteTokenizer
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of, random_pick
 
@@ -145,6 +151,25 @@ def test_forced_text_with_the_name_of_a_special_token_is_written_with_ordinary_t
                        StructuredOutput(json_schema={"const": text})):  # fmt: skip
         ids = only_output(structured, vocabulary)
         assert bytes(token for token in ids if token < 256).decode().strip('"') == text
+
+
+def test_a_token_that_says_nothing_about_being_special_is_not() -> None:
+    vocabulary = with_added_tokens()
+    text = json.loads(vocabulary.tokenizer_json)
+    for token in text["added_tokens"]:
+        del token["special"]
+    assert "hello" not in special_token_ids(json.dumps(text).encode())
+    assert "<tool_call>" in json.dumps(text) and "<tool_call>" not in rename_special_tokens(json.dumps(text).encode())
+
+
+@pytest.mark.parametrize("prefix", ["", "##"])
+def test_a_merge_from_or_to_a_renamed_token_is_dropped(prefix: str) -> None:
+    merges = [["<a", f"{prefix}>"], "<a> b", ["b", "<a>"], ["<", f"{prefix}a"], f"c {prefix}d"]
+    text = {
+        "added_tokens": [{"id": 1, "content": "<a>"}],
+        "model": {"vocab": {"<a": 0, "<a>": 1}, "merges": merges, "continuing_subword_prefix": prefix or None},
+    }
+    assert json.loads(rename_special_tokens(json.dumps(text).encode()))["model"]["merges"] == merges[3:]
 
 
 def test_a_lark_grammar_can_name_special_tokens() -> None:

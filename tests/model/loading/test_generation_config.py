@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ModelError
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
 from chairlift.model.loading.generation_config import (
     SAMPLING,
     GenerationDefaults,
@@ -47,7 +47,7 @@ def test_nothing_said_leaves_everything_neutral() -> None:
 
 def test_defaults_are_what_sampling_params_resolve_with() -> None:
     defaults = parse_generation_defaults({"do_sample": True, "temperature": 0.6, "top_k": 20, "min_p": 0.1}, ())
-    resolved = SamplingParams(top_k=5).with_defaults(defaults.sampling, max_tokens=7, seed=1)
+    resolved = SamplingParams(**{**MODEL_DEFAULTS, "top_k": 5}).with_defaults(defaults.sampling, max_tokens=7, seed=1)
     assert (resolved.temperature, resolved.top_k, resolved.min_p, resolved.top_p) == (0.6, 5, 0.1, 1.0)
     assert set(SAMPLING) <= set(SamplingParams.__dataclass_fields__)
 

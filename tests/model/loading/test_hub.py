@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.loading.hub import resolve_model
 
 
@@ -66,8 +66,11 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.gguf").write_text("")
+    (tmp_path / "model.safetensors").write_text("")
     with pytest.raises(ModelError, match="is a file, not a model folder"):
+        resolve_model(str(tmp_path / "model.safetensors"))
+    (tmp_path / "model.gguf").write_text("")
+    with pytest.raises(UnsupportedModel, match="is a GGUF file, which is not supported"):
         resolve_model(str(tmp_path / "model.gguf"))
 
 

@@ -19,10 +19,10 @@ from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.runner import kv_memory
+from chairlift.model.runner.kv_cache_shape import KVCacheShape
 from chairlift.model.runner.kv_memory import (
     ActivationShape,
     FreeMemory,
-    KVCacheShape,
     free_memory,
     gibibytes,
     mapped_weights,

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.runner.kv_memory import memory_shapes
 from chairlift.model.runner.runner_config import RunnerConfig

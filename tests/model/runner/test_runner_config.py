@@ -1,6 +1,9 @@
-"""RunnerConfig: survives encoding to bytes and decoding."""
+"""RunnerConfig: survives encoding to bytes and decoding; its invalid values."""
 
-from chairlift.model.runner.runner_config import RunnerConfig
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.runner.runner_config import RunnerConfig, check_options
 
 
 def test_what_was_encoded_is_read_back() -> None:
@@ -10,3 +13,24 @@ def test_what_was_encoded_is_read_back() -> None:
         RunnerConfig(max_memory=1 << 30, max_model_len=100),
     ):
         assert RunnerConfig.decode(config.encode()) == config
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kernels": "fast"}, "kernels"), ({"quantization": "int3"}, "quantization"),
+        ({"cpu_threads": 0}, "cpu_threads"),
+        ({"kernels": "torch", "quantization": "int8"}, "quantization"),
+        ({"attention_backend": "torch", "quantization": "int8"}, "attention_backend"),
+        ({"attention_backend": "reference", "kernels": "native"}, "attention_backend"),
+        ({"attention_backend": "flash"}, "attention_backend"),
+        ({"dtype": "fp16x"}, "dtype"),
+        ({"dtype": "half"}, "dtype"),  # an alias is replaced before it gets here
+        ({"max_memory": 0}, "max_memory"), ({"max_memory": 1.5}, "max_memory"), ({"max_memory": 0.0}, "max_memory"),
+        ({"max_model_len": 1}, "max_model_len"), ({"num_blocks": 0}, "num_blocks"),
+    ],
+)  # fmt: skip
+def test_invalid_options_are_named(options: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_options(RunnerConfig(**options))  # type: ignore[arg-type]
+    assert caught.value.details["option"] == named

@@ -247,6 +247,12 @@ def test_a_longer_limit_than_the_model_s_own_is_rejected_with_both_numbers() -> 
         build(RunnerConfig(device="cpu", max_model_len=5000, num_blocks=9).encode()).start()
 
 
+def test_blocks_that_cannot_hold_the_limit_are_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"num_blocks is 9, a request of max_model_len 500 tokens needs 32"):
+        build(RunnerConfig(device="cpu", max_model_len=500, num_blocks=9).encode()).start()
+    build(RunnerConfig(device="cpu", max_model_len=145, num_blocks=9).encode()).start()
+
+
 def test_hybrid_layers_come_as_groups_over_one_pool(tmp_path: Path) -> None:
     config = RunnerConfig(model=str(save_tiny("gemma3", tmp_path)), device="cpu", num_blocks=30)
     runner = TorchRunner(config)

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, Overloaded
 from chairlift.server.openai.generation import AdmittedRequest, admit
-from chairlift.web.auth import Principal
+from chairlift.web.auth.principal import Principal
 from chairlift.web.body import ClientGone
 
 
@@ -22,7 +22,7 @@ class Recorder:
         self.telemetry = SimpleNamespace(record_abort=lambda cause: self.calls.append(f"abort {cause}"))
         self.admission = SimpleNamespace(admit=self._admit)
 
-    def _admit(self, tokens: int, *, timeout: float | None, on_end: Any) -> Any:
+    def _admit(self, tokens: int, *, timeout: float | None, on_end: Any, body_bytes: int) -> Any:
         if self._rejection is not None:
             raise self._rejection
         return SimpleNamespace(end=lambda: self.calls.append("permit ends"))

@@ -11,9 +11,13 @@ import pytest
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Usage
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
+from chairlift.server.config import ServerConfig
 from chairlift.server.openai.chat_completions import _ChatHandler
 from chairlift.server.openai.endpoint import RequestContext
 from chairlift.server.openai.parse_request import read_chat
+from chairlift.server.replica import Replica
+from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.json_calls import HERMES
 from support_engine import validated
@@ -178,7 +182,8 @@ def stream_chunks(num_resumed: int, end: int = len(MODEL_OUTPUT), *, step: int =
     tokenizer = AsciiTokenizer()
     request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=chat_request.params, resume=resume)
     processor = OutputProcessor(validated(request), "", tokenizer)
-    replica: Any = SimpleNamespace(is_reasoning_model=True, token_pieces=TokenPieces(tokenizer))
+    processor.reasoning_state = ReasoningState.NOT_STARTED
+    replica: Any = SimpleNamespace(reasoning_format=THINK_TAGS, token_pieces=TokenPieces(tokenizer))
     renderer, data = _ChatHandler(RequestContext(replica, chat_request, "r", "", None)).renderer([processor]), b""
     for start in range(num_resumed, end, step):
         is_last = start + step >= len(ids)
@@ -217,3 +222,36 @@ def test_an_answer_that_is_not_streamed_is_whole_behind_what_was_delivered() -> 
     [response] = send_requests({**HELLO, "resume": [ids[:2]], "return_token_ids": True})
     [choice] = response.json()["choices"]
     assert choice["message"]["content"] == EXPECTED_TEXT and choice["token_ids"] == ids
+
+
+@pytest.mark.parametrize("start", ["<think>", "", "<think></think>"])
+def test_a_forced_call_may_follow_reasoning_that_the_prompt_started(start: str) -> None:
+    """The end of the prompt decides what may stand before the call, and reasoning is not content."""
+
+    async def scenario() -> tuple[Any, Any, dict[str, Any]]:
+        service = fake_service()
+        assert service.tokenizer is not None
+        text = "{{ messages[0].content }}{% if tools %}<tool_call></think>.{% endif %}" + start
+        template = ChatTemplate({"default": text}, service.tokenizer)
+        replica = Replica(ServerConfig(served_names=("m",)))
+        replica.attach_service(replace(service, chat_template=template), lambda: None, 2048)
+        try:
+            tools = [{"type": "function", "function": {"name": "f"}}]
+            request = read_chat({**HELLO, "tools": tools, "tool_choice": "required"}, replica.tool_format)
+            handler = _ChatHandler(RequestContext(replica, request, "r", "", None))
+            [processor] = handler.processors()
+            [builder] = handler._delta_builders(processor)
+            thought = {"<think>": "so</think>\n", "": "<think>so</think>\n", "<think></think>": ""}[start]
+            message = builder.message(f'{thought}<tool_call>\n{{"name": "f", "arguments": {{}}}}')
+            return request.tools, processor, message
+        finally:
+            await replica.close()
+
+    choice, processor, message = run(scenario())
+    state = {"<think>": ReasoningState.OPEN, "": ReasoningState.NOT_STARTED, "<think></think>": ReasoningState.ENDED}
+    expected = replace(choice.structured, reasoning_prefix=THINK_TAGS.prefix_of(state[start]))
+    assert processor.request.params.structured == expected
+    assert processor.prompt.endswith("</think>." + start), "no prefill"
+    thought = None if start == "<think></think>" else "so"
+    assert (message["content"], message.get("reasoning_content")) == (None, thought)
+    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.request import FinishReason
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta
+from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.harmony import HARMONY
@@ -29,7 +30,7 @@ def delta_builder(
     calls = None if tool_format is None else tool_format.make_parser({})
     return ChatDeltaBuilder(
         calls,
-        None if is_in_reasoning is None else ReasoningParser(inside=is_in_reasoning),
+        None if is_in_reasoning is None else ReasoningParser(THINK_TAGS, is_open=is_in_reasoning),
         allows_parallel_calls=allows_parallel_calls,
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from chairlift.core.sampling import SamplingParams
 from support_server import COMPLETIONS, events, open_server, run
-from support_services import fake_service, text_of
+from support_services import FAKE, fake_service, text_of
 
 PARAMS = SamplingParams(max_tokens=4, seed=3)
 BODY: dict[str, Any] = {"model": "fake", "prompt": "lift", "max_tokens": 4, "seed": 3}
@@ -34,6 +34,19 @@ def texts_of(response: Any) -> dict[int, str]:
 def test_text_and_ids_are_the_same_prompt() -> None:
     for response in send_requests(BODY, {**BODY, "prompt": list(b"lift")}, {**BODY, "stream": True}):
         assert texts_of(response) == {0: text_of("lift", PARAMS)}
+
+
+def test_without_max_tokens_a_completion_has_sixteen_tokens_or_as_many_as_fit() -> None:
+    body = {name: value for name, value in BODY.items() if name != "max_tokens"}
+    longest = "x" * (FAKE.max_model_len - 5)
+    responses = send_requests(
+        body, {**body, "max_tokens": None}, {**body, "stream": True}, {**body, "max_tokens": 20},
+        {**body, "prompt": longest}, {**body, "prompt": longest, "max_tokens": 16},
+    )  # fmt: skip
+    texts = [texts_of(response)[0] for response in responses[:5]]
+    assert texts[:3] == [text_of("lift", SamplingParams(max_tokens=16, seed=3))] * 3
+    assert [len(text) for text in texts] == [16, 16, 16, 20, 5]
+    assert responses[5].json()["error"]["code"] == "context_length_exceeded"
 
 
 def test_several_prompts_are_numbered_through() -> None:

@@ -10,7 +10,7 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.openai.endpoint import RequestContext, parse
 from chairlift.server.openai.parse_request import CompletionRequest, read_completion
 from chairlift.server.replica import Replica
-from chairlift.web.auth import Principal
+from chairlift.web.auth.principal import Principal
 from support_server import run
 from support_services import fake_service
 

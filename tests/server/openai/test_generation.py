@@ -8,7 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.errors import DetokenizeFailed, InvalidRequest, NoAllowedToken, NotFound
+from chairlift.core.errors import (
+    DetokenizeFailed,
+    InvalidRequest,
+    NoAllowedToken,
+    NotFound,
+    StructuredOutputTooComplex,
+)
 from chairlift.core.request import FinishReason, Timeline, TimelineEvent
 from chairlift.llm.outputs import TextEvent
 from chairlift.server.openai import generation as module
@@ -228,6 +234,11 @@ def test_an_error_of_a_structure_names_the_field_that_asked_for_it() -> None:
         InvalidRequest("structured: not possible with this model's tokenizer", param="structured"), "tools"
     )
     assert data.message == "tools: not possible with this model's tokenizer" and data.details == {"param": "tools"}
+    internal = InvalidRequest("structured.grammar: at 3(14): failed to compile", param="structured")
+    assert with_client_field(internal, "tools").message == "tools: failed to compile"
+    assert with_client_field(internal, "grammar").message == "grammar: at 3(14): failed to compile"
+    late = with_client_field(StructuredOutputTooComplex("too many states"), "guided_json")
+    assert isinstance(late, StructuredOutputTooComplex) and late.details["param"] == "guided_json"
     for other in (InvalidRequest("n is bad", param="n"), NotFound("structured.regex: x")):
         assert with_client_field(other, "regex") is other
     plain = InvalidRequest("structured.regex: x", param="structured")

@@ -1,4 +1,4 @@
-"""/v1/models, /tokenize and /detokenize over a fake service."""
+"""/v1/models, /tokenize, /detokenize and /tokenizer_info over a fake service."""
 
 from typing import Any
 
@@ -32,6 +32,12 @@ def test_text_becomes_tokens_and_comes_back() -> None:
     data = send_request("POST", "/tokenize", {"prompt": "lift", "return_token_strs": True}).json()
     assert data == {"count": 4, "max_model_len": 512, "tokens": list(b"lift"), "token_strs": list("lift")}
     assert send_request("POST", "/detokenize", {"tokens": data["tokens"]}).json() == {"prompt": "lift"}
+
+
+def test_the_named_tokens() -> None:
+    spelled = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>", "unk_token": None}
+    assert send_request("GET", "/tokenizer_info").json() == spelled
+    assert send_request("GET", "/tokenizer_info", with_tokenizer=False).json() == dict.fromkeys(spelled)
 
 
 def test_messages_become_the_prompt_that_a_chat_would_have() -> None:

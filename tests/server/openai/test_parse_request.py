@@ -9,8 +9,8 @@ from chairlift.core.sampling import MAX_TOKENS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_PROMPTS, Effect
 from chairlift.server.openai.parse_request import MAX_USER_CHARS, BaseRequest, read_chat
-from chairlift.text.tool_formats.json_calls import MISTRAL
-from support_parse_request import CHAT_BODY, TOOL, chat, completion, rejection_message, schema_form
+from chairlift.text.tool_formats.json_calls import LLAMA3, MISTRAL
+from support_parse_request import CHAT_BODY, TOOL, chat, completion, rejection_message, schema_form, unset
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 
@@ -18,7 +18,7 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 @pytest.mark.parametrize("parse", [chat, completion])
 def test_a_plain_body_asks_for_nothing_special(parse: Any) -> None:
     request: BaseRequest = parse()
-    assert request.params == SamplingParams()
+    assert request.params == unset()
     assert (request.model, request.stream) == ("m", False)
     assert (request.include_usage, request.return_token_ids) == (False, False)
     assert (request.resume, request.priority, request.timeout, request.cache_salt) == ((), 0, None, "")
@@ -50,13 +50,13 @@ def test_every_sampling_field_reaches_the_sampler(parse: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "params"),
     [
-        ({"temperature": 1e-12}, SamplingParams(temperature=1e-12)),
-        ({"seed": 2**63 - 1}, SamplingParams(seed=2**63 - 1)),
-        ({"top_k": -1}, SamplingParams(top_k=0)),
-        ({"stop": "end"}, SamplingParams(stop=("end",))),
-        ({"logit_bias": {}}, SamplingParams()),
-        ({"max_tokens": 2**31 - 1}, SamplingParams(max_tokens=2**31 - 1)),
-        ({"logits_processors": {"p": {"k": 1}}}, SamplingParams(logits_processors={"p": {"k": 1}})),  # type: ignore[arg-type]
+        ({"temperature": 1e-12}, unset(temperature=1e-12)),
+        ({"seed": 2**63 - 1}, unset(seed=2**63 - 1)),
+        ({"top_k": -1}, unset(top_k=0)),
+        ({"stop": "end"}, unset(stop=("end",))),
+        ({"logit_bias": {}}, unset()),
+        ({"max_tokens": 2**31 - 1}, unset(max_tokens=2**31 - 1)),
+        ({"logits_processors": {"p": {"k": 1}}}, unset(logits_processors={"p": {"k": 1}})),  # type: ignore[arg-type]
     ],
 )
 def test_values_on_the_bound_arrive(body: dict[str, Any], params: SamplingParams) -> None:
@@ -206,7 +206,8 @@ def test_what_has_no_effect_is_named_in_the_order_in_which_it_came(table: Mappin
 ])  # fmt: skip
 def test_a_strict_schema_that_nothing_enforces_is_named(strict: Any, choice: Any, ignored: tuple[str, ...]) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": strict}}
-    assert chat(tools=[tool], tool_choice=choice).ignored == ignored
+    body = {**CHAT_BODY, "tools": [tool], "tool_choice": choice}
+    assert read_chat(body, LLAMA3).ignored == ignored and read_chat(body, MISTRAL).ignored == ()
 
 
 def test_text_in_place_of_other_modalities_is_fine() -> None:
@@ -214,8 +215,8 @@ def test_text_in_place_of_other_modalities_is_fine() -> None:
 
 
 def test_tools_change_what_the_sampler_is_asked_for() -> None:
-    assert chat(tools=[TOOL]).params == SamplingParams()
-    assert chat(tools=[TOOL], tool_choice="none").params == SamplingParams()
+    assert chat(tools=[TOOL]).params == unset()
+    assert chat(tools=[TOOL], tool_choice="none").params == unset()
     forced = chat(tools=[TOOL], tool_choice="required").params.structured
     assert forced is not None and forced.kind == "grammar"
     free = read_chat({**CHAT_BODY, "tools": [TOOL]}, MISTRAL)

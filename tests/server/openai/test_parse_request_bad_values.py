@@ -27,7 +27,7 @@ BOTH: list[tuple[int, str, list[Any]]] = [
     (31, "max_tokens", [-1, 2**31, "5", 1.5, True, [1], 2**64 - 1]),
     (31, "min_tokens", [-1, "5", 1.5]),
     (32, "n", [0, -1, 129, 10**9, "2", 1.0, True]),
-    (34, "top_p", [0, -1, 1.1, "1", True]),
+    (34, "top_p", [-1, 1.1, "1", True]),
     (34, "top_k", [-2, 1.5, "5", 2**31]),
     (34, "min_p", [-0.1, 2, "0"]),
     (34, "typical_p", [0, 1.1]),
@@ -38,7 +38,7 @@ BOTH: list[tuple[int, str, list[Any]]] = [
     (38, "logit_bias", [{str(token): 1 for token in range(10_000)}, {"abc": 1}, {"": 1}, {"-1": 1}, {"+1": 1},
                         {"1.0": 1}, {"²": 1}, {"9" * 11: 1}, {"9999999999": 1}, {"1": 101}, {"1": -101}, {"1": "5"},
                         {"1": None}, [], "x", 5]),
-    (40, "stop", [["a"] * 5, "", [""], "x" * 2**20, 5, [5], {"a": 1}, [["a"]], [None]]),
+    (40, "stop", [["a"] * 65, ["a" * 1000] * 17, "", [""], "x" * 2**20, 5, [5], {"a": 1}, [["a"]], [None]]),
     (41, "stop_token_ids", [[-1], [2**31], ["a"], [1.5], [True], "a", {}, [0] * 257]),
     (41, "allowed_token_ids", [[-1], ["a"], {}]),
     (42, "seed", [2**63, 2**64 - 1, "1", 1.5, True]),
@@ -51,7 +51,6 @@ BOTH: list[tuple[int, str, list[Any]]] = [
     (44, "grammar", ["", 5, {}, "[" * 30_000]),
     (44, "choice", ["", [], [""], [5], 5, {"a": 1}, ["x"] * 40_000, ["x" * 200_000] * 2]),
     (50, "chat_template", ["{% for x in range(10**9) %}{% endfor %}", {}, 0, ""]),
-    (50, "chat_template_kwargs", [{"tokenize": False}, {}, []]),
     (52, "cache_salt", ["x" * 10**7, 5, "", [], True]),
     (53, "user", [5, [], {"a": 1}, True]),
     (54, "priority", [-1, 2**31, 2**63, 1.5, "1", True]),
@@ -75,6 +74,17 @@ def test_a_bad_value_is_refused_by_the_name_of_its_field(parse: Any, case: int, 
 
 
 CHAT_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
+    (50, "chat_template_kwargs", [{"chat_template_kwargs": value} for value in (
+        {"tokenize": False}, {"chat_template": "x"}, {"messages": []}, {"bos_token": "x"}, {"eos_token": 5},
+        {"add_generation_prompt": True}, {"self": 1}, {"x": "y" * 65_536}, {str(i): 0 for i in range(65)}, [], 5, "x",
+    )]),
+    (50, "reasoning_effort", [{"reasoning_effort": value} for value in ("off", "", 5, True, ["low"])]),
+    (50, "continue_final_message", [{"continue_final_message": value} for value in ("yes", 1)]),
+    (50, "continue_final_message", [{"continue_final_message": True, "add_generation_prompt": True}]),
+    (50, "add_generation_prompt", [{"add_generation_prompt": value} for value in ("yes", 1)]),
+    (50, "documents", [{"documents": value} for value in ({}, "x", [{}] * 1025)]),
+    (50, "documents[1]", [{"documents": [{}, "x"]}]),
+    (50, "include_reasoning", [{"include_reasoning": value} for value in ("yes", 1)]),
     (23, "messages", [{"messages": value} for value in (None, [], "x", 5, {}, {"0": {}}, [{}] * (MAX_MESSAGES + 1))]),
     (31, "max_tokens", [{"max_tokens": 0}]),
     (31, "max_completion_tokens", [{"max_completion_tokens": value} for value in (0, -1, "5", 1.5, 2**31, True)]),
@@ -100,6 +110,7 @@ def test_a_bad_value_of_a_chat_is_refused_by_name(case: int, param: str, bodies:
 
 
 COMPLETION_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
+    (50, "chat_template_kwargs", [{"chat_template_kwargs": value} for value in ({"tokenize": False}, {}, [])]),
     (26, "prompt", [{"prompt": value} for value in (None, [], [""], ["a", ""], [[]], [[1], []], {}, 5, True)]),
     (27, "prompt", [{"prompt": value} for value in (
         [-1], [2**31], [2**63], [1.5], [True], [1, "a"], ["a", 1], [1, [1]], [[1], "a"], [["a"]], [[-1]], [[1.5]],
@@ -129,7 +140,7 @@ def test_a_bad_value_of_a_completion_is_refused_by_name(case: int, param: str, b
     [
         (completion, {"prompt": ["a"] * 10_000}, ("10000", str(MAX_PROMPTS))),
         (completion, {"prompt": ["a", "b"], "n": 65}, ("130", str(MAX_TOTAL_CHOICES))),
-        (completion, {"stop": ["a"] * 5}, ("5", "4")),
+        (completion, {"stop": ["a"] * 65}, ("65", "64")),
         (completion, {"max_tokens": -1}, ("-1", str(MAX_TOKENS))),
         (chat, {"messages": [{}] * 9000}, ("9000", str(MAX_MESSAGES))),
         (chat, {"logit_bias": {str(token): 1 for token in range(2000)}}, ("2000", str(MAX_LOGIT_BIAS))),

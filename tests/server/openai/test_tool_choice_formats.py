@@ -6,17 +6,21 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured_output import StructuredOutput
 from chairlift.llm.build import build_service
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.server.openai.tool_choice import ToolChoice, read_tools
 from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.deepseek import DEEPSEEK
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
+from chairlift.text.tool_formats.gemma import GEMMA4
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.harmony import HARMONY
-from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
+from chairlift.text.tool_formats.json_calls import COMMAND_A, HERMES, LLAMA3, MISTRAL
 from support_grammars import EOS, allowed_tokens, grammar_of
 from support_server import CHAT, open_server, run
 
@@ -27,7 +31,7 @@ BODY: dict[str, Any] = {"model": "demo", "messages": [USER]}
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "parameters": X, **more}}
+    return {"type": "function", "function": {"name": name, "parameters": X} | more}
 
 
 TOOLS = [tool("f"), tool("g"), tool("h")]
@@ -50,7 +54,8 @@ def chosen(choice: Any, tool_format: ToolFormat, **more: Any) -> ToolChoice:
 def takes(result: ToolChoice, answer: str) -> bool:
     """Whether the grammar takes this as a whole answer."""
     assert result.structured is not None
-    grammar = grammar_of(grammar=result.structured.grammar)
+    output = result.structured
+    grammar = grammar_of(grammar=output.grammar, reasoning_prefix=output.reasoning_prefix)
     for byte in answer.encode():
         if grammar.is_terminated or byte not in allowed_tokens(grammar):
             return False
@@ -69,7 +74,7 @@ def test_no_format_rejects_a_choice(tool_format: ToolFormat, choice: Any) -> Non
     assert (result.make_parser() is None) == (choice == "none") == (result.tools is None)
 
 
-@EVERY_FORMAT
+@pytest.mark.parametrize("tool_format", [each for each in TOOL_FORMATS.values() if each.notation is None])
 def test_a_forced_call_is_bare_json_with_the_formats_keys(tool_format: ToolFormat) -> None:
     result = chosen("required", tool_format)
     answer = f'{{"{tool_format.name_key}": "f", "{tool_format.arguments_key}": {{"x": 1}}}}'
@@ -77,6 +82,27 @@ def test_a_forced_call_is_bare_json_with_the_formats_keys(tool_format: ToolForma
     assert not result.shows_special
     [call] = message_of(result, answer)["tool_calls"]
     assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+
+
+def test_a_forced_call_has_the_models_own_notation_where_it_is_no_json() -> None:
+    result = chosen("required", HARMONY)
+    answer = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}'
+    assert takes(result, answer) and result.prefill == "" and result.shows_special
+    assert message_of(result, answer)["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, LLAMA3, DEEPSEEK])
+def test_a_forced_call_of_a_model_that_thinks_has_no_prefill(tool_format: ToolFormat) -> None:
+    result = chosen("required", replace(tool_format, follows_reasoning=True))
+    answers = {
+        HERMES.name: '<tool_call>\n{"name": "f", "arguments": {"x": 1}}',
+        LLAMA3.name: '{"name": "f", "parameters": {"x": 1}}',
+        DEEPSEEK.name: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+        '{"x": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    }
+    answer = answers[tool_format.name]
+    assert result.prefill == "" and takes(result, answer)
+    assert message_of(result, answer)["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
 
 
 def test_a_model_without_a_format_writes_calls_or_a_response() -> None:
@@ -109,11 +135,98 @@ def test_a_format_with_channels_is_parsed_without_tools() -> None:
     assert read_chat(BODY, LLAMA3).tools is None
 
 
+CALLS_OF_CHANNELS = [
+    (HARMONY, '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}<|call|>', '{"x": 1}'),
+    (COMMAND_A, '<|START_THINKING|>So.<|END_THINKING|><|START_ACTION|>[{"tool_name": "f", "parameters": {}}]',
+     '<|START_ACTION|>[{"tool_name": "f", "parameters": {}}]'),
+    (GEMMA4, "<|channel>thoughtSo.<channel|><|tool_call>call:f{}<tool_call|>", "<|tool_call>call:f{}<tool_call|>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool_format", "answer", "text"), CALLS_OF_CHANNELS)
+@pytest.mark.parametrize("more", [{}, {"tools": TOOLS, "tool_choice": "none"}])
+def test_without_a_tool_to_call_a_format_with_channels_has_no_calls(
+    tool_format: ToolFormat, answer: str, text: str, more: dict[str, Any]
+) -> None:
+    request = read_chat({**BODY, **more}, tool_format)
+    assert request.tools is not None
+    message = message_of(request.tools, answer)
+    assert "tool_calls" not in message and message["content"] == text
+    assert message.get("reasoning_content", "So.") == "So."
+
+
+@EVERY_FORMAT
+@pytest.mark.parametrize("more", [{"response_format": {"type": "json_object"}}, {"choice": ["to=5"]}])
+def test_output_that_the_client_constrains_is_not_parsed(tool_format: ToolFormat, more: dict[str, Any]) -> None:
+    tool_format = replace(tool_format, auto_notation=None)
+    for tools in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
+        request = read_chat({**BODY, **tools, **more}, tool_format)
+        assert request.tools is None or request.tools.make_parser() is None
+        assert request.params.skip_special_tokens and ("tools" in request.ignored) == (tools == {"tools": TOOLS})
+
+
+def test_a_client_gets_calls_or_the_json_that_it_constrains() -> None:
+    """As the clients of OpenAI do that give an agent tools and an output type."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "required": ["y"]}}}
+    call, text = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>', '{"y": "<tool_call>"}'
+    for more in ({"response_format": form}, {"response_format": {"type": "json_object"}}, {"guided_json": {}}):
+        request = read_chat({**BODY, "tools": TOOLS, **more}, HERMES)
+        choice = request.tools
+        assert choice is not None and choice.tools == TOOLS and request.ignored == ()
+        assert request.params.structured == choice.structured is not None
+        assert takes(choice, call) and takes(choice, f"{call}\n{call}") and takes(choice, text)
+        assert not takes(choice, "Hello.") and not takes(choice, call.replace('"f"', '"k"'))
+        assert takes(choice, "{}") == (more != {"response_format": form})
+        assert message_of(choice, call)["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+        assert message_of(choice, text)["content"] == text
+    request = read_chat({**BODY, "tools": TOOLS, "tool_choice": "none", "response_format": form}, HERMES)
+    assert request.params.structured is not None and request.params.structured.kind == "json_schema"
+    with pytest.raises(InvalidRequest, match="cannot force a call"):
+        read_chat({**BODY, "tools": TOOLS, "tool_choice": "required", "response_format": form}, HERMES)
+    other = read_chat({**BODY, "tools": TOOLS, "regex": "a"}, HERMES)
+    assert other.ignored == ("tools",) and other.params.structured == StructuredOutput(regex="a")
+
+
+def test_strict_tools_are_enforced_where_the_model_may_choose() -> None:
+    tools = [
+        tool("f", strict=True),
+        tool("g", parameters={"type": "object", "properties": {"l": {"type": "array", "uniqueItems": True}}}),
+    ]
+    request = read_chat({**BODY, "tools": tools}, HERMES)
+    choice = request.tools
+    assert choice is not None and choice.structured is not None and request.ignored == () and not choice.is_forced
+    call = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
+    for answer in ("", "Hello.", call % ("f", '{"x": 1}'), "Hi " + call % ("g", '{"l": "any", "m": 1}')):
+        assert takes(choice, answer), answer
+    assert not takes(choice, call % ("f", '{"x": "1"}')) and not takes(choice, call % ("g", "[]"))
+    both = "\n".join((call % ("f", '{"x": 1}'), call % ("g", "{}")))
+    assert takes(choice, both)
+    single = read_chat({**BODY, "tools": tools, "parallel_tool_calls": False}, HERMES).tools
+    assert single is not None and not takes(single, both)
+    loose = [{**each, "function": {**each["function"], "strict": False}} for each in tools]
+    assert read_chat({**BODY, "tools": loose}, HERMES).params.structured is None
+    tools[1]["function"]["strict"] = True
+    with pytest.raises(InvalidRequest, match="uniqueItems"):
+        read_chat({**BODY, "tools": tools}, HERMES)
+    assert read_chat({**BODY, "tools": tools}, LLAMA3).ignored == ("tools.function.strict",), "no marker, no grammar"
+
+
+def test_tools_too_large_for_a_grammar_are_offered_without_one() -> None:
+    properties = {f"p{number}": {"enum": ["x" * 900]} for number in range(150)}
+    for strict in (False, True):
+        tools = [tool(name, parameters={"type": "object", "properties": properties}, strict=strict) for name in "fg"]
+        result = read_tools({"tools": tools}, GENERIC)
+        assert result is not None and result.structured is None and result.ignores_strict == strict
+        assert message_of(result, '{"tool_calls": [{"name": "f", "arguments": {}}]}')["tool_calls"]
+        with pytest.raises(InvalidRequest, match="tools cannot be enforced"):
+            read_tools({"tools": tools, "tool_choice": "required"}, GENERIC)
+
+
 def test_a_reasoning_model_without_a_format_reasons_before_it_calls() -> None:
     reasoning = replace(GENERIC, is_enforced=False)
     result = chosen("auto", reasoning)
     assert result.structured is None and chosen("required", reasoning).structured is not None
-    builder = ChatDeltaBuilder(result.make_parser(), ReasoningParser(inside=True))
+    builder = ChatDeltaBuilder(result.make_parser(), ReasoningParser(THINK_TAGS, is_open=True))
     message = builder.message('So.</think>\n\n{"tool_calls": [{"name": "f", "arguments": {"x": 1}}]}')
     assert message["reasoning_content"] == "So." and message["content"] is None
     assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK, KIMI
+from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.detect import (
+    PARSER_ALIASES,
     TOOL_FORMATS,
     detect_tool_format,
     reads_tools,
@@ -31,6 +32,7 @@ from chairlift.text.tool_formats.json_calls import (
 )
 from chairlift.text.tool_formats.pythonic import PYTHONIC
 from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
+from support_tool_formats import ANSWERS_OF_FORMATS, read
 
 LOOP = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
 TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}"
@@ -98,8 +100,30 @@ def test_whether_a_template_takes_system_messages(template: str, expected: bool)
     assert takes_system_messages(template) is expected
 
 
+def test_a_template_of_deepseek_shows_the_notation_of_its_calls() -> None:
+    since_v31 = f"{TOOLS}<｜tool▁call▁begin｜>{{{{ name }}}}<｜tool▁sep｜>{{{{ arguments }}}}"
+    assert detect_tool_format(since_v31) is DEEPSEEK_V31 is tool_format_by_name("deepseek_v31")
+    assert detect_tool_format(f"{TOOLS}<｜tool▁call▁begin｜>function<｜tool▁sep｜>```json") is DEEPSEEK
+
+
 def test_a_format_is_found_by_its_name() -> None:
     for name, tool_format in TOOL_FORMATS.items():
         assert tool_format_by_name(name) is tool_format and tool_format.name == name
-    with pytest.raises(InvalidRequest, match=r"must be one of hermes, .*generic, got 'x'"):
+    assert tool_format_by_name("hermes", {"<tool_call>": 5}).has_special_markers
+    with pytest.raises(ConfigError, match=r"tool_call_parser must be one of hermes, .*generic, .*openai.*; got 'x'"):
         tool_format_by_name("x")
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("hermes", "hermes"), ("llama3_json", "llama3"), ("mistral", "mistral"), ("deepseek_v3", "deepseek"),
+        ("pythonic", "pythonic"), ("granite", "granite"), ("glm45", "glm"), ("openai", "harmony"),
+        ("qwen3_coder", "qwen3-coder"), ("kimi_k2", "kimi"), ("minimax_m2", "minimax"), ("jamba", "json-tags"),
+        ("deepseek_v32", "deepseek-v3.2"), ("phi4_mini_json", "phi4-functools"), ("functiongemma", "gemma"),
+    ],
+)  # fmt: skip
+def test_a_parser_of_vllm_reads_the_calls_of_its_format(name: str, answer: str) -> None:
+    text, calls = ANSWERS_OF_FORMATS[answer][0]
+    assert read(tool_format_by_name(name), text).calls == calls
+    assert not TOOL_FORMATS.keys() & PARSER_ALIASES.keys()

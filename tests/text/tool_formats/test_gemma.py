@@ -19,7 +19,7 @@ ANSWERS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
      [("g", '{"z": [{"k": "v", "n": null}, -2.5, true], "y": "New York"}')]),
     (GEMMA, f"{START}f{{x:1}}{END}", f"{START}f{{x:1}}{END}", []),
     (GEMMA, f"{START}call: {{x:1}}{END}", f"{START}call: {{x:1}}{END}", []),
-    (GEMMA, f"{START}call:f{{x:1,s:<escape>a", "", [("f", '{"x": 1')]),
+    (GEMMA, f"{START}call:f{{x:1,s:<escape>a", "", [("f", '{"x": 1, "s": "a')]),
     (GEMMA4, '<|tool_call>call:f{s:<|"|>a}<|"|>,x:1}<tool_call|><|tool_call>call:g{}<tool_call|>', "",
      [("f", '{"s": "a}", "x": 1}'), G]),
     (GEMMA4, '<|tool_call>call:f{s:"a b",x:1}<tool_call|>', "", [("f", '{"s": "a b", "x": 1}')]),

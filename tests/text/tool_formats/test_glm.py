@@ -47,3 +47,17 @@ def test_each_argument_comes_when_it_is_complete() -> None:
     assert parser.push("x</arg_key><arg_value>12") == []
     assert parser.push("</arg_value>") == [ToolCallArguments(0, '{"x": 12')]
     assert parser.push("</tool_call>") == [ToolCallArguments(0, "}")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("<tool_call>g\n<arg_key>y</arg_key>\n<arg_value>a</tool_call>\nSo.", Merged("\nSo.", (("g", '{"y": "a"}'),))),
+        ("<tool_call>f\n<arg_key>x\n<arg_value>1</arg_value></tool_call>So.", Merged("So.", (("f", '{"x": 1}'),))),
+        ("<tool_call>f\n<arg_key>x</arg_key>1</arg_value></tool_call>So.", Merged("So.", (("f", '{"x": 1}'),))),
+        ("<tool_call>f\n<arg_key>so it is", Merged("so it is", (("f", ""),))),
+        ("<tool_call>g\n<arg_key>y</arg_key>\n<arg_value>a b", Merged("", (("g", '{"y": "a b'),))),
+    ],
+)
+def test_the_tags_of_an_argument_may_be_missing(answer: str, expected: Merged) -> None:
+    check_every_split(GLM, answer, expected)

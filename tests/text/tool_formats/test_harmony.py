@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.text.tool_formats.base import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.harmony import HARMONY, MAX_HEADER_CHARS
-from support_tool_formats import SCHEMAS, Merged, check_every_split
+from support_tool_formats import SCHEMAS, Merged, check_every_split, merged, push_all
 
 THOUGHT = "<|channel|>analysis<|message|>I must look.<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>It is 5.<|return|>"
@@ -36,6 +36,14 @@ ANSWERS: list[tuple[str, Merged]] = [
     ("<|channel|>analysis<|message|>cut o<|e", Merged("", (), "cut o<|e")),
     ("<|channel|>final<|message|>cut o<|e", Merged("cut o<|e")),
     ("<|channel|>fin", Merged("")),
+    ("<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>js", Merged("")),
+    ("to=5 is the answer", Merged("to=5 is the answer")),
+    ("to=5 is the answer" + "." * 400, Merged("to=5 is the answer" + "." * 400)),
+    (" to=func", Merged(" to=func")),
+    ("<|channel|>final It is 5.", Merged("<|channel|>final It is 5.")),
+    ("<|channel|>final It is 5.<|end|>" + FINAL, Merged("<|channel|>final It is 5.It is 5.")),
+    ('<|channel|>commentary to=functions.f<|message|>{"x": 1<|call|>It is 5.', Merged("It is 5.", (("f", '{"x": 1'),))),
+    ("<|channel|>commentary to=functions.g<|message|>a b", Merged("", (("g", '"a b'),))),
     ("<|channel|>" + "x" * MAX_HEADER_CHARS, Merged("<|channel|>" + "x" * MAX_HEADER_CHARS)),
 ]
 
@@ -52,3 +60,9 @@ def test_everything_comes_at_once() -> None:
     assert parser.push('<|constrain|>json<|message|>{"x') == [ToolCallStart(0, "f"), ToolCallArguments(0, '{"x')]
     assert parser.push('": 1}<|call|>') == [ToolCallArguments(0, '": 1}')]
     assert parser.push("<|start|>assistant<|channel|>final<|message|>a b") == [TextDelta("a b")]
+
+
+def test_without_tools_a_call_is_text() -> None:
+    assert HARMONY.make_text_parser is not None
+    pieces = push_all(HARMONY.make_text_parser(), THOUGHT + call("f", '{"x": 1}') + FINAL)
+    assert merged(pieces) == Merged('{"x": 1}It is 5.', (), "I must look.")

@@ -44,7 +44,7 @@ def program(scanner: Scanner) -> Scan[None]:
         ("<think>so <call>\n</think>\n\nyes", Merged("yes", (), "so <call>\n")),
         ("<think>so</think>\n <call>f(1)", Merged("", (("f", "1"),), "so")),
         ("<think>a</thi", Merged("", (), "a</thi")),
-        ("<think>a</think> \n", Merged("", (), "a")), ("<call>f(" + "x" * 200, Merged("x" * 101, (("f", ""),))),
+        ("<think>a</think> \n", Merged("", (), "a")), ("<call>f(" + "x" * 200, Merged("x" * 200, (("f", ""),))),
     ],
 )  # fmt: skip
 def test_an_answer_is_read_the_same_however_it_is_split(answer: str, expected: Merged) -> None:

@@ -109,3 +109,32 @@ def test_an_integer_of_any_size_stays() -> None:
 )  # fmt: skip
 def test_a_schema_says_whether_only_strings_are_allowed(schema: Any, is_string: bool) -> None:
     assert is_string_schema(schema) is is_string
+
+
+def test_strings_stream_within_one_value() -> None:
+    parser = QWEN_CODER.make_parser(SCHEMAS)
+    assert parser.push("<tool_call><function=g>\n<parameter=y>\nline") == [
+        ToolCallStart(0, "g"), ToolCallArguments(0, '{"y": "line')
+    ]  # fmt: skip
+    assert parser.push(' "1"\n') == [ToolCallArguments(0, ' \\"1\\"')], "the last line break may be syntax"
+    assert parser.push("2</para") == [ToolCallArguments(0, "\\n2")]
+    assert parser.push("m>\n</parameter>") == [ToolCallArguments(0, '</param>"')]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("<tool_call><function=g><parameter=y>a</function></tool_call>\nSo.", Merged("\nSo.", (("g", '{"y": "a"}'),))),
+        ("<tool_call><function=f><parameter=x>1\n</tool_call>So.", Merged("So.", (("f", '{"x": 1}'),))),
+        ("<tool_call><function=g><parameter=y>a</function>b</parameter></function>",
+         Merged("", (("g", '{"y": "a</function>b"}'),))),
+        ("<tool_call><function=g><parameter=y>a</function>So.<tool_call><function=f></function>",
+         Merged("So.", (("g", '{"y": "a"}'), ("f", "{}")))),
+        ("<tool_call><function=f><parameter=x\n1</parameter></function>", Merged("", (("f", '{"x": 1}'),))),
+        ("<tool_call><function=f><parameter=x>[1, 2", Merged("", (("f", '{"x": [1, 2'),))),
+        ("<tool_call><function=g><parameter=z>not JSON", Merged("", (("g", '{"z": "not JSON'),))),
+        (f"<tool_call><function=f><parameter={'x ' * 200}", Merged(f"<parameter={'x ' * 200}", (("f", "{}"),))),
+    ],
+)  # fmt: skip
+def test_the_ends_of_values_may_be_missing(answer: str, expected: Merged) -> None:
+    check_every_split(QWEN_CODER, answer, expected)

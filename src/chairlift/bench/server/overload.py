@@ -25,6 +25,8 @@ NORMAL_RUN = 3
 """Number of consecutive normal probes that mean recovery."""
 
 GIVE_UP_SECONDS = 90.0
+QUEUEING_GIVE_UP_SECONDS = 600.0
+"""Seconds after which no recovery is awaited any more, of a server that sheds load and of one that queues it."""
 
 MIN_GOODPUT_SHARE = 0.9
 MAX_REJECTION_SECONDS = 0.05
@@ -35,9 +37,10 @@ MAX_RECOVERY_SECONDS = 5.0
 class RecoveryProbes:
     """Small requests that measure whether a server is as fast as when it was idle."""
 
-    def __init__(self, client: Client, prepared: PreparedRequest) -> None:
+    def __init__(self, client: Client, prepared: PreparedRequest, give_up_seconds: float = GIVE_UP_SECONDS) -> None:
         self._client = client
         self._prepared = prepared
+        self._give_up_seconds = give_up_seconds
         self.baseline = 0.0
 
     @property
@@ -53,11 +56,11 @@ class RecoveryProbes:
     async def until_normal(self) -> float | None:
         """Return the seconds until the first of NORMAL_RUN consecutive normal probes.
 
-        Returns None when there are none within GIVE_UP_SECONDS.
+        Returns None when there are none within the seconds after which it gives up.
         """
         started_at, sent = time.monotonic(), list[tuple[float, asyncio.Task[float]]]()
         try:
-            while (now := time.monotonic() - started_at) < GIVE_UP_SECONDS:
+            while (now := time.monotonic() - started_at) < self._give_up_seconds:
                 sent.append((now, asyncio.create_task(self._probe())))
                 await asyncio.sleep(PROBE_GAP_SECONDS)
                 if (recovered_at := self._first_run(sent)) is not None:
@@ -85,7 +88,7 @@ class RecoveryProbes:
         started_at = time.monotonic()
         record = HttpRequestRecord(due=0.0, sent=0.0)
         recorder = ResponseRecorder(record, started_at)
-        recorder.end(await self._client.send(self._prepared.request, recorder, GIVE_UP_SECONDS))
+        recorder.end(await self._client.send(self._prepared.request, recorder, self._give_up_seconds))
         return record.ended if record.outcome is Outcome.OK else float("inf")
 
 
@@ -124,18 +127,20 @@ def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(added)
 
 
-def judge(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def judge(phases: Sequence[Mapping[str, Any]], *, queueing: bool = False) -> dict[str, Any]:
     """Judge whether a server met the limits under overload.
 
     `phases` are the closed loop that found the capacity, the phase at 1 times the capacity, and those beyond it; with
     several rounds, each is the median_phase() of its kind. Each but the first has `recovery_seconds`. Goodput counts
     tokens of good responses, because a count of requests would favor short phases, in which mostly short responses end.
     The peak is the best goodput of all phases; a phase that offered less is compared to what it offered. Memory is
-    compared to the phase at 1 times the capacity.
+    compared to the phase at 1 times the capacity. A server that is `queueing` sheds no load by expected wait, so it may
+    take as long as its queue to recover.
     """
     peak = max(each["good_tokens_per_second"] or 0.0 for each in phases)
-    rows = [_row(each, peak, phases[1], phases[0]) for each in phases[1:]]
-    return {"peak_good_tokens_per_second": peak, "rows": rows, "held": all(row["held"] for row in rows)}
+    rows = [_row(each, peak, phases[1], phases[0], queueing=queueing) for each in phases[1:]]
+    mode = "queueing" if queueing else "shedding"
+    return {"mode": mode, "peak_good_tokens_per_second": peak, "rows": rows, "held": all(row["held"] for row in rows)}
 
 
 def tokens_per_request(phase: Mapping[str, Any], reference: Mapping[str, Any]) -> float:
@@ -151,8 +156,8 @@ def tokens_per_request(phase: Mapping[str, Any], reference: Mapping[str, Any]) -
 
 
 def _row(
-    phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], reference: Mapping[str, Any]
-) -> dict[str, Any]:
+    phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], reference: Mapping[str, Any], *, queueing: bool
+) -> dict[str, Any]:  # fmt: skip
     requests = phase["requests"]
     refusal, recovery = phase["refusal_seconds"]["p99"], phase["recovery_seconds"]
     possible = min(peak, (phase["sent_per_second"] or 0.0) * tokens_per_request(phase, reference))
@@ -167,10 +172,11 @@ def _row(
         "non_terminal": requests["non_terminal"],
         "recovery_seconds": recovery,
     }
-    return {**row, "missed": list(_unmet_limits(row)), "held": not any(_unmet_limits(row))}
+    missed = list(_unmet_limits(row, queueing=queueing))
+    return {**row, "missed": missed, "held": not missed}
 
 
-def _unmet_limits(row: Mapping[str, Any]) -> Iterator[str]:
+def _unmet_limits(row: Mapping[str, Any], *, queueing: bool) -> Iterator[str]:
     """Yield a sentence for each limit that a row does not meet."""
     if row["goodput_share"] < MIN_GOODPUT_SHARE:
         yield f"goodput is {row['goodput_share']:.0%} of its peak, it should be {MIN_GOODPUT_SHARE:.0%}"
@@ -183,8 +189,8 @@ def _unmet_limits(row: Mapping[str, Any]) -> Iterator[str]:
     if row["non_terminal"]:
         yield f"{row['non_terminal']} requests got no complete response"
     if (recovery := row["recovery_seconds"]) is None:
-        yield f"it did not recover within {GIVE_UP_SECONDS:g} s"
-    elif recovery > MAX_RECOVERY_SECONDS:
+        yield f"it did not recover within {QUEUEING_GIVE_UP_SECONDS if queueing else GIVE_UP_SECONDS:g} s"
+    elif not queueing and recovery > MAX_RECOVERY_SECONDS:
         yield f"it recovered after {recovery:.1f} s, it should recover within {MAX_RECOVERY_SECONDS:g} s"
 
 

@@ -12,7 +12,15 @@ import orjson
 from chairlift.bench.server.api_requests import RequestStream
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.loadgen import EVEN, POISSON, LoadPhase, arrival_times, with_arrival_times
-from chairlift.bench.server.overload import PROBE_TOKENS, RecoveryProbes, judge, median_phase, tokens_per_request
+from chairlift.bench.server.overload import (
+    GIVE_UP_SECONDS,
+    PROBE_TOKENS,
+    QUEUEING_GIVE_UP_SECONDS,
+    RecoveryProbes,
+    judge,
+    median_phase,
+    tokens_per_request,
+)
 from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder, error_message_of
 from chairlift.bench.server.server_memory import MemoryWatch
 from chairlift.bench.server.slo import SLO, distribution_of, summarize_phase
@@ -35,6 +43,7 @@ class BenchmarkPlan:
         rate: requests per second of each open-loop phase.
         concurrency: number of closed-loop clients; None without a closed loop.
         overload: load of each open-loop phase as a multiple of the capacity, which is measured first.
+        queueing: whether the overloaded server queues requests rather than shedding them by expected wait.
         rounds: number of repetitions of an overload test; medians are judged, because a machine's speed varies.
         duration: seconds of a phase; None when `requests` bounds it.
         requests: most requests of a phase.
@@ -50,6 +59,7 @@ class BenchmarkPlan:
     rate: tuple[float, ...] = ()
     concurrency: int | None = None
     overload: tuple[float, ...] = ()
+    queueing: bool = False
     rounds: int = 1
     duration: float | None = None
     requests: int | None = None
@@ -69,6 +79,8 @@ class BenchmarkPlan:
         for name in ("duration", "timeout"):
             if (seconds := getattr(self, name)) is not None and not 0 < seconds < math.inf:
                 raise ConfigError(f"--{name} must be a positive number of seconds, got {seconds:g}", option=name)
+        if self.queueing and not self.overload:
+            raise ConfigError("--queueing needs --overload", option="queueing")
         if self.rounds > 1 and not self.overload:
             raise ConfigError("--rounds needs --overload", option="rounds")
         for name in ("concurrency", "requests", "rounds"):
@@ -155,7 +167,8 @@ class ServerBenchmark:
         """Run all phases; when cancelled, the results so far are kept."""
         plan = self._plan
         if plan.overload:
-            probes = RecoveryProbes(self._client, self._stream.prepare(PROBE))
+            give_up_seconds = QUEUEING_GIVE_UP_SECONDS if plan.queueing else GIVE_UP_SECONDS
+            probes = RecoveryProbes(self._client, self._stream.prepare(PROBE), give_up_seconds)
             await probes.measure_baseline()
             self.baseline = probes.baseline
             for number in range(1, plan.rounds + 1):
@@ -178,7 +191,8 @@ class ServerBenchmark:
         if not self._plan.overload or not whole:
             return None
         capacity = median(map(_capacity, phases[::phases_per_round]))
-        verdict = judge([median_phase(phases[place::phases_per_round]) for place in range(phases_per_round)])
+        medians = [median_phase(phases[place::phases_per_round]) for place in range(phases_per_round)]
+        verdict = judge(medians, queueing=self._plan.queueing)
         return {"probe_seconds": self.baseline, "capacity_per_second": capacity, **verdict}
 
     async def _overload(self, probes: RecoveryProbes, suffix: str) -> None:

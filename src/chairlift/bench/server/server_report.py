@@ -116,7 +116,8 @@ def _remarks(phase: Mapping[str, Any]) -> Iterator[str]:
 def _verdict(overload: Mapping[str, Any], width: int) -> Iterator[str]:
     capacity, peak = overload["capacity_per_second"], overload["peak_good_tokens_per_second"]
     probe = _ms(overload["probe_seconds"])
-    yield f"capacity {capacity:.1f} requests/s, peak goodput {peak:.0f} tokens/s, a probe takes {probe}"
+    measured = f"capacity {capacity:.1f} requests/s, peak goodput {peak:.0f} tokens/s, a probe takes {probe}"
+    yield f"{overload['mode']}: {measured}"
     yield (
         f"{'':<{width}} {'of peak':>8} {'reject p99':>12} {'memory':>7} {'5xx':>5} {'no end':>7} {'normal after':>13}"
     )

@@ -11,7 +11,7 @@ from chairlift.bench.peers.registry import peers_of
 from chairlift.bench.report import environment, plot, report
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs
-from chairlift.cli.settings import settings
+from chairlift.cli.settings import bench_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
@@ -27,9 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     console = Console(quiet=arguments.quiet)
     environ = settings.process_environment()
-    workload = settings.resolve_group(settings.WORKLOAD, arguments, environ)
+    workload = settings.resolve_group(bench_settings.WORKLOAD, arguments, environ)
     engine = settings.resolve_group(settings.ENGINE, arguments, environ)
-    spec = WorkloadSpec(name=workload.pop("workload", settings.DEFAULT_WORKLOAD), **workload)
+    spec = WorkloadSpec(name=workload.pop("workload", bench_settings.DEFAULT_WORKLOAD), **workload)
     run_spec = RunSpec(model=arguments.model, options=engine, workload=spec)
     arms, count = _check_arguments(arguments, run_spec)
     source = environment.source()

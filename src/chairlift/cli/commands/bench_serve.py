@@ -17,7 +17,7 @@ from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchma
 from chairlift.bench.server.slo import SLO
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs, deferred_interrupt
-from chairlift.cli.settings import settings
+from chairlift.cli.settings import bench_settings, settings
 from chairlift.core.errors import ConfigError
 
 DEFAULT_VOCAB_SIZE = 1000
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         NoResponse: the server cannot be reached, or does not have the API or the model.
     """
     console, environ = Console(quiet=arguments.quiet), settings.process_environment()
-    load = settings.resolve_group(settings.LOAD_SETTINGS, arguments, environ)
+    load = settings.resolve_group(bench_settings.LOAD_SETTINGS, arguments, environ)
     measurement = _Measurement(arguments, load, environ.get("CHAIRLIFT_API_KEY", ""), console)
     source = environment.source()
     _raise_open_file_limit()
@@ -77,7 +77,7 @@ class _Measurement:
         self._vocab_size = load.pop("vocab_size", DEFAULT_VOCAB_SIZE)
         self.address = Address.of(arguments.url)
         self.spec = WorkloadSpec(
-            name=load.pop("workload", settings.DEFAULT_WORKLOAD), requests=load.get("requests"),
+            name=load.pop("workload", bench_settings.DEFAULT_WORKLOAD), requests=load.get("requests"),
             seed=load.get("seed", 0),
         )  # fmt: skip
         slo = SLO(load.pop("slo", {}))

@@ -13,7 +13,7 @@ from chairlift.bench.simulation.step_fit import fit, read_samples
 from chairlift.bench.workload.workload import Workload
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs
-from chairlift.cli.settings import settings
+from chairlift.cli.settings import bench_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     console = Console(quiet=arguments.quiet)
     environ = settings.process_environment()
-    workload_settings = settings.resolve_group(settings.WORKLOAD, arguments, environ)
+    workload_settings = settings.resolve_group(bench_settings.WORKLOAD, arguments, environ)
     engine = settings.resolve_group(settings.SIMULATE_SETTINGS, arguments, environ)
     check_outputs(
         {"--json": arguments.json, "--save-step-times": arguments.save_step_times},
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine},
     )  # fmt: skip
     config = SchedulerConfig(**engine)
-    spec = WorkloadSpec(name=workload_settings.pop("workload", settings.DEFAULT_WORKLOAD), **workload_settings)
+    spec = WorkloadSpec(name=workload_settings.pop("workload", bench_settings.DEFAULT_WORKLOAD), **workload_settings)
     workload = spec.check() if spec.is_trace else spec.make(VOCAB_SIZE)  # a trace may have token ids of any model
     source = environment.source()
     result = simulate(workload, config, machine)

@@ -13,7 +13,7 @@ from chairlift import __version__
 from chairlift.cli import system_info
 from chairlift.cli.console import Console, escape_line
 from chairlift.cli.settings import settings
-from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
+from chairlift.core.errors import ChairliftError, ModelError
 from chairlift.llm.model_names import DEMO, no_model_given
 
 ERROR, WARNING = "error", "warning"
@@ -161,7 +161,8 @@ def _check_model(doctor: DoctorReport, model: str, options: dict[str, Any]) -> d
         model_facts, problems = read
         facts |= model_facts
         for error in problems:
-            doctor.add_problem(ERROR, error.message, _remedy(error))
+            remedy = _remedy(error)
+            doctor.add_problem(ERROR, error.message.removesuffix(f"; {remedy}"), remedy)
         if model_facts.get("has_tokenizer") is False:
             doctor.add_problem(
                 WARNING, "the folder has no tokenizer.json: prompts must be token ids, and outputs have no text",
@@ -178,8 +179,8 @@ def _inspect_model(model: str, options: dict[str, Any]) -> tuple[dict[str, Any],
 
 
 def _remedy(error: ChairliftError) -> str:
-    if isinstance(error, UnsupportedArchitecture):
-        return "use a model of a supported architecture; docs/add-a-model.md explains how to add one"
+    if isinstance(remedy := error.details.get("remedy"), str):
+        return remedy
     if isinstance(error, ModelError):
         return "check the name, or download the model's files again"
     return REMEDIES.get(str(error.details.get("option")), "change that setting")

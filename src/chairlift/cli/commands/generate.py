@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from chairlift.cli.console import Console, escape_control_chars
-from chairlift.cli.prompt_file import PromptItem, at_line, read_prompt, read_prompts
+from chairlift.cli.prompt_file import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
 from chairlift.cli.result_writer import OrderedWriter, as_json, check_outputs, deferred_interrupt
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError, InvalidRequest
@@ -38,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     engine = settings.resolve_group(settings.ENGINE, arguments, environ)
     if arguments.timeout is not None and not arguments.timeout > 0:
         raise ConfigError(f"--timeout must be a positive number of seconds, got {arguments.timeout:g}")
+    if arguments.prompt is None and arguments.prompts is None and stdin_has_input():
+        arguments.prompt = STDIN
     items = _read_items(arguments, sampling)
     check_outputs({"--output": arguments.output, "--profile": engine.get("profile")}, {"--prompts": arguments.prompts})
     prepared = _prepare(arguments.model, engine, items)

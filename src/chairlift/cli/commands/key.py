@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chairlift.cli.console import Console
 from chairlift.core.errors import ConfigError
-from chairlift.web.auth import key_line, new_key
+from chairlift.web.auth.api_keys import key_line, new_key
 
 
 def run(arguments: argparse.Namespace) -> int:

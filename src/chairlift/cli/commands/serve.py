@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from chairlift.cli.console import Console
-from chairlift.cli.server_options import engine_queue_size, listen_address, server_config
+from chairlift.cli.server_options import credential_sources, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader, check_is_file
 from chairlift.core.errors import ConfigError
@@ -19,7 +19,9 @@ from chairlift.llm.text_service import TextService
 from chairlift.observability.logging import line_handler, use_background_writer
 from chairlift.server.server_process import ServerParts
 from chairlift.server.server_process import run as serve
-from chairlift.web.auth import KeyRing, read_keys
+from chairlift.web.auth.credentials import Credentials
+
+log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,24 +33,29 @@ def run(arguments: argparse.Namespace) -> int:
     options = settings.resolve_group(settings.SERVER, arguments, environ)
     engine: Options = {"engine_mode": "process", **settings.resolve_group(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
     engine["max_queue_size"] = engine_queue_size(options, engine)
+    if (seed := settings.resolve(settings.SERVE_SEED, arguments, environ)) is not None:
+        engine["seed"] = seed.value
+    if arguments.api_key:
+        log.warning("--api-key is visible in the list of processes; --key-file and CHAIRLIFT_API_KEY are not")
     listening = listen_address(options)
-    prepared = prepare(arguments.model, engine)
+    listening.check_tls_files()
+    prepared = prepare(arguments.model, engine, needs_full_length=True)
     names = tuple(options.get("served_model_name") or [_model_display_name(prepared.model)])
-    key_file = Path(options["key_file"]) if options.get("key_file") else None
+    sources = credential_sources(options)
+    is_open_to_all = listening.client_ca is None and not options.get("insecure")
+    were_read = False
 
-    has_keys = False
-
-    def load_keys() -> KeyRing:
-        nonlocal has_keys
-        if has_keys and key_file is not None:
-            check_is_file(key_file, "key_file")
-        ring, has_keys = read_keys(key_file, environ), True
-        if not ring.requires_key and not options.get("insecure") and not listening.is_loopback:
+    def read_credentials() -> Credentials:
+        nonlocal were_read
+        for file, name in sources.files() if were_read else ():
+            check_is_file(file, name)
+        credentials, were_read = sources.read(environ, arguments.api_key), True
+        if is_open_to_all and not credentials.are_required and not listening.is_loopback:
             raise ConfigError(
                 f"host {listening.host} is not a loopback address and needs API keys; set --key-file or "
                 "CHAIRLIFT_API_KEY, or serve without keys by --insecure", option="host",
             )  # fmt: skip
-        return ring
+        return credentials
 
     console.print_line(f"serving {prepared.model}" if arguments.model else no_model_given())
     logs, lines = use_background_writer(), line_handler(sys.stderr)  # a blocked disk or pipe does not block the server
@@ -60,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     code = 1
     try:
         code = serve(ServerParts(
-            config=server_config(names, options), listening=listening, read_keys=load_keys, start=prepared.start,
-            engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
+            config=server_config(names, options), listening=listening, read_credentials=read_credentials,
+            start=prepared.start, engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
             max_running=prepared.scheduler.max_running_sequences, print_line=print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader(
                 arguments, environ, names, engine["max_queue_size"]

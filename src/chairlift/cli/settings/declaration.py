@@ -6,6 +6,25 @@ from typing import Any
 
 from chairlift.cli.settings.value_parsers import ValueParser, boolean
 
+
+class SeveralValues(argparse.Action):
+    """Adds the values of a flag to a list.
+
+    The last of several values may be the positional MODEL: `--served-model-name a MODEL`. `namespace.possible_model` is
+    then the list's attribute, and that value's index.
+    """
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
+        """Add the values."""
+        added = [*(getattr(namespace, self.dest, None) or []), *values]
+        setattr(namespace, self.dest, added)
+        if len(values) > 1:
+            namespace.possible_model = self.dest, len(added) - 1
+
+
 PREFIX = "CHAIRLIFT_"
 """What the name of every environment variable begins with."""
 
@@ -24,6 +43,7 @@ class Setting:
         is_repeatable: the flag may be given several times; the value is a list.
         flag_name: name of flag, variable and key where it differs from `name`.
         is_positional: the command line takes it without a flag.
+        takes_several: the repeatable flag may have several values at once: --served-model-name a b.
         is_reloadable: a running server applies a new value when it reloads its settings file.
     """
 
@@ -36,6 +56,7 @@ class Setting:
     is_repeatable: bool = False
     flag_name: str = ""
     is_positional: bool = False
+    takes_several: bool = False
     is_reloadable: bool = False
 
     @property
@@ -74,9 +95,10 @@ class Setting:
             action: Any = argparse.BooleanOptionalAction
             group.add_argument(self.flag, dest=self.dest, action=action, default=argparse.SUPPRESS, help=self.help_text)
         else:
+            action = SeveralValues if self.takes_several else "append" if self.is_repeatable else "store"
             group.add_argument(
                 self.flag, dest=self.dest, type=self.parse, metavar=self.metavar, default=argparse.SUPPRESS,
-                help=self.help_text, action="append" if self.is_repeatable else "store",
+                help=self.help_text, action=action, nargs="+" if self.takes_several else None,
             )  # fmt: skip
 
     def parse_variable(self, text: str) -> Any:

@@ -10,25 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from chairlift.cli.settings.access_settings import ACCESS, TOKENS
+from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, WORKLOAD
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.value_parsers import (
     boolean,
     fraction_or_bytes,
     integer,
+    json_object,
     named_factories,
     named_shares,
     num_bytes,
+    num_tokens,
     number,
-    numbers,
     one_of,
-    slo_limits,
+    scheduling_policy,
     structured_output,
     token_biases,
     token_ids,
 )
 
-SECRETS = ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY")
-"""Variables that hold API keys. They have no key in a settings file, and their values are never printed."""
+SECRETS = ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY", "CHAIRLIFT_JWT_SECRET")
+"""Variables that hold API keys and the secret of tokens. They have no key in a settings file, and their values are
+never printed."""
 
 
 class SettingsFile(Protocol):
@@ -140,12 +144,18 @@ SAMPLING = tuple(setting for section in SAMPLING_SECTIONS.values() for setting i
 ENGINE_SECTIONS: Sections = {
     "model": (
         Setting(name="dtype", default="auto", metavar="DTYPE",
-                help="data type of the model: auto (the checkpoint's), float64, float32, bfloat16, float16"),
+                help="data type: auto (the checkpoint's), float64, float32, bfloat16, float16; or half, bf16, float"),
         Setting(name="device", default="auto", metavar="DEVICE",
                 help="torch device: auto (cuda if there is one, else cpu), cpu, cuda, cuda:1 or another one"),
         Setting(name="revision", metavar="REVISION", default_text="the hub's main branch",
                 help="branch, tag or commit of a hub id"),
-        Setting(name="max_model_len", parse=integer, metavar="N", default_text="the model's own limit",
+        Setting(name="chat_template", metavar="FILE", default_text="the model's own",
+                help="Jinja file that replaces the model's chat template"),
+        Setting(name="default_chat_template_kwargs", parse=json_object, metavar="JSON", default_text="none",
+                help="variables of the chat template, as in {\"enable_thinking\": false}; a request's own win"),
+        Setting(name="reasoning_parser", metavar="NAME", default="auto",
+                help="how the model marks its reasoning: auto (by its chat template), none, or a name, as in qwen3"),
+        Setting(name="max_model_len", parse=num_tokens, metavar="N", default_text="the model's own limit",
                 help="maximum number of tokens of a request, prompt and output together"),
         Setting(name="quantization", default="none",
                 help="weight quantization by the native kernels: none, int8 (groups of 32), int8-channel"),
@@ -175,7 +185,7 @@ ENGINE_SECTIONS: Sections = {
                 help="maximum number of requests that run at once"),
         Setting(name="max_queue_size", parse=integer, metavar="N", default=100_000,
                 help="maximum number of sequences in the engine's waiting queue; serve has its own default"),
-        Setting(name="max_batch_tokens", parse=integer, metavar="N", default=2048,
+        Setting(name="max_batch_tokens", parse=num_tokens, metavar="N", default=2048,
                 help="maximum number of tokens in a step, prefill and decode together"),
         Setting(name="max_prefill_tokens", parse=integer, metavar="N",
                 default_text="256 on native kernels, else --max-batch-tokens",
@@ -187,7 +197,7 @@ ENGINE_SECTIONS: Sections = {
                 help="maximum number of prompt tokens of one request in a step"),
         Setting(name="target_itl_ms", parse=number, metavar="MS", default_text="no limit",
                 help="target inter-token latency in milliseconds; limits the prompt tokens of steps that also decode"),
-        Setting(name="scheduling_policy", default="fifo", metavar="POLICY",
+        Setting(name="scheduling_policy", parse=scheduling_policy, default="fifo", metavar="POLICY",
                 help="order of the waiting queue: fifo, priority, fair, cache_aware"),
         Setting(name="priority_ageing", parse=number, metavar="SECONDS", default=10,
                 help="for --scheduling-policy priority: seconds of waiting that raise a request by one level"),
@@ -225,7 +235,8 @@ SERVER_SECTIONS: Sections = {
         Setting(name="host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on"),
         Setting(name="port", parse=integer, metavar="N", default=8000,
                 help="TCP port to listen on; 0 takes a free one"),
-        Setting(name="served_model_name", is_repeatable=True, default_text="the model's own name",
+        Setting(name="served_model_name", is_repeatable=True, takes_several=True,
+                default_text="the model's own name",
                 help="name of the model in the API"),
         Setting(name="key_file", metavar="FILE", help="file of API keys, one TENANT sha256:HEX [admin] per line"),
         Setting(name="insecure", parse=boolean, default=False, help="allow a public --host without API keys"),
@@ -233,10 +244,14 @@ SERVER_SECTIONS: Sections = {
         Setting(name="tls_key", metavar="FILE", help="private key (PEM) of --tls-cert"),
         Setting(name="cors_origins", is_repeatable=True, metavar="ORIGIN", flag_name="cors_origin",
                 help="allow web pages of this origin to use the API; * is any origin"),
+        *ACCESS,
     ),
+    "tokens": TOKENS,
     "requests": (
         Setting(name="reject_unknown_fields", parse=boolean, default=False,
                 help="reject a request with fields that have no effect, instead of naming them in a response header"),
+        Setting(name="tool_call_parser", default_text="found in the chat template",
+                help="format of the model's tool calls: hermes, llama3, mistral, ... (or vLLM's name of its parser)"),
         Setting(name="max_body_bytes", parse=num_bytes, metavar="BYTES", default="4MB",
                 help="maximum size of a request body"),
         Setting(name="body_timeout", parse=number, metavar="SECONDS", default=30,
@@ -253,8 +268,11 @@ SERVER_SECTIONS: Sections = {
                 help="maximum number of requests that wait for their first token; more are rejected with 429"),
         Setting(name="max_waiting_tokens", parse=integer, metavar="N", default=1_000_000, is_reloadable=True,
                 help="maximum number of prompt tokens of all waiting requests; more are rejected with 429"),
-        Setting(name="max_queue_wait", parse=number, metavar="SECONDS", default=2, is_reloadable=True,
-                help="seconds of expected wait above which a request is rejected with 429, if 16 or more others wait"),
+        Setting(name="max_waiting_bytes", parse=num_bytes, metavar="BYTES", default="256MB", is_reloadable=True,
+                help="maximum size of the bodies of all waiting requests together; more are rejected with 429"),
+        Setting(name="max_queue_wait", parse=number, metavar="SECONDS", default_text="no limit", is_reloadable=True,
+                help="for latency-bound services: seconds of expected wait above which a request is rejected with "
+                "429, if 16 or more others wait"),
         Setting(name="tenant_requests_per_minute", parse=number, metavar="N", default_text="no limit",
                 is_reloadable=True, help="maximum number of requests that a tenant may start per minute"),
         Setting(name="tenant_tokens_per_minute", parse=number, metavar="N", default_text="no limit",
@@ -264,65 +282,21 @@ SERVER_SECTIONS: Sections = {
     ),
     "metrics": (
         Setting(name="public_metrics", parse=boolean, default=False, help="serve /metrics without an API key"),
+        Setting(name="log_stats_interval", parse=number, metavar="SECONDS", default=10,
+                help="seconds between two log lines of tokens/s, queue and cache usage under traffic; 0 is no line"),
         Setting(name="metric_aliases", is_repeatable=True, parse=one_of("vllm", "transformers"), metavar="SYSTEM",
                 flag_name="metric_alias", help="also export metrics under this system's names: vllm, transformers"),
     ),
 }  # fmt: skip
 SERVER = tuple(setting for section in SERVER_SECTIONS.values() for setting in section)
 
-DEFAULT_WORKLOAD = "longtail"
-WORKLOAD = (
-    Setting(name="workload", default=DEFAULT_WORKLOAD,
-            help="requests to run: longtail, broadtail, uniform, prefix, w1, w2, w3 or a trace FILE.jsonl"),
-    Setting(name="requests", parse=integer, metavar="N", default_text="the workload's own number",
-            help="number of requests"),
-    Setting(name="rate", parse=number, metavar="R", default_text="all at once, or at the times of the trace",
-            help="requests per second, at random times (Poisson)"),
-    Setting(name="tenants", parse=named_shares, metavar="TENANT=SHARE,..",
-            help="assign the requests to these tenants in proportion to their shares"),
-    Setting(name="seed", parse=integer, metavar="N", default=0, help="random seed of the workload"),
-)  # fmt: skip
-
-LOAD_SETTINGS = (
-    *(setting for setting in WORKLOAD if setting.name in ("workload", "seed")),
-    Setting(name="rate", parse=numbers, metavar="R,..",
-            help="requests per second, sent on time however slow the server is (open loop); each value is a phase"),
-    Setting(name="concurrency", parse=integer, metavar="N", default_text="32; 64 with --overload",
-            help="number of requests in flight; the next one is sent when one finishes (closed loop)"),
-    Setting(name="overload", parse=numbers, metavar="X,..",
-            help="measure the capacity, then run one phase at the capacity and one at each X times the capacity"),
-    Setting(name="rounds", parse=integer, metavar="N", default=1,
-            help="repetitions of --overload; its criteria apply to the medians"),
-    Setting(name="requests", parse=integer, metavar="N", default_text="no limit",
-            help="maximum number of requests in a phase"),
-    Setting(name="duration", parse=number, metavar="SECONDS", default_text="30; no limit with --requests",
-            help="maximum duration of a phase in seconds"),
-    Setting(name="pause", parse=number, metavar="SECONDS", default=2, help="seconds between phases"),
-    Setting(name="arrivals", parse=one_of("poisson", "even"), metavar="KIND", default="poisson",
-            help="times between requests at a --rate: poisson (random), even"),
-    Setting(name="timeout", parse=number, metavar="SECONDS", default=120, help="time limit of a request in seconds"),
-    Setting(name="slo", parse=slo_limits, metavar="ttft=S,..", default_text="the request succeeds",
-            help="latency limits of a good request in seconds: ttft, tpot, itl (longest gap), e2e"),
-    Setting(name="chat", parse=boolean, default=False, help="send text to /v1/chat/completions"),
-    Setting(name="text", parse=boolean, default=False, help="send text instead of token ids to /v1/completions"),
-    Setting(name="vocab_size", parse=integer, metavar="N", default=1000, help="generate prompts of token ids below N"),
-    Setting(name="ignore_eos", parse=boolean, default=True,
-            help="generate outputs of the workload's lengths, past end-of-text tokens"),
-    Setting(name="openai_fields_only", parse=boolean, default=False,
-            help="send OpenAI's own fields only, without ignore_eos and return_token_ids"),
-    Setting(name="request_timeout_ms", parse=integer, metavar="MS", default_text="no header",
-            help="milliseconds in the header x-request-timeout-ms of every request"),
-    Setting(name="api_key_file", metavar="FILE", default_text="the key in CHAIRLIFT_API_KEY",
-            help="file with the API key in its first line"),
-)  # fmt: skip
-"""The settings of `bench serve`."""
-
 SIMULATE_SETTINGS = tuple(
     setting for setting in ENGINE
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "packed_weights_dir", "logits_processor_factories", "profile", "engine_mode",
+        "packed_weights_dir", "logits_processor_factories", "profile", "engine_mode", "chat_template",
+        "default_chat_template_kwargs", "reasoning_parser",
     )
 )  # fmt: skip
 """The settings of ENGINE that need no model."""
@@ -345,6 +319,15 @@ _SERVE_VARIANTS = {
 SERVE_SETTINGS = tuple(_SERVE_VARIANTS.get(setting.name, setting) for setting in ENGINE)
 """The settings of ENGINE with the defaults of `serve`."""
 
+SERVE_SEED = Setting(
+    name="seed",
+    parse=integer,
+    metavar="N",
+    default_text="random",
+    help="seed of the random seeds of requests that have none, so that a run can be repeated",
+)
+"""The seed of `serve`; `generate` and a request have their own."""
+
 
 GROUPS: tuple[tuple[str, Sequence[Setting]], ...] = (
     ("model", (MODEL,)), ("server", SERVER), ("engine", ENGINE), ("sampling", SAMPLING), ("logging", LOGGING),
@@ -365,7 +348,8 @@ def resolve(setting: Setting, arguments: argparse.Namespace, environ: Mapping[st
     Raises ArgumentTypeError for a variable or a line of the file that cannot be parsed.
     """
     if (value := getattr(arguments, setting.dest, None)) is not None:
-        return ResolvedSetting(value, FLAG, setting.flag)
+        written = getattr(arguments, "written_flags", {})  # an alias instead of the setting's own flag
+        return ResolvedSetting(value, FLAG, written.get(setting.dest, setting.flag))
     if text := environ.get(setting.variable, ""):
         return ResolvedSetting(setting.parse_variable(text), ENVIRONMENT, setting.variable)
     file: SettingsFile | None = getattr(arguments, "settings_file", None)

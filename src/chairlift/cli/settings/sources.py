@@ -44,7 +44,9 @@ def read_file(path: str) -> "ConfigFile":
 
 
 def warn_unused_settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Log a warning about misspelled variables and about keys that this command does not read."""
+    """Log a warning about flags without effect, misspelled variables and keys that this command does not read."""
+    for note in getattr(arguments, "flag_notes", ()):
+        log.warning("%s", note)
     for name, known_name in unknown_variables(environ):
         log.warning("the environment variable %s is unknown and has no effect; did you mean %s?", name, known_name)
     command = arguments.parser.prog.removeprefix("chairlift ")
@@ -66,12 +68,15 @@ def message_as_written(error: ChairliftError, arguments: argparse.Namespace, env
     if setting.is_positional:
         written = {}
     elif source == settings.FLAG:
-        written |= {each.name: each.flag for each in arguments.parser.settings if "_" in each.name}
+        aliases = getattr(arguments, "written_flags", {})
+        written |= {
+            each.name: aliases.get(each.dest, each.flag) for each in arguments.parser.settings if "_" in each.name
+        }
     message = error.message
     for name, replacement in written.items():
         # A name without an underscore is a word of plain English, too: only the subject of the sentence is the setting.
         before = r"(?<![\w-])" if "_" in name else r"(?:^|(?<=^unknown ))"
-        message = re.sub(rf"{before}{name}(?![\w-])", replacement, message, count=1)
+        message = re.sub(rf"{before}{name}(?![\w-])", replacement, message, count=0 if "_" in name else 1)
     return message if source == settings.FLAG or origin in message else f"{message} ({origin})"
 
 

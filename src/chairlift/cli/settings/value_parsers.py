@@ -5,7 +5,9 @@ follows the name of the setting: "must be an integer, got 'x'".
 """
 
 import argparse
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +24,20 @@ def integer(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}") from None
+
+
+def num_tokens(text: str) -> int:
+    """Parse a number of tokens or bytes such as 8192, 8k (8000) or 8K (8192); M and G work alike."""
+    match = re.fullmatch(r"([+-]?\d+|\d+\.\d+)([kKmMgG]?)", text.strip())
+    if match is None or ("." in match[1] and not match[2]):
+        raise argparse.ArgumentTypeError(f"must be a number of tokens such as 8192, 8k or 8K, got {text!r}")
+    power = "kmg".find(match[2].lower()) + 1 if match[2] else 0
+    return int(float(match[1]) * (1000 if match[2].islower() else 1024) ** power) if power else integer(match[1])
+
+
+def scheduling_policy(text: str) -> str:
+    """Parse the name of a scheduling policy; vLLM's fcfs is fifo."""
+    return "fifo" if text == "fcfs" else text
 
 
 def number(text: str) -> float:
@@ -68,6 +84,17 @@ def num_bytes(text: str) -> int:
     return int(amount)
 
 
+def duration(text: str) -> int:
+    """Parse a time such as 90, 90s, 15m, 12h or 30d into seconds."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    amount = text.strip()
+    seconds = units.get(amount[-1:], 0)
+    digits = amount[:-1] if seconds else amount
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
+        raise argparse.ArgumentTypeError(f"must be a time such as 90s, 15m, 12h or 30d, got {text!r}")
+    return int(digits) * (seconds or 1)
+
+
 def numbers(text: str) -> tuple[float, ...]:
     """Parse comma-separated numbers."""
     return tuple(number(part) for part in text.split(","))
@@ -100,6 +127,17 @@ def named_factories(text: str) -> dict[str, str]:
     """Parse comma-separated NAME=MODULE:FUNCTION pairs; a name alone has an empty path."""
     pairs = [part.partition("=") for part in text.split(",")]
     return {name: path for name, _, path in pairs}
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"must be a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"must be a JSON object, got {text[:80]!r}")
+    return value
 
 
 def structured_output(text: str) -> dict[str, Any]:
@@ -166,10 +204,13 @@ MAPPING_PARSERS: tuple[ValueParser, ...] = (token_biases, named_factories, slo_l
 """Parsers whose value a settings file may give as a mapping: {gold: 2} is "gold=2"."""
 
 _DESCRIPTIONS: Mapping[ValueParser, str] = {
-    str: "text", integer: "an integer", number: "a number", boolean: "true or false",
-    num_bytes: "a size in bytes such as 50MB", fraction_or_bytes: "a fraction such as 0.8 or a size such as 4GiB",
+    str: "text", scheduling_policy: "the name of a policy", integer: "an integer",
+    num_tokens: "an integer, also as 8k or 8K", number: "a number", boolean: "true or false",
+    duration: "a time such as 12h", num_bytes: "a size in bytes such as 50MB",
+    fraction_or_bytes: "a fraction such as 0.8 or a size such as 4GiB",
     token_ids: "token ids", token_biases: "biases by token id", named_factories: "MODULE:FUNCTION by name",
     named_shares: "shares by name", numbers: "numbers", slo_limits: "seconds by name",
+    json_object: "a JSON object in quotes",
     structured_output: "json_object, or json_schema, regex, grammar or choice with its text",
 }  # fmt: skip
 

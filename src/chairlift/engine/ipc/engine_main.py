@@ -27,6 +27,7 @@ from pathlib import Path
 import zmq
 
 from chairlift.core.cpu_affinity import lower_priority, pin_process, thread_ids, usable_cpus
+from chairlift.core.errors import ConfigError, ModelError
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
@@ -139,7 +140,8 @@ class EngineProcessMain:
             engine = InlineClient(loop, self._start.vocabulary)
             tune_gc()
         except BaseException as error:
-            log.error("the engine did not start", exc_info=error)
+            if not isinstance(error, ConfigError | ModelError):  # whose sentence the client reports
+                log.error("the engine did not start", exc_info=error)
             reported = as_engine_error(error, "the engine did not start")
             self._commands.put(lambda: self._server.engine_failed(reported))
             return

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from chairlift.core.errors import ChairliftError, DeadlineUnreachable, RequestTimeout
+from chairlift.core.errors import ChairliftError, DeadlineUnreachable, RequestTimeout, TimeoutTooShort
 from chairlift.engine.scheduler.step_cost_model import StepCostModel
 from chairlift.engine.sequence import Sequence, SequenceStatus
 
 MAX_REJECTIONS_PER_ESTIMATE = 10
 """Requests rejected in a row on one estimate; the next request is accepted as a probe, so that steps are measured."""
+
+Unreachable = DeadlineUnreachable | TimeoutTooShort
+"""Why a request is not started: it has waited too long, or its timeout is too short even on an idle engine."""
 
 
 class Deadlines:
@@ -28,7 +31,7 @@ class Deadlines:
         self._known_prompt_steps = 0
         self._probe: Sequence | None = None
 
-    def rejection(self, sequence: Sequence, cached_tokens: int, now: float) -> DeadlineUnreachable | None:
+    def rejection(self, sequence: Sequence, cached_tokens: int, now: float) -> Unreachable | None:
         """Return why a request is rejected; None when it is accepted, also as the probe of the estimate."""
         error = self.unreachable_error(sequence, cached_tokens, now)
         if error is None:
@@ -50,13 +53,13 @@ class Deadlines:
         latest = sequence.deadline - self._seconds(0, _min_remaining_outputs(sequence))
         heappush(self._heap, (latest, sequence.arrival_index, sequence))
 
-    def unreachable_error(self, sequence: Sequence, cached_tokens: int, now: float) -> DeadlineUnreachable | None:
+    def unreachable_error(self, sequence: Sequence, cached_tokens: int, now: float) -> Unreachable | None:
         """Return why a deadline cannot be met even by a start now; None if it can, or after the start."""
         if sequence.deadline is None or sequence.epoch or sequence.choice_index or sequence is self._probe:
             return None  # a further choice starts with the first one
         needed = self._seconds(len(sequence.token_ids) - cached_tokens, _min_remaining_outputs(sequence))
         left = sequence.deadline - now
-        return DeadlineUnreachable(needed, left) if needed > left else None
+        return _unreachable(sequence, needed, left) if needed > left else None
 
     def expired(self, now: float) -> Iterator[tuple[Sequence, ChairliftError]]:
         """Yield sequences past their deadline, and sequences not started whose deadline is unreachable."""
@@ -79,7 +82,7 @@ class Deadlines:
                 # The step cost model may have learnt since the sequence arrived.
                 needed = self._seconds(0, _min_remaining_outputs(sequence))
                 if needed > deadline - now:
-                    yield sequence, DeadlineUnreachable(needed, deadline - now)
+                    yield sequence, _unreachable(sequence, needed, deadline - now)
                 else:
                     heappush(self._heap, (deadline - needed, arrival, sequence))
 
@@ -91,6 +94,14 @@ class Deadlines:
         self._heap = [entry for entry in self._heap if entry[2].status is not SequenceStatus.FINISHED]
         heapify(self._heap)
         self._prune_at = 2 * len(self._heap) + 64
+
+
+def _unreachable(sequence: Sequence, needed: float, left: float) -> Unreachable:
+    """Return the error of a sequence that needs more seconds than are left, or than its whole timeout."""
+    timeout = sequence.request.timeout
+    if timeout is not None and needed > timeout:
+        return TimeoutTooShort(needed, timeout)
+    return DeadlineUnreachable(needed, left)
 
 
 def _min_remaining_outputs(sequence: Sequence) -> int:

@@ -75,7 +75,7 @@ class Scheduler:
         """Queue a request, with a grammar for each choice or none; compiling them took `waited` seconds.
 
         Returns the outputs of choices that had finished before they were resumed, with the usage if all had.
-        Raises DuplicateRequestId, QueueFull and DeadlineUnreachable.
+        Raises DuplicateRequestId, QueueFull, DeadlineUnreachable and TimeoutTooShort.
         """
         assert validated.limits == self.limits, "a request was validated against the limits of another engine"
         request = validated.request

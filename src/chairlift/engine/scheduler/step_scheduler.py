@@ -30,11 +30,11 @@ generated token took a block that was free beyond all reserved input when it sta
 
 from itertools import islice
 
-from chairlift.core.errors import DeadlineUnreachable, OutOfBlocks
+from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.scheduler.batching_policy import StepContext, make_batching_policy
-from chairlift.engine.scheduler.deadlines import Deadlines
+from chairlift.engine.scheduler.deadlines import Deadlines, Unreachable
 from chairlift.engine.scheduler.itl_controller import ItlController
 from chairlift.engine.scheduler.priority_preemption import PriorityPreemption
 from chairlift.engine.scheduler.running_scheduler import MAX_PARALLEL_PREFILLS, RunningScheduler
@@ -147,7 +147,7 @@ class StepScheduler:
             return reason
         scheduled: list[Sequence] = []
         bypassed: list[Sequence] = []
-        unreachable: list[tuple[Sequence, DeadlineUnreachable]] = []
+        unreachable: list[tuple[Sequence, Unreachable]] = []
         reserved = self._running_scheduler.reserved_blocks(prefilling)
         num_examined = 0
         for sequence in sequence_table.waiting:

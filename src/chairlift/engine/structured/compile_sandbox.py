@@ -11,6 +11,7 @@ that has it takes milliseconds. A frame is its length in four bytes and a msgpac
 """
 
 import os
+import re
 import resource
 import select
 import signal
@@ -21,7 +22,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -30,8 +31,9 @@ import numpy as np
 
 from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar import BITS, short_message
+from chairlift.engine.structured.grammar import BITS, exceeded_limit, short_message
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.largest_part import describe_size
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of, special_token_ids
 
 if TYPE_CHECKING:
@@ -49,11 +51,17 @@ MAX_CPU_SECONDS = 2
 """CPU time of one grammar. It ends a fork whose parent process is gone."""
 
 FOLLOWED_TOKENS = 16
-"""Tokens of one output that are tried: an object with many properties is costly behind its brace, not at its start."""
+"""Tokens of an output that are tried: an object with many properties is costly behind its brace, not at its start."""
+
+FOLLOWED_OBJECT_TOKENS = 4
+"""The same behind the brace of an object, if the first output is none and the grammar allows one."""
 
 START_TIMEOUT_SECONDS = 60.0
 TIMED_OUT = f"it takes longer than {COMPILE_TIMEOUT_SECONDS:g} s"
-CRASHED = "the compiler crashes on it"
+CRASHED = "it exceeds the memory or the stack of the compiler"
+POSITION = re.compile(r"^at \d+\(\d+\): ")
+"""Line and column of an error in the grammar that a schema or regular expression is converted to."""
+
 READY = b"ready"
 END_OF_STREAM = b""
 """Returned instead of a frame, which is never empty."""
@@ -110,9 +118,17 @@ class CompileSandbox:
             raise StructuredOutputFailed("the process that checks grammars ended twice without a reply")
         verdict = msgspec.msgpack.decode(frame, type=CompileVerdict)
         if verdict.failure:
-            raise SandboxKilled(f"structured.{structured.kind} cannot be compiled: {verdict.failure}")
+            raise SandboxKilled(
+                f"structured.{structured.kind} cannot be compiled: {verdict.failure}; {describe_size(structured)}"
+            )
+        if limit := exceeded_limit(verdict.error):
+            raise InvalidRequest(
+                f"structured.{structured.kind} is too complex to follow ({limit}): {describe_size(structured)}",
+                param="structured",
+            )
         if verdict.error:
-            raise InvalidRequest(f"structured.{structured.kind}: {verdict.error}", param="structured")
+            reason = verdict.error if structured.kind == "grammar" else POSITION.sub("", verdict.error)
+            raise InvalidRequest(f"structured.{structured.kind}: {reason}", param="structured")
         return verdict.source
 
     def _call(self, structured: StructuredOutput) -> bytes | None:
@@ -306,27 +322,48 @@ class _Compiler:
 def _compile(structured: StructuredOutput, compiler: _Compiler) -> CompileVerdict:
     try:
         source = source_of(structured, compiler.special_ids)
-        matcher = make_matcher(source, compiler.tokenizer)
+        sources = [source]
+        if structured.reasoning_prefix is not None:  # followed from its start, the grammar gives only reasoning
+            sources.append(source_of(replace(structured, reasoning_prefix=None), compiler.special_ids))
+        for each in sources:
+            matcher = make_matcher(each, compiler.tokenizer)
+            if error := _followed_error(matcher, compiler.tokenizer):
+                return CompileVerdict(error=short_message(error))
     except ValueError as error:
         return CompileVerdict(error=short_message(str(error)))
-    _follow(matcher, compiler.tokenizer.vocab_size)
-    if matcher.is_error():
-        return CompileVerdict(error=short_message(matcher.get_error()))
     return CompileVerdict(source=source)
 
 
-def _follow(matcher: "LLMatcher", vocab_size: int) -> None:
-    """Compute the first masks of one possible output, so that most grammars beyond LIMITS fail here, not in a step."""
+def _followed_error(matcher: "LLMatcher", tokenizer: "LLTokenizer") -> str:
+    """Return the error that a grammar has within its first tokens, or within those of an object; "" for none."""
+    followed, object_start = matcher.deep_copy(), tokenizer.tokenize_str("{")
+    first_token = _follow(followed, tokenizer.vocab_size, FOLLOWED_TOKENS)
+    if not followed.is_error() and [first_token] != object_start:  # an object is costlier than another value
+        followed = matcher.deep_copy()
+        if followed.try_consume_tokens(object_start) == len(object_start):
+            _follow(followed, tokenizer.vocab_size, FOLLOWED_OBJECT_TOKENS)
+    return str(followed.get_error()) if followed.is_error() else ""
+
+
+def _follow(matcher: "LLMatcher", vocab_size: int, num_tokens: int) -> int | None:
+    """Compute the first masks of one possible output, so that most grammars beyond LIMITS fail here, not in a step.
+
+    Returns the first token.
+    """
+    first_token: int | None = None
     mask = np.zeros(-(-vocab_size // BITS), np.int32)
-    for _ in range(FOLLOWED_TOKENS):
+    for _ in range(num_tokens):
         if matcher.is_error() or matcher.is_stopped():
-            return
+            break
         matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         words = np.flatnonzero(mask)
         if matcher.is_error() or not words.size:
-            return
+            break
         word = int(mask[words[0]])
-        matcher.consume_token(int(words[0]) * BITS + ((word & -word).bit_length() - 1))
+        token = int(words[0]) * BITS + ((word & -word).bit_length() - 1)
+        first_token = token if first_token is None else first_token
+        matcher.consume_token(token)
+    return first_token
 
 
 def _limit_resources() -> None:

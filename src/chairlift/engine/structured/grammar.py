@@ -160,20 +160,37 @@ class MaskFiller:
             row.fill(-1)
 
 
-LISTING = re.compile(r"\n +\d+ \| ")
-"""Start of a numbered line of the grammar, which the library shows behind an error."""
+INTERNALS = re.compile(
+    r"\n +\d+ \| |: Some\(|:\s*\((?:And|Or|Not|Regex|SearchRegex|Literal|Concat)\b|; following special tokens"
+)  # fmt: skip
+"""Start of what the library shows behind an error: numbered lines of the grammar, or values of its own."""
+
+REGEX_ERROR = re.compile(r"(?:invalid regex [^\n]*: )?regex parse error:\n.*?\nerror: ([^\n]*)", re.DOTALL)
+"""An error of a regular expression, which the library repeats."""
+
+HEAD_CHARS = 200
+"""Characters at the start of a long message that are kept; the rest of MAX_ERROR_CHARS is its end."""
 
 
 def _error_of(text: str, at: str = "") -> StructuredOutputFailed:
     """Return the error for a message of the library: an exceeded limit is the request's fault, anything else is not."""
-    if limit := EXCEEDED_LIMIT.search(text):
-        return StructuredOutputTooComplex(limit[0].rstrip(" ;,.("))
+    if limit := exceeded_limit(text):
+        return StructuredOutputTooComplex(limit)
     return StructuredOutputFailed(f"the grammar cannot be followed{at}: {short_message(text)}")
 
 
+def exceeded_limit(text: str) -> str:
+    """Return which limit a message of the library is about, "" for another message."""
+    limit = EXCEEDED_LIMIT.search(text)
+    return limit[0].rstrip(" ;,.(") if limit else ""
+
+
 def short_message(error: str) -> str:
-    """Return an error of the library on one line, without the grammar's lines, cut after MAX_ERROR_CHARS."""
-    line = " ".join(LISTING.split(error.replace("<non-verbose/>", ""))[0].split())
+    """Return an error of the library on one line, without the grammar's text, cut to MAX_ERROR_CHARS."""
+    text = INTERNALS.split(REGEX_ERROR.sub(r"invalid regex: \1", error.replace("<non-verbose/>", "")))[0]
+    line = " ".join(text.split())
     if line == "NoExtensionBias":
         return "no output can follow it"
-    return line if len(line) <= MAX_ERROR_CHARS else line[:MAX_ERROR_CHARS] + " ..."
+    return (
+        line if len(line) <= MAX_ERROR_CHARS else f"{line[:HEAD_CHARS]} ... {line[HEAD_CHARS + 1 - MAX_ERROR_CHARS :]}"
+    )

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.json_schema.closing import close_objects
 from chairlift.engine.structured.json_schema.lowering import lower
+from chairlift.engine.structured.reasoning_grammar import add_reasoning_prefix, escape_regex
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -30,30 +32,35 @@ PRIVATE_USE = "\U0010fffd"
 LARK_PART = re.compile(r'"(?:[^"\\]|\\.)*"|/(?:[^/\\\n]|\\.)+/|//[^\n]*|#[^\n]*|(?P<token><[^<>\[\]\s"]+>)', re.DOTALL)
 """A string, a regular expression, a comment or the name of a special token in a Lark grammar."""
 
-META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
-"""Characters that a regular expression needs a backslash before to match them literally."""
-
 
 def source_of(structured: StructuredOutput, special_ids: Mapping[str, int] | None = None) -> str:
     """Return a structured output as llguidance source. Raises ValueError for an invalid grammar.
 
     `special_ids` maps the names of the tokenizer's special tokens to their ids: a Lark grammar may use `<name>`.
     """
+    source = _answer_source(structured, special_ids or {})
+    if structured.reasoning_prefix is None:
+        return source
+    return add_reasoning_prefix(source, structured.reasoning_prefix, special_ids or {})
+
+
+def _answer_source(structured: StructuredOutput, special_ids: Mapping[str, int]) -> str:
+    """Return the source of the structured part."""
     from llguidance import LLMatcher, grammar_from
 
     match structured.kind:
         case "json_schema":
-            schema, _ = lower(json.loads(str(structured.json_schema)), strict=True)
+            schema, _ = lower(close_objects(structured.schema), strict=True)
             return LLMatcher.grammar_from_json_schema({} if schema is True else schema, overrides=JSON_OPTIONS)
         case "json_object":
             return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_OPTIONS)
         case "regex":
             return LLMatcher.grammar_from_regex(str(structured.regex))
         case "grammar":
-            return use_token_ids(grammar_from("grammar", str(structured.grammar)), special_ids or {})
+            return use_token_ids(grammar_from("grammar", str(structured.grammar)), special_ids)
         case _:
             # One regular expression: as alternatives of a grammar, each of thousands would be a parser item.
-            return LLMatcher.grammar_from_regex("|".join(META.sub(r"\\\g<0>", text) for text in structured.choice))
+            return LLMatcher.grammar_from_regex("|".join(escape_regex(text) for text in structured.choice))
 
 
 def make_tokenizer(vocabulary: GrammarTokenizer, vocab_size: int) -> "LLTokenizer":
@@ -91,13 +98,22 @@ def rename_special_tokens(tokenizer_json: bytes) -> str:
         model["vocab"] = {names.get(token, token): token_id for token, token_id in vocabulary.items()}
     else:
         model["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
+    if model.get("merges"):
+        prefix = len(model.get("continuing_subword_prefix") or "")
+        model["merges"] = [merge for merge in model["merges"] if names.keys().isdisjoint(_merged(merge, prefix))]
     if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]
     return json.dumps(tokenizer)
 
 
+def _merged(merge: str | list[str], num_prefix_chars: int) -> tuple[str, str, str]:
+    """Return the two tokens of a merge of BPE, and the token that they become."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right, left + right[num_prefix_chars:]
+
+
 def _is_special(token: Mapping[str, Any]) -> bool:
-    return bool(token["special"]) or (token["content"].startswith("<") and token["content"].endswith(">"))
+    return bool(token.get("special")) or (token["content"].startswith("<") and token["content"].endswith(">"))
 
 
 def use_token_ids(grammar: str, ids: Mapping[str, int]) -> str:

@@ -4,8 +4,8 @@ Source: transformers 5.23 models/gemma3. Norms come before and after attention a
 sqrt(hidden_size).
 """
 
-from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader

@@ -3,8 +3,8 @@
 Source: transformers 5.23 models/llama, models/mistral, models/qwen2. Their differences are fields of ModelConfig.
 """
 
-from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader

@@ -36,6 +36,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
 from chairlift.model.attention.length_buckets import split_into_buckets
+from chairlift.model.runner.kv_cache_shape import SPARE_BLOCKS
 from chairlift.model.runner.page_prefault import lazy_zeros
 
 Int64 = NDArray[np.int64]
@@ -45,9 +46,6 @@ MAX_QUERIES = 1024
 
 GATHER_BYTES = 4 << 20
 """Bytes of decoding rows' keys and values that are gathered at once, unless a single row has more."""
-
-SPARE_BLOCKS = 1
-"""Blocks that every layer has after those of the pool."""
 
 MAX_CACHED_INDICES = 1 << 20
 """Slots whose indices and masks are cached for the layers of a step. Further ones are computed for each layer."""

@@ -1,6 +1,5 @@
-"""CausalLM, LayerGroups: the model's interface to the runner, and the layer groups that share one pool of blocks."""
+"""CausalLM: the model's interface to the runner."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,39 +7,9 @@ from torch import Tensor
 
 from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import AttentionBackend, ForwardBatch, PagedKV
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
-
-
-@dataclass(frozen=True, slots=True)
-class LayerGroups:
-    """The layers by kind of attention, in groups of equal size (the last of a kind may be padded).
-
-    Attributes:
-        windows: one entry per group, None for full attention.
-        layers_per_group: layers whose KV one block holds.
-        places: for each layer (group, index within the group).
-    """
-
-    windows: tuple[int | None, ...]
-    layers_per_group: int
-    places: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, layer_windows: Sequence[int | None]) -> "LayerGroups":
-        """Group layers with equal windows; the rarest kind sets the size of all groups."""
-        kinds: dict[int | None, list[int]] = {}
-        for layer, window in enumerate(layer_windows):
-            kinds.setdefault(window, []).append(layer)
-        size = min(len(layers) for layers in kinds.values())
-        windows: list[int | None] = []
-        places: dict[int, tuple[int, int]] = {}
-        for window, layers in kinds.items():
-            for start in range(0, len(layers), size):
-                for index, layer in enumerate(layers[start : start + size]):
-                    places[layer] = (len(windows), index)
-                windows.append(window)
-        return cls(tuple(windows), size, tuple(places[layer] for layer in range(len(layer_windows))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
-from chairlift.model.layers.causal_lm import ForwardContext, LayerGroups
+from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.model_config import ModelConfig

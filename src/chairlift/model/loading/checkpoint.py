@@ -23,12 +23,10 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.dtypes import SAFETENSORS_DTYPES
-from chairlift.model.loading.model_config import ModelConfig, read_json
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.model_folder import INDEX_FILE, weight_files
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-SHARDS = "model-*-of-*.safetensors"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 WRAPPER_PREFIXES = (
@@ -69,7 +67,7 @@ class Checkpoint:
         of the index, one with a tensor that is not a float, and for two tensors of one name.
         """
         tensors: dict[str, StoredTensor] = {}
-        for file, indexed in _files(folder).items():
+        for file, indexed in weight_files(folder).items():
             stored = _headers(file)
             absent = [name for name in indexed if name not in stored]
             if absent:
@@ -203,35 +201,6 @@ def fingerprint(folder: Path, computation: str) -> str:
         digest.update(f"\n{file.name} {state.st_size} {state.st_mtime_ns}".encode())
     digest.update(f"\n{computation}".encode())
     return digest.hexdigest()
-
-
-def _files(folder: Path) -> dict[Path, tuple[str, ...]]:
-    """Return the folder's weight files, each with the tensors that the index assigns to it."""
-    if (folder / SINGLE_FILE).is_file():
-        return {folder / SINGLE_FILE: ()}
-    if not (folder / INDEX_FILE).is_file():
-        others = sorted(path.name for path in folder.glob("*.bin"))
-        message = f"; Chairlift reads only safetensors, not {others[0]}" if others else ""
-        raise ModelError(
-            f"there is neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}{message}", file=str(folder / SINGLE_FILE)
-        )
-    places = read_json(folder / INDEX_FILE).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise ModelError(f"{folder / INDEX_FILE} has no weight_map", file=str(folder / INDEX_FILE))
-    files: dict[Path, tuple[str, ...]] = {}
-    for name, shard in places.items():
-        if not isinstance(shard, str) or shard != Path(shard).name or not shard.endswith(".safetensors"):
-            message = f"{folder / INDEX_FILE} lists {name} in {shard!r}, which is not a safetensors file in this folder"
-            raise ModelError(message, file=str(folder / INDEX_FILE), tensor=name)
-        files[folder / shard] = (*files.get(folder / shard, ()), name)
-    for file in files:
-        if not file.is_file():
-            raise ModelError(f"there is no file {file.name} in {folder}, but {INDEX_FILE} lists it", file=str(file))
-    for file in sorted(folder.glob(SHARDS)):
-        if file not in files:
-            message = f"{INDEX_FILE} does not list the shard {file}; the folder seems to mix two checkpoints"
-            raise ModelError(message, file=str(file))
-    return files
 
 
 def _headers(file: Path) -> dict[str, StoredTensor]:

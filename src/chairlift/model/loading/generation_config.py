@@ -8,7 +8,8 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.core.sampling import NEUTRAL_VALUES, SamplingParams
 from chairlift.model.loading.config_fields import ConfigReader
-from chairlift.model.loading.model_config import ModelConfig, read_json
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.model_folder import read_json
 
 SAMPLING = tuple(NEUTRAL_VALUES)
 """Fields that generation_config.json and SamplingParams share."""

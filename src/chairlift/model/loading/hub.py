@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from chairlift.core.errors import ModelError
+from chairlift.model.loading.model_folder import read_json, require_model
 
 PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt")
 """Files to download: config, tokenizer, template and safetensors; never code and never pickles."""
@@ -22,26 +23,19 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
         revision: branch, tag or commit on the hub; None for a folder.
 
     The hub's cache is read first, the network only for missing files; HF_HUB_OFFLINE and HF_HOME are respected.
-    Raises ModelError with one sentence if the folder or its config.json is missing, or the hub does not provide it.
+    Raises ModelError with one sentence if the folder or its config.json is missing, or the hub does not provide it;
+    UnsupportedModel as require_model does.
     """
     if not name:
         raise ModelError("the name of the model is empty; name a folder or a hub id", model=name)
     folder = Path(name).expanduser()
-    if folder.is_dir():
-        if revision is not None:
-            raise ModelError(f"{name} is a folder, which has no revision {revision!r}", model=name)
-        return _require_config(folder)
+    if folder.is_dir() and revision is not None:
+        raise ModelError(f"{name} is a folder, which has no revision {revision!r}", model=name)
     if folder.exists():
-        raise ModelError(f"{name} is a file, not a model folder", model=name)
+        return require_model(folder, name)
     if not HUB_ID.fullmatch(name) or ".." in name or "--" in name:
         raise ModelError(f"there is no model folder {name!r}, and it is not a hub id like owner/name", model=name)
-    return _require_config(_download(name, revision))
-
-
-def _require_config(folder: Path) -> Path:
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"there is no config.json in {folder}", file=str(folder / "config.json"))
-    return folder
+    return require_model(_download(name, revision), name)
 
 
 def _download(name: str, revision: str | None) -> Path:
@@ -92,8 +86,6 @@ def _reason(error: Exception) -> str:
 
 def _is_complete(folder: Path) -> bool:
     """Return whether the folder has all files that its index names; an interrupted download lacks some."""
-    from chairlift.model.loading.model_config import read_json
-
     if not (folder / "config.json").is_file():
         return False
     if (folder / "model.safetensors").is_file():

@@ -10,15 +10,20 @@ A field that config.json leaves out has the default of transformers' own config 
 that (Gemma 3's names five of its sizes only).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.core.errors import ConfigError, ModelError
 from chairlift.model.dtypes import DTYPES, parse_dtype
 from chairlift.model.loading.config_fields import ConfigReader
+from chairlift.model.loading.model_folder import (
+    architecture_names,
+    check_not_quantized,
+    read_json,
+    unsupported_architecture,
+)
 from chairlift.model.loading.rope_config import RopeConfig, read_ropes
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
@@ -125,28 +130,17 @@ class ModelConfig:
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read config.json of a model folder. Raises ModelError or UnsupportedArchitecture."""
+    """Read config.json of a model folder. Raises ModelError, UnsupportedModel or UnsupportedArchitecture."""
     return parse_config(read_json(folder / "config.json"))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file of a model folder. Raises ModelError with the file's name."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must contain a JSON object, got {type(content).__name__}", file=str(path))
-    return content
-
-
 def parse_config(content: Mapping[str, Any]) -> ModelConfig:
-    """Turn the object in config.json into a ModelConfig. Raises ModelError or UnsupportedArchitecture."""
+    """Turn the object in config.json into a ModelConfig.
+
+    Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
+    """
     architecture = _architecture(content)
-    if content.get("quantization_config"):
-        raise ModelError("config.json has a quantization_config; quantized checkpoints are not supported")
+    check_not_quantized(content)
     text = content.get("text_config") or {}
     if not isinstance(text, Mapping):
         raise ModelError(f"config.json: text_config must be an object, got {type(text).__name__}")
@@ -165,13 +159,10 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
 
 
 def _architecture(content: Mapping[str, Any]) -> str:
-    names = content.get("architectures")
-    known_names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    for name in known_names:
+    for name in architecture_names(content):
         if name in DEFAULTS:
             return name
-    description = f"architecture {', '.join(known_names)}" if known_names else "no architecture"
-    raise UnsupportedArchitecture(f"config.json names {description}; supported are {', '.join(DEFAULTS)}")
+    raise unsupported_architecture(content, DEFAULTS)
 
 
 def _llama_like(architecture: str, fields: ConfigReader) -> ModelConfig:

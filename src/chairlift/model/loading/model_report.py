@@ -13,20 +13,20 @@ from chairlift.model.attention.registry import BACKENDS
 from chairlift.model.dtypes import DTYPES, dtype_bytes, resolve_dtype
 from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.threads import chosen_cpus
-from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_config import ModelConfig, read_config
 from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.runner.kv_memory import (
     FreeMemory,
-    KVCacheShape,
     free_memory,
     host_readings,
     memory_shapes,
     size_kv_cache,
 )
-from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.runner.torch_runner import check_options, pick_device
+from chairlift.model.runner.runner_config import RunnerConfig, check_options
+from chairlift.model.runner.torch_runner import pick_device
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
 WEIGHT_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
@@ -148,6 +148,8 @@ def _size(
         "kv_bytes_per_token": pool.page_bytes * pool.groups // pool.block_size,
         "step_bytes": step.peak_bytes(), "block_size": options.block_size,
     }  # fmt: skip
+    if options.num_blocks is not None and options.max_model_len is not None:
+        check_num_blocks(pool, groups.windows, options.num_blocks)
     on_host = not report.facts["device"].startswith("cuda")
     sized = size_kv_cache(
         pool, step, free, on_host=on_host, max_memory=options.max_memory, num_blocks=options.num_blocks

@@ -10,7 +10,6 @@ Mapped weights lie in the page cache, which the kernel counts as free. Using tha
 kernel read the weights from disk again and again, so their size is subtracted.
 """
 
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,18 +18,18 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.torch_paged import GATHER_BYTES, MAX_CACHED_INDICES, MAX_QUERIES, SPARE_BLOCKS
+from chairlift.model.attention.torch_paged import GATHER_BYTES, MAX_CACHED_INDICES, MAX_QUERIES
 from chairlift.model.dtypes import dtype_bytes
-from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.kv_cache_shape import SPARE_BLOCKS, KVCacheShape, kv_cache_shape
+from chairlift.model.runner.runner_config import RunnerConfig, check_max_memory
 from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 
 DEVICE_SHARE = 0.9
 HOST_SHARE = 0.5
 """Share on the host, whose memory other programs and the rest of the engine (tokenizer, page cache, Python) use too."""
 
-MIN_BLOCKS_PER_GROUP = 2
 _CGROUP_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     2: ("memory.max", "memory.current", "inactive_file"),
@@ -87,41 +86,6 @@ class ActivationShape:
         return activations + gathered + indices + masks + logits + sampling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVCacheShape:
-    """The values that decide how many blocks are useful, and their size.
-
-    Attributes:
-        groups: layer groups; each sequence has a block table in every one.
-        layers_per_group: layers whose KV one block holds.
-        itemsize: bytes of one element.
-    """
-
-    groups: int
-    layers_per_group: int
-    block_size: int
-    num_kv_heads: int
-    head_dim: int
-    itemsize: int
-    max_running_requests: int
-    max_model_len: int
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of a block: keys and values of block_size tokens in one layer group."""
-        return self.layers_per_group * 2 * self.block_size * self.num_kv_heads * self.head_dim * self.itemsize
-
-    @property
-    def useful_blocks(self) -> int:
-        """Blocks that the largest batch of the longest sequences would hold."""
-        return self.max_running_requests * self.groups * math.ceil(self.max_model_len / self.block_size)
-
-    @property
-    def min_blocks(self) -> int:
-        """Blocks that one short sequence needs to run."""
-        return self.groups * min(MIN_BLOCKS_PER_GROUP, math.ceil(self.max_model_len / self.block_size))
-
-
 @dataclass(frozen=True, slots=True)
 class KVCacheSize:
     """The number of blocks, the bytes of one, and a report of how they were computed: (name, value) pairs."""
@@ -136,16 +100,7 @@ def memory_shapes(
 ) -> tuple[KVCacheShape, ActivationShape]:
     """Return the shapes that decide the size of the cache and of the largest step; `model` has the dtype as loaded."""
     itemsize = dtype_bytes(model.dtype)
-    pool = KVCacheShape(
-        groups=len(groups.windows),
-        layers_per_group=groups.layers_per_group,
-        block_size=config.block_size,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        itemsize=itemsize,
-        max_running_requests=config.max_running_requests,
-        max_model_len=max_model_len,
-    )
+    pool = kv_cache_shape(config, model, groups, max_model_len)
     step = ActivationShape(
         hidden_size=model.hidden_size,
         intermediate_size=model.intermediate_size,
@@ -256,16 +211,9 @@ def gibibytes(num_bytes: int) -> str:
 
 def _budget(max_memory: float | int | None, left: int, on_host: bool) -> tuple[int, str]:
     share = (HOST_SHARE if on_host else DEVICE_SHARE) if max_memory is None else max_memory
+    check_max_memory(share)
     if isinstance(share, float):
-        if not 0 < share <= 1:
-            raise ConfigError(
-                f"max_memory must be a fraction in (0, 1] or a number of bytes, got {share}", option="max_memory"
-            )
         return int(left * share), f"{share:g} of the memory that a step leaves free"
-    if share < 1:
-        raise ConfigError(
-            f"max_memory must be a fraction in (0, 1] or a number of bytes, got {share}", option="max_memory"
-        )
     if share > left:
         raise ConfigError(
             f"max_memory is {share} bytes, but {left} bytes are free besides the memory of a step", option="max_memory",

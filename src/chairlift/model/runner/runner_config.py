@@ -1,11 +1,21 @@
-"""RunnerConfig: the settings of the torch runner; this module imports no torch, so that a client can build one."""
+"""RunnerConfig, check_options: the settings of the torch runner and their bounds. Imports no torch."""
 
+import re
 from dataclasses import dataclass, field
 
 import msgspec
 
+from chairlift.core.errors import ConfigError
+from chairlift.model.attention.registry import AUTO, check_backend_name
+from chairlift.model.dtypes import check_dtype
+
 KERNELS = ("auto", "native", "torch")
 QUANTIZATIONS = ("none", "int8", "int8-channel")
+DEVICE_TYPES = (
+    "cpu", "cuda", "mps", "xpu", "hpu", "npu", "ipu", "mtia", "maia", "xla", "hip", "ve", "fpga", "vulkan", "opengl",
+    "opencl", "mkldnn", "ideep", "lazy", "meta", "privateuseone",
+)  # fmt: skip
+"""Types of torch devices, so that another name is found without importing torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +67,55 @@ class RunnerConfig:
     def decode(payload: bytes) -> "RunnerConfig":
         """Decode the bytes that `encode` returned."""
         return msgspec.msgpack.decode(payload, type=RunnerConfig)
+
+
+def check_options(config: RunnerConfig) -> None:
+    """Raise ConfigError for an option that is invalid for every model."""
+    check_dtype(config.dtype)
+    check_device_name(config.device)
+    check_kernels(config)
+    check_max_memory(config.max_memory)
+    minimums = {
+        "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
+        "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),
+        "max_model_len": (config.max_model_len, 2),
+    }  # fmt: skip
+    for name, (value, minimum) in minimums.items():
+        if value is not None and value < minimum:
+            raise ConfigError(f"{name} must be at least {minimum}, got {value}", option=name)
+
+
+def check_device_name(name: str) -> None:
+    """Raise ConfigError for a name that no torch device has; whether the machine has it is not checked."""
+    match = re.fullmatch(r"(?P<type>[a-z]+)(:[0-9]{1,3})?", name)
+    if name != "auto" and (match is None or match["type"] not in DEVICE_TYPES):
+        raise ConfigError(
+            f"device {name!r} is unknown; known are auto, {', '.join(DEVICE_TYPES)}, with or without an index as in "
+            "cuda:1", option="device",
+        )  # fmt: skip
+
+
+def check_max_memory(value: float | int | None) -> None:
+    """Raise ConfigError unless the value is a fraction in (0, 1], a positive number of bytes, or None."""
+    if value is not None and not (0 < value <= 1 if isinstance(value, float) else value >= 1):
+        raise ConfigError(
+            f"max_memory must be a fraction in (0, 1] or a number of bytes, got {value}", option="max_memory"
+        )
+
+
+def check_kernels(config: RunnerConfig) -> None:
+    """Raise ConfigError for kernel options that are invalid for every model."""
+    for name, value, known in (
+        ("kernels", config.kernels, KERNELS), ("quantization", config.quantization, QUANTIZATIONS)
+    ):  # fmt: skip
+        if value not in known:
+            raise ConfigError(f"{name} {value!r} is unknown; known are {', '.join(known)}", option=name)
+    check_backend_name(config.attention_backend)
+    if config.cpu_threads is not None and config.cpu_threads < 1:
+        raise ConfigError(f"cpu_threads must be at least 1, got {config.cpu_threads}", option="cpu_threads")
+    if config.quantization != "none" and config.kernels == "torch":
+        message = f"quantization {config.quantization!r} needs the native kernels; do not set kernels to 'torch'"
+        raise ConfigError(message, option="quantization")
+    if config.attention_backend != AUTO and (config.quantization != "none" or config.kernels == "native"):
+        message = "the native kernels have their own attention; do not set attention_backend"
+        raise ConfigError(message, option="attention_backend")

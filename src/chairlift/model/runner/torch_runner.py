@@ -26,18 +26,19 @@ from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolve_backend_name
-from chairlift.model.dtypes import DTYPES, torch_dtype
+from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
-from chairlift.model.model_backend import ModelBackend, check_kernels, select_backend
+from chairlift.model.model_backend import ModelBackend, select_backend
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.page_prefault import PagePrefaulter
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.runner_config import RunnerConfig, check_options
 from chairlift.model.runner.warmup import warmup_plans
 from chairlift.model.sampling.custom_processors import import_factories
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
@@ -257,6 +258,8 @@ class TorchRunner:
     def _size(self, loaded: LoadedModel, max_model_len: int) -> KVCacheSize:
         config = self._config
         pool, step = memory_shapes(config, loaded.config, loaded.model.groups, max_model_len)
+        if config.num_blocks is not None and config.max_model_len is not None:
+            check_num_blocks(pool, loaded.model.groups.windows, config.num_blocks)
         return size_kv_cache(
             pool, step, free_memory(loaded.device), on_host=loaded.device.type != "cuda",
             max_memory=config.max_memory, num_blocks=config.num_blocks,
@@ -363,22 +366,6 @@ def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | N
         row_errors=tuple(row_errors.items()),
         prompt_logprobs=pending.prompt_logprobs,
     )
-
-
-def check_options(config: RunnerConfig) -> None:
-    """Raise ConfigError for an option that is invalid for every model."""
-    if config.dtype not in ("auto", *DTYPES):
-        known = ", ".join(("auto", *DTYPES))
-        raise ConfigError(f"dtype {config.dtype!r} is unknown; known are {known}", option="dtype")
-    check_kernels(config)
-    minimums = {
-        "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
-        "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),
-        "max_model_len": (config.max_model_len, 2),
-    }  # fmt: skip
-    for name, (value, minimum) in minimums.items():
-        if value is not None and value < minimum:
-            raise ConfigError(f"{name} must be at least {minimum}, got {value}", option=name)
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,7 +1,9 @@
 """ChatCompletions: serves the route /v1/chat/completions."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
@@ -11,7 +13,8 @@ from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.openai.response import ChatRenderer, ResponseMeta
 from chairlift.server.openai.template_messages import template_input
 from chairlift.server.replica import Replica
-from chairlift.text.reasoning_parser import OPEN, ReasoningParser
+from chairlift.text.reasoning_formats import ReasoningState
+from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
@@ -26,9 +29,10 @@ class ChatCompletions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Generate the assistant's next message of a conversation."""
         replica = self._replica
-        await handle_generation(
-            replica, scope, receive, send, lambda body: read_chat(body, replica.tool_format), _ChatHandler
-        )
+        await handle_generation(replica, scope, receive, send, self._read, _ChatHandler)
+
+    def _read(self, body: dict[str, Any]) -> ChatRequest:
+        return read_chat(body, self._replica.tool_format, self._replica.service.chat_template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,12 @@ class _ChatHandler:
         messages, tools = template_input(
             request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
         )
+        params, reasoning, tokenizer = request.params, replica.reasoning_format, replica.service.tokenizer
+        if reasoning is not None and tokenizer is not None and reasoning.uses_any(tokenizer.special_tokens):
+            params = dataclasses.replace(params, skip_special_tokens=False)
         return [replica.service.prepare_chat(
-            messages, request.params, tools=tools, prefill="" if choice is None else choice.prefill,
-            **self.context.engine_options(),
+            messages, params, tools=tools, prefill="" if choice is None else choice.prefill,
+            rendering=request.rendering, **self.context.engine_options(),
         )]  # fmt: skip
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> ChatRenderer:
@@ -60,17 +67,17 @@ class _ChatHandler:
         return ChatRenderer(request, meta, logprobs_formatter, self._delta_builders(processors[0]))
 
     def _delta_builders(self, processor: OutputProcessor) -> Sequence[ChatDeltaBuilder]:
-        """Return one delta builder for each choice; structured output is not searched for reasoning.
+        """Return one delta builder for each choice.
 
+        Structured output is not searched for reasoning, unless it is a forced call, which allows it.
         A resumed stream first feeds each builder the text that was delivered before.
         """
         tools = self.context.request.tools
-        parses_reasoning = self.context.replica.is_reasoning_model and self.context.request.params.structured is None
-        inside = (processor.prompt or "").rstrip().endswith(OPEN)
         builders = [
             ChatDeltaBuilder(
                 None if tools is None else tools.make_parser(),
-                ReasoningParser(inside=inside) if parses_reasoning else None,
+                self._reasoning_parser(processor),
+                includes_reasoning=self.context.request.includes_reasoning,
                 allows_parallel_calls=tools is None or tools.allows_parallel_calls,
                 num_id_chars=0 if tools is None or tools.tool_format is None else tools.tool_format.num_id_chars,
             )
@@ -79,3 +86,15 @@ class _ChatHandler:
         for index, builder in enumerate(builders if self.context.request.stream else ()):
             builder.push(processor.resumed_text(index))
         return builders
+
+    def _reasoning_parser(self, processor: OutputProcessor) -> ReasoningParser | None:
+        """Make the parser of one choice's reasoning; None where the output has none, or its tool parser reads it."""
+        reasoning, state = self.context.replica.reasoning_format, processor.reasoning_state
+        structured = processor.request.params.structured
+        if reasoning is None or reasoning.is_read_by_tool_format or state is ReasoningState.ENDED:
+            return None
+        if structured is not None:  # its grammar allows reasoning only behind a start
+            if structured.reasoning_prefix is None:
+                return None
+            reasoning = dataclasses.replace(reasoning, is_always_open=False)
+        return ReasoningParser(reasoning, is_open=state is ReasoningState.OPEN)

@@ -29,15 +29,18 @@ class ChatDeltaBuilder:
         calls: ToolCallParser | None = None,
         reasoning: ReasoningParser | None = None,
         *,
+        includes_reasoning: bool = True,
         allows_parallel_calls: bool = True,
         num_id_chars: int = 0,
     ):
         """Start a choice; without a parser, calls or reasoning stay text.
 
-        `allows_parallel_calls` says whether more than one call may come, `num_id_chars` the length of their ids.
+        `includes_reasoning` says whether reasoning is part of the response, `allows_parallel_calls` whether more
+        than one call may come, `num_id_chars` the length of their ids.
         """
         self._tool_parser = calls
         self._reasoning_parser = reasoning
+        self._includes_reasoning = includes_reasoning
         self._allows_parallel_calls = allows_parallel_calls
         self._num_id_chars = num_id_chars
         self.calls = 0
@@ -83,7 +86,9 @@ class ChatDeltaBuilder:
         return message
 
     def _reasoning_deltas(self, delta: ReasoningDelta) -> list[Delta]:
-        deltas: list[Delta] = [{"reasoning_content": delta.reasoning}] if delta.reasoning else []
+        deltas: list[Delta] = []
+        if delta.reasoning and self._includes_reasoning:
+            deltas.append({"reasoning_content": delta.reasoning})
         if delta.content:
             deltas += (
                 [{"content": delta.content}]
@@ -100,7 +105,7 @@ class ChatDeltaBuilder:
                     continue
                 case TextDelta(text):
                     deltas.append({"content": text})
-                case ReasoningText(text):
+                case ReasoningText(text) if self._includes_reasoning:
                     deltas.append({"reasoning_content": text})
                 case ToolCallStart(index, name):
                     self.calls += 1

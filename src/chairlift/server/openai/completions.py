@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chairlift.llm.output_processor import OutputProcessor
+from chairlift.protocol.request_fields import DEFAULT_COMPLETION_TOKENS
 from chairlift.server.openai.endpoint import RequestContext, handle_generation
 from chairlift.server.openai.logprobs import CompletionLogprobs
 from chairlift.server.openai.parse_request import CompletionRequest, read_completion
@@ -39,7 +40,9 @@ class _CompletionHandler:
     def processors(self) -> list[OutputProcessor]:
         request, service = self.context.request, self.context.replica.service
         return [
-            service.prepare_completion(prompt, request.params, **self.context.engine_options())
+            service.prepare_completion(
+                prompt, request.params, default_max_tokens=DEFAULT_COMPLETION_TOKENS, **self.context.engine_options()
+            )
             for prompt in request.prompts
         ]
 

@@ -16,7 +16,6 @@ from chairlift.core.errors import (
     ChairliftError,
     DeadlineUnreachable,
     EngineDead,
-    InvalidRequest,
     Overloaded,
     QueueFull,
     error_from_wire,
@@ -41,6 +40,10 @@ log = logging.getLogger(__name__)
 Batch = list[tuple[int, TextEvent]]
 SHORT_TOKENS = 4096
 """Tokens of a response, times its logprobs, that the event loop encodes as JSON itself: that takes a few ms."""
+
+TOOLS = "tools"
+POSITION = re.compile(r"(?<=: )at \d+\(\d+\): ")
+"""Line and column of an error in the grammar of the calls, which the client did not write."""
 
 REJECTION_STATUSES = frozenset({400, 429})
 """HTTP statuses of errors with which the engine rejects a request before any work."""
@@ -219,7 +222,8 @@ def _acquire_permit(replica: Replica, scope: Scope, timeout: float | None, reser
     """Return the permit that the early check acquired, or else a new one. Raises Overloaded."""
     permit: Permit | None = scope.get("permit")
     if permit is None:
-        return replica.admission.admit(0, timeout=timeout, on_end=reservation.end)
+        size: int = scope.get("body_bytes", 0)
+        return replica.admission.admit(0, timeout=timeout, on_end=reservation.end, body_bytes=size)
     permit.attach(timeout, reservation.end)
     return permit
 
@@ -293,10 +297,13 @@ def _encode_response(renderer: Renderer, results: list[RequestOutput]) -> bytes:
 
 
 def with_client_field(error: ChairliftError, structured_field: str) -> ChairliftError:
-    """Return an error of an invalid grammar under the field in which the client sent it."""
+    """Return an error of the request's grammar under the field in which the client sent it."""
     if not structured_field or error.details.get("param") != "structured":
         return error
-    return InvalidRequest(re.sub(r"^structured(\.\w+)?", structured_field, error.message), param=structured_field)
+    message = re.sub(r"^structured(\.\w+)?", structured_field, error.message)
+    if structured_field == TOOLS:
+        message = POSITION.sub("", message)
+    return error_from_wire(error.code, message, {**error.details, "param": structured_field})
 
 
 class _StreamWriter:

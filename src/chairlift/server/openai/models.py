@@ -1,4 +1,4 @@
-"""ModelRoutes: serves /v1/models, /tokenize and /detokenize, which need no engine step."""
+"""ModelRoutes: serves /v1/models, /tokenize, /detokenize and /tokenizer_info, which need no engine step."""
 
 import builtins
 import time
@@ -10,7 +10,10 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.request_fields import DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
+from chairlift.protocol.response_schemas import NAMED_TOKENS
+from chairlift.server.openai.message_history import normalized_messages
 from chairlift.server.openai.parse_request import listed_messages, split_fields
+from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.template_messages import template_input
 from chairlift.server.openai.tool_choice import check_messages, tool_schemas
 from chairlift.server.replica import Replica
@@ -18,11 +21,11 @@ from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.middleware import send_object
 
 OWNER = "chairlift"
-FLAGS = {"add_special_tokens": True, "add_generation_prompt": True, "return_token_strs": False}
+FLAGS = {"add_special_tokens": True, "return_token_strs": False}
 
 
 class ModelRoutes:
-    """The routes /v1/models, /tokenize and /detokenize."""
+    """The routes /v1/models, /tokenize, /detokenize and /tokenizer_info."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -48,6 +51,16 @@ class ModelRoutes:
         """Convert token ids into text."""
         await self._convert(scope, receive, send, DETOKENIZE, self._detokenize_response)
 
+    async def tokenizer_info(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the spellings of the named tokens, null for those that the model does not have.
+
+        Clients that find this route tokenize with /tokenize.
+        """
+        self._replica.lifecycle.check()
+        tokenizer = self._replica.service.tokenizer
+        spelled = {} if tokenizer is None else tokenizer.named_tokens
+        await send_object(send, {name: spelled.get(name) for name in NAMED_TOKENS})
+
     async def _convert(
         self, scope: Scope, receive: Receive, send: Send, table: Mapping[str, Field],
         work: Callable[[Mapping[str, Any]], dict[str, Any]],
@@ -57,6 +70,8 @@ class ModelRoutes:
         fields, ignored = await replica.parse_body(scope, receive, lambda body: split_fields(body, table))
         if "model" in fields:
             replica.check_model(fields["model"])
+        if table is TOKENIZE:
+            ignored += read_render_options(fields, replica.service.chat_template)[1]
         headers = replica.ignored_fields_header(ignored)
         await send_object(send, await replica.run_by_body_size(partial(work, fields), scope), headers=headers)
 
@@ -87,14 +102,14 @@ class ModelRoutes:
             raise invalid_param("prompt", "or messages is required, but not both")
         if tools is not None:
             tool_schemas(tools)
+        rendering, _ = read_render_options(fields, service.chat_template)
         if messages is not None:
             if service.chat_template is None:
                 raise InvalidRequest("the model has no chat template", param="messages")
-            check_messages(listed_messages(messages))
+            messages, _ = normalized_messages(listed_messages(messages))
+            check_messages(messages)
             messages, tools = template_input(messages, tools or None, self._replica.tool_format, self._replica.template)
-            rendered = service.chat_template.render(
-                messages, tools=tools, add_generation_prompt=flags["add_generation_prompt"]
-            )
+            rendered = service.chat_template.render(messages, tools=tools, options=rendering)
             return service.tokenizer.encode_chat(rendered)
         if not isinstance(prompt, str):
             raise invalid_param("prompt", f"must be a string, got {type(prompt).__name__}")

@@ -1,14 +1,12 @@
 """BaseRequest and read_*: parse a JSON body into a valid request, or raise InvalidRequest that names the field."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, SamplingParams
-from chairlift.core.structured_output import StructuredOutput
+from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import as_tuple, boolean, format_value, integer, invalid_param, number, string, token_ids
-from chairlift.engine.structured.json_schema.lowering import lower
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.llm.text_service import Prompt
 from chairlift.protocol.request_fields import (
     CHAT,
@@ -20,18 +18,20 @@ from chairlift.protocol.request_fields import (
     MAX_MODEL_CHARS,
     MAX_PROMPTS,
     MAX_SALT_CHARS,
-    MAX_STOPS,
     Effect,
     Field,
 )
+from chairlift.server.openai.message_history import normalized_messages
+from chairlift.server.openai.render_fields import read_render_options
+from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
+from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tool_formats.base import ToolFormat
 
 MAX_RESUMED = MAX_TOKENS
 MAX_TIMEOUT_SECONDS = 86_400
 MAX_USER_CHARS = 128
 MAX_TOTAL_CHOICES = 128
-STRUCTURED_FIELDS = ("regex", "grammar", "choice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,8 @@ class ChatRequest(BaseRequest):
     messages: list[Any]
     tools: ToolChoice | None
     logprobs: bool
+    rendering: RenderOptions
+    includes_reasoning: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +85,33 @@ class CompletionRequest(BaseRequest):
     prompts: tuple[Prompt, ...]
 
 
-def read_chat(body: Mapping[str, Any], tool_format: ToolFormat) -> ChatRequest:
-    """Parse a body of /v1/chat/completions; the model calls tools in `tool_format`. Raises InvalidRequest."""
+def read_chat(
+    body: Mapping[str, Any], tool_format: ToolFormat, template: ChatTemplate | None = None
+) -> ChatRequest:  # fmt: skip
+    """Parse a body of /v1/chat/completions. Raises InvalidRequest.
+
+    `template` renders the messages; the model calls tools in `tool_format`.
+    """
     fields, ignored = split_fields(body, CHAT)
-    messages = listed_messages(fields["messages"])
+    rendering, unread = read_render_options(fields, template)
+    source = "" if template is None else template.text
+    messages, unread_keys = normalized_messages(listed_messages(fields["messages"]), source)
+    ignored = (*ignored, *unread, *unread_keys)
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
             raise invalid_param("modalities", f"must be text, the only supported output, got {_format_short(modality)}")
-    tools = read_tools(fields, tool_format)
-    may_call = tools is not None and tools.tools is not None and not tools.is_forced
-    if may_call and tool_format.is_generic and _structured_output(fields)[0] is not None:
-        tools, ignored = ToolChoice(), (*ignored, "tools")  # the client's grammar leaves no room for calls
-    if tool_format.parses_every_answer and (tools is None or tools.tool_format is None):
+    budget = LoweringBudget()
+    structured = read_structured_output(fields, budget)
+    tools = read_tools(fields, tool_format, budget, structured.output)
+    if tools is not None and tools.allows_answer:
+        structured = replace(structured, output=None)
+    if structured.output is not None and (tools is None or not tools.is_forced):
+        if tools is not None and tools.tools is not None:  # the client's grammar leaves no room for calls
+            tools, ignored = ToolChoice(tools=None if tool_format.is_generic else tools.tools), (*ignored, "tools")
+        reasoning = None if template is None else template.reasoning_format
+        if reasoning is not None and reasoning.is_read_by_tool_format and tool_format.make_text_parser is not None:
+            tools = ToolChoice(tools=None if tools is None else tools.tools, tool_format=tool_format)
+    elif tool_format.make_text_parser is not None and (tools is None or tools.tool_format is None):
         tools = ToolChoice(tool_format=tool_format)
     has_logprobs = boolean("logprobs", fields.pop("logprobs", False))
     top = fields.pop("top_logprobs", None)
@@ -114,9 +131,12 @@ def read_chat(body: Mapping[str, Any], tool_format: ToolFormat) -> ChatRequest:
         ignored = (*ignored, "tools.function.strict")
     if tools is not None:
         ignored = (*ignored, *tools.ignored)
-    common = _common(fields, ignored, more)
+    common = _common(fields, ignored, structured, more)
     check_messages(messages)
-    return ChatRequest(**common, messages=messages, tools=tools, logprobs=has_logprobs)
+    return ChatRequest(
+        **common, messages=messages, tools=tools, logprobs=has_logprobs, rendering=rendering,
+        includes_reasoning=boolean("include_reasoning", fields.get("include_reasoning", True)),
+    )  # fmt: skip
 
 
 def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
@@ -128,7 +148,7 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
         more["logprobs"] = integer("logprobs", logprobs, 0, MAX_COMPLETION_LOGPROBS)
         if more.get("echo") is True:
             more["prompt_logprobs"] = more["logprobs"]
-    common = _common(fields, ignored, more)
+    common = _common(fields, ignored, read_structured_output(fields, LoweringBudget()), more)
     params: SamplingParams = common["params"]
     if params.best_of is not None and common["stream"]:
         raise invalid_param(
@@ -155,7 +175,8 @@ def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[d
         if field is None or field.effect is Effect.IGNORED:
             ignored.append(name)
         elif field.effect is Effect.REFUSED:
-            raise invalid_param(name, f"is not supported: {field.help}")
+            if not any(type(value) is type(each) and value == each for each in field.neutral):
+                raise invalid_param(name, f"is not supported: {field.help}")
         else:
             fields[name] = value
     for name, field in table.items():
@@ -187,7 +208,9 @@ def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
     return [f"stream_options.{name}" for name in options if name != "include_usage"]
 
 
-def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[str, Any]) -> dict[str, Any]:
+def _common(
+    fields: Mapping[str, Any], ignored: tuple[str, ...], structured: StructuredField, more: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the fields of BaseRequest; `more` are sampling parameters that the route has parsed."""
     sampling = {
         name: value for name, value in fields.items() if name == "max_tokens" or (CHAT.get(name) or _NONE).sampling
@@ -196,13 +219,10 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[s
         sampling["logit_bias"] = _logit_bias(sampling["logit_bias"])
     if "logits_processors" in sampling:
         _check_processors(sampling["logits_processors"])
-    if isinstance(stops := sampling.get("stop"), list) and len(stops) > MAX_STOPS:
-        raise invalid_param("stop", f"has {len(stops)} entries, the limit is {MAX_STOPS}")
-    structured, places = _structured_output(fields)
-    if structured is not None:
+    if structured.output is not None:
         if more.get("structured") is not None:
             raise invalid_param("tool_choice", "cannot force a call, because the request also has a structured output")
-        sampling["structured"] = structured
+        sampling["structured"] = structured.output
     stream = boolean("stream", fields.get("stream", False))
     timeout = fields.get("timeout")
     if timeout is not None:
@@ -210,7 +230,7 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[s
     salt = fields.get("cache_salt")
     return {
         "model": fields["model"],
-        "params": SamplingParams(**{**sampling, **more}),
+        "params": SamplingParams(**{**MODEL_DEFAULTS, **sampling, **more}),
         "stream": stream,
         "include_usage": _include_usage(fields.get("stream_options", {})) and stream,
         "return_token_ids": boolean("return_token_ids", fields.get("return_token_ids", False)),
@@ -218,9 +238,9 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[s
         "priority": integer("priority", fields.get("priority", 0), 0, 2**31 - 1),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
-        "structured_field": _structured_field(fields, more),
+        "structured_field": "tools" if more.get("structured") is not None else structured.name,
         "user": _user(fields.get("user", "")),
-        "ignored": (*ignored, *places),
+        "ignored": (*ignored, *structured.ignored),
     }
 
 
@@ -300,58 +320,3 @@ def _ids(tokens: list[Any]) -> tuple[int, ...]:
         if type(token) is not int or not 0 <= token <= MAX_TOKENS:
             raise invalid_param("prompt", f"must contain only token ids, got {_format_short(token)}")
     return tuple(tokens)
-
-
-def _structured_output(fields: Mapping[str, Any]) -> tuple[StructuredOutput | None, tuple[str, ...]]:
-    """Return the output's constraint from response_format or one of our own fields, and its ignored keywords."""
-    kinds = {name: fields[name] for name in STRUCTURED_FIELDS if name in fields}
-    response_format, ignored = _response_format(fields.get("response_format"))
-    if len(kinds) + (response_format is not None) > 1:
-        names = [*kinds, *(["response_format"] if response_format is not None else [])]
-        raise invalid_param(names[-1], f"cannot be combined with {' and '.join(names[:-1])}")
-    for name, value in kinds.items():
-        if value == []:
-            raise invalid_param(name, "must not be empty")
-        try:
-            return StructuredOutput(**{name: value}), ()
-        except InvalidRequest as error:
-            raise InvalidRequest(error.message.removeprefix("structured."), param=name) from None
-    return response_format, ignored
-
-
-def _structured_field(fields: Mapping[str, Any], more: Mapping[str, Any]) -> str:
-    """Return the name of the field that constrains the output, "" without one."""
-    if more.get("structured") is not None:
-        return "tools"
-    return next((name for name in (*STRUCTURED_FIELDS, "response_format") if name in fields), "")
-
-
-def _response_format(response_format: Any) -> tuple[StructuredOutput | None, tuple[str, ...]]:
-    """Return the constraint, and the places of the keywords that it does not enforce, which `strict` rejects."""
-    param = "response_format"
-    if response_format is None:
-        return None, ()
-    if not isinstance(response_format, dict):
-        raise invalid_param(param, f"must be an object, got {type(response_format).__name__}")
-    kind = response_format.get("type")
-    if kind == "text":
-        return None, ()
-    if kind == "json_object":
-        return StructuredOutput(json_object=True), ()
-    if kind != "json_schema":
-        raise invalid_param(f"{param}.type", f"must be text, json_object or json_schema, got {_format_short(kind)}")
-    schema_field = response_format.get("json_schema")
-    if not isinstance(schema_field, dict) or not isinstance(schema_field.get("schema"), dict):
-        raise invalid_param(f"{param}.json_schema", "must be an object with a schema that is an object")
-    at = f"{param}.json_schema.schema"
-    try:
-        structured = StructuredOutput(json_schema=schema_field["schema"])
-        schema, places = lower(schema_field["schema"], strict=schema_field.get("strict") is True)
-        if places:
-            structured = StructuredOutput(json_schema=schema)
-    except InvalidRequest as error:
-        message = error.message.removeprefix("structured.json_schema")
-        raise InvalidRequest(f"{at}{message}", param=param) from None
-    except ValueError as error:
-        raise InvalidRequest(f"{at} cannot be enforced: {error}", param=param) from None
-    return structured, tuple(at + place for place in places)

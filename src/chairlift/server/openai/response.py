@@ -147,7 +147,7 @@ class ChatRenderer:
         choice = {
             "index": output.index, "message": message,
             "logprobs":
-                None if self._logprobs_formatter is None else self._logprobs_formatter.of(output.logprobs or ()),
+                None if self._logprobs_formatter is None else self._logprobs_formatter.of(output.token_logprobs or ()),
             "finish_reason": builder.reason(output.finish_reason),
         }  # fmt: skip
         return choice | ({"token_ids": output.token_ids} if self._request.return_token_ids else {})
@@ -203,8 +203,8 @@ class CompletionRenderer:
         index = number * self._request.params.n + output.index
         logprobs = None
         if self._logprobs_formatters is not None:
-            prompt = [each for each in result.prompt_logprobs or () if each is not None]
-            logprobs = self._logprobs_formatters[index].of(output.logprobs or (), prompt)
+            prompt = [each for each in result.prompt_token_logprobs or () if each is not None]
+            logprobs = self._logprobs_formatters[index].of(output.token_logprobs or (), prompt)
         assert output.finish_reason is not None, "the request has ended"
         choice: dict[str, Any] = {
             "index": index, "text": output.text, "logprobs": logprobs, "finish_reason": str(output.finish_reason)

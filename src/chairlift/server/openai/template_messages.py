@@ -1,12 +1,20 @@
 """template_input: messages with tool calls in the form that chat templates of every format accept."""
 
 import hashlib
+import re
 from typing import Any, NamedTuple
 
+from chairlift.core.render_limits import REASONING_FIELDS
 from chairlift.server.openai.tool_choice import parsed_arguments
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import takes_system_messages
-from chairlift.text.tool_formats.generic import with_prompt
+from chairlift.text.tool_formats.detect import reads_tools, takes_system_messages
+from chairlift.text.tool_formats.generic import with_prompt, without_calls
+
+_TAKES_TEXT_ARGUMENTS = re.compile(r"arguments\s+is\s+(not\s+)?(string|mapping)\b")
+"""Test with which a template that takes arguments as objects and as text tells them apart."""
+
+_TAKES_TEXT_OR_THINKING = re.compile(r"\bif message\.content and message\.thinking\b")
+"""Test with which a template, GPT-OSS's, rejects a message that has both beside a call."""
 
 
 class _Call(NamedTuple):
@@ -21,14 +29,24 @@ def template_input(
 ) -> tuple[list[Any], list[dict[str, Any]] | None]:
     """Return the messages and the tools as the chat template takes them; `messages` passed check_messages.
 
-    The arguments of calls become objects, and a call without text has an empty one. A result has its function's name.
-    Ids have the form that the template demands. A template without a format of tool calls gets no tools: a message
-    explains them.
+    The arguments of calls become objects; those that were cut off stay text, which is wrapped in an object unless the
+    template takes text, too. A call without text has an empty one. A result has its function's name. A template that
+    does not know the role `developer` gets `system`. One that takes either text or thinking beside a call gets both
+    as thinking. Ids have the form that the template demands. A template without a format of tool calls gets no tools:
+    a message explains them, and calls and results are text, also where no tool may be called.
     """
     calls: dict[str, _Call] = {}
     parsed = [_completed(message, calls, tool_format) for message in parsed_arguments(messages)]
-    if tools is None or not tool_format.is_generic or not all(isinstance(message, dict) for message in parsed):
+    if "developer" not in template and takes_system_messages(template):
+        parsed = [_with_role(message, "developer", "system") for message in parsed]
+    if _TAKES_TEXT_OR_THINKING.search(template) is not None:
+        parsed = [_with_text_in_thinking(message) for message in parsed]
+    if not tool_format.is_generic and _TAKES_TEXT_ARGUMENTS.search(template) is None:
+        parsed = [_with_object_arguments(message) for message in parsed]
+    if not tool_format.is_generic or not all(isinstance(message, dict) for message in parsed):
         return parsed, tools
+    if tools is None:
+        return parsed if reads_tools(template) else without_calls(parsed), None
     return with_prompt(parsed, tools, has_system_role=takes_system_messages(template)), None
 
 
@@ -51,6 +69,35 @@ def _completed(message: Any, known: dict[str, _Call], tool_format: ToolFormat) -
         "content": "" if content is None else content,
         "tool_calls": [{**call, "id": known[call["id"]].template_id} for call in calls],
     }
+
+
+def _with_role(message: Any, role: str, other: str) -> Any:
+    return {**message, "role": other} if isinstance(message, dict) and message.get("role") == role else message
+
+
+def _with_text_in_thinking(message: Any) -> Any:
+    """Return a message with calls whose text, if it has thinking, too, stands behind the thinking."""
+    if not isinstance(message, dict) or message.get("role") != "assistant" or not message.get("tool_calls"):
+        return message
+    thinking, content = next((message[key] for key in REASONING_FIELDS if message.get(key)), ""), message.get("content")
+    texts = [part.get("text") for part in content] if isinstance(content, list) else [content]
+    if not thinking or not all(isinstance(text, str) for text in (thinking, *texts)) or not any(texts):
+        return message
+    both = "\n\n".join([thinking, *filter(None, texts)])
+    return {**message, "content": "", **{key: both for key in REASONING_FIELDS if key in message}}
+
+
+def _with_object_arguments(message: Any) -> Any:
+    """Return a message whose calls all have objects as arguments."""
+    calls = message.get("tool_calls") if isinstance(message, dict) and message.get("role") == "assistant" else None
+    if not isinstance(calls, list) or all(isinstance(call["function"]["arguments"], dict) for call in calls):
+        return message
+    wrapped = []
+    for call in calls:
+        arguments = call["function"]["arguments"]
+        arguments = {"arguments": arguments} if isinstance(arguments, str) else arguments
+        wrapped.append({**call, "function": {**call["function"], "arguments": arguments}})
+    return {**message, "tool_calls": wrapped}
 
 
 def _template_id(call_id: str, name: str, index: int, tool_format: ToolFormat) -> str:

@@ -9,21 +9,23 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.structured_output import StructuredOutput
+from chairlift.core.structured_output import MAX_STRUCTURED_CHARS, ReasoningPrefix, StructuredOutput
 from chairlift.core.validation import boolean, invalid_param
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
+from chairlift.engine.structured.json_schema.closing import close_objects
+from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
-from chairlift.text.tool_grammar import forced_call_parser, generic_grammar, tool_call_grammar
+from chairlift.text.tool_grammar import (
+    forced_call_parser,
+    generic_grammar,
+    optional_call_grammar,
+    reasoning_prefix,
+    tool_call_grammar,
+)
 
 NONE, AUTO, REQUIRED, FUNCTION, ALLOWED_TOOLS = "none", "auto", "required", "function", "allowed_tools"
-_PROPERTY_KEYWORDS = frozenset({
-    "additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties",
-    "dependentSchemas", "dependentRequired", "dependencies", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not",
-    "if", "const", "enum",
-})  # fmt: skip
-"""Keywords with which a schema of arguments itself defines the allowed properties, so it is not closed."""
-
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
 
@@ -34,9 +36,10 @@ class ToolChoice:
     Attributes:
         tools: the tools that the model is shown; None where none may be called.
         schemas: name of each tool that may be called -> schema of its arguments.
-        tool_format: the format in which calls are parsed from the output; None where they are not parsed.
-        is_forced: whether a response must call; the output is then bare JSON, whatever the format.
-        structured: the grammar of the output; None where the model may choose and has a format of its own.
+        tool_format: the format in which the output is parsed; None where it is not parsed.
+        is_forced: whether a response must call.
+        structured: the grammar of the output; None where the model may choose and no tool of its own format is strict.
+        allows_answer: whether `structured` also allows the client's own structured output, instead of calls.
         allows_parallel_calls: whether a response may have more than one call.
         ignored: places of the keywords in schemas that a forced call does not enforce.
     """
@@ -46,35 +49,53 @@ class ToolChoice:
     tool_format: ToolFormat | None = None
     is_forced: bool = False
     structured: StructuredOutput | None = None
+    allows_answer: bool = False
     allows_parallel_calls: bool = True
     ignored: tuple[str, ...] = ()
 
     @property
     def prefill(self) -> str:
         """The first text of the response, which is placed at the end of the prompt."""
-        return self.tool_format.prefill if self.is_forced and self.tool_format is not None else ""
+        if not self.is_forced or self.tool_format is None or self.tool_format.follows_reasoning:
+            return ""
+        return self.tool_format.prefill
+
+    @property
+    def _is_bare(self) -> bool:
+        """Whether a forced call is bare JSON: its marker, if there is one, is at the end of the prompt."""
+        tool_format = self.tool_format
+        if not self.is_forced or tool_format is None or tool_format.notation is not None:
+            return False
+        return not (tool_format.follows_reasoning and tool_format.prefill)
 
     @property
     def shows_special(self) -> bool:
         """Whether calls are written with special tokens, so that these must stay in the text."""
-        return self.tool_format is not None and self.tool_format.has_special_markers and not self.is_forced
+        return self.tool_format is not None and self.tool_format.has_special_markers and not self._is_bare
 
     @property
     def ignores_strict(self) -> bool:
         """Whether a tool sets `strict` and no grammar enforces it, because the model may choose to call."""
-        return self.structured is None and any(tool["function"].get("strict") is True for tool in self.tools or ())
+        return self.structured is None and any(map(_is_strict, self.tools or ()))
 
     def make_parser(self) -> ToolCallParser | None:
         """Make the parser of one response; None where calls are not parsed."""
         if self.tool_format is None:
             return None
-        return forced_call_parser(self.schemas) if self.is_forced else self.tool_format.make_parser(self.schemas)
+        if self.tools is None:
+            return None if self.tool_format.make_text_parser is None else self.tool_format.make_text_parser()
+        return forced_call_parser(self.schemas) if self._is_bare else self.tool_format.make_parser(self.schemas)
 
 
-def read_tools(fields: Mapping[str, Any], tool_format: ToolFormat) -> ToolChoice | None:
+def read_tools(
+    fields: Mapping[str, Any], tool_format: ToolFormat, budget: LoweringBudget | None = None,
+    answer: StructuredOutput | None = None,
+) -> ToolChoice | None:  # fmt: skip
     """Parse tools, tool_choice and parallel_tool_calls; return None without tools. Raises InvalidRequest.
 
-    The model calls tools in `tool_format`.
+    The model calls tools in `tool_format`; lowering their schemas uses the request's budget. Where the model may
+    choose, a format that a grammar enforces goes without one that would be too long, and `answer` is the client's
+    structured output, which the grammar has beside the calls if it is JSON and the format has an auto_notation.
     """
     tools, choice = fields.get("tools"), fields.get("tool_choice")
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
@@ -90,23 +111,33 @@ def read_tools(fields: Mapping[str, Any], tool_format: ToolFormat) -> ToolChoice
         allows_parallel = False
     allowed = {name: schema for name, schema in schemas.items() if name in names}
     structured: StructuredOutput | None = None
-    ignored: tuple[str, ...] = ()
-    if is_forced or tool_format.is_enforced:
-        enforceable, ignored = _enforceable(tools, schemas, names)
+    allows_answer = tool_format.auto_notation is not None and not is_forced and _is_json(answer)
+    if not is_forced and not tool_format.is_enforced:
+        strict = {tool["function"]["name"] for tool in tools if _is_strict(tool)}
+        names = strict & allowed.keys() if tool_format.auto_notation is not None else ()
+    enforceable, ignored = _enforceable(tools, schemas, names, budget or LoweringBudget())
     if is_forced:
-        structured = _enforced_output(tool_call_grammar(tool_format, enforceable, several=allows_parallel))
+        grammar = tool_call_grammar(tool_format, enforceable, several=allows_parallel)
+        structured = _enforced_output(grammar, reasoning_prefix(tool_format))
     else:
         tools = [tool for tool in tools if tool["function"]["name"] in allowed]
         if tool_format.is_enforced:
-            structured = _enforced_output(generic_grammar(enforceable, several=allows_parallel))
+            grammar = generic_grammar(enforceable, several=allows_parallel)
+            structured = StructuredOutput(grammar=grammar) if len(grammar) <= MAX_STRUCTURED_CHARS else None
+        elif tool_format.auto_notation is not None and (allows_answer or (names and answer is None)):
+            grammar = optional_call_grammar(
+                tool_format, {name: enforceable.get(name, {"type": "object"}) for name in allowed},
+                several=allows_parallel, answer=_answer_schema(answer) if allows_answer else None,
+            )  # fmt: skip
+            structured = _enforced_output(grammar, None)
     return ToolChoice(
         tools=tools, schemas=allowed, tool_format=tool_format, is_forced=is_forced, structured=structured,
-        allows_parallel_calls=allows_parallel, ignored=ignored,
+        allows_answer=allows_answer, allows_parallel_calls=allows_parallel, ignored=ignored,
     )  # fmt: skip
 
 
 def check_messages(messages: list[Any]) -> None:
-    """Check tool calls in messages: arguments are JSON, and a tool message names an earlier call.
+    """Check tool calls in messages: they have names and ids, and a tool message names an earlier call.
 
     The chat template checks everything else when it renders the messages. Raises InvalidRequest.
     """
@@ -129,7 +160,10 @@ def check_messages(messages: list[Any]) -> None:
 
 
 def parsed_arguments(messages: list[Any]) -> list[Any]:
-    """Return the messages with call arguments parsed into objects, as chat templates expect them."""
+    """Return the messages with call arguments parsed into objects, as chat templates expect them.
+
+    Arguments that are no JSON object, because max_tokens had cut the call off, stay text.
+    """
     return [_with_arguments(message) if isinstance(message, dict) else message for message in messages]
 
 
@@ -138,7 +172,7 @@ def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
     if message.get("role") != "assistant" or not isinstance(calls, list):  # others were not checked
         return message
     parsed = [
-        {**call, "function": {**call["function"], "arguments": _parse_strict(call["function"]["arguments"])}}
+        {**call, "function": {**call["function"], "arguments": _parse_arguments(call["function"].get("arguments"))}}
         for call in calls
     ]
     return {**message, "tool_calls": parsed}
@@ -160,25 +194,30 @@ def _check_call(call: Any, at: str) -> str:
         raise invalid_param(f"{at}.function.name", "must be a string")
     if not isinstance(call.get("id"), str):
         raise invalid_param(f"{at}.id", "must be a string")
-    arguments = function.get("arguments")
-    try:
-        is_object = isinstance(arguments, str) and isinstance(_parse_strict(arguments), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    if not is_object:
-        raise invalid_param(f"{at}.function.arguments", "must be a string that contains a JSON object")
+    if not isinstance(arguments := function.get("arguments"), str | dict | None):
+        raise invalid_param(
+            f"{at}.function.arguments",
+            f"must be a string that contains a JSON object, got {type(arguments).__name__}",
+        )
     call_id: str = call["id"]
     return call_id
 
 
-def _parse_strict(text: str) -> Any:
-    """Parse JSON strictly: orjson rejects NaN and 1e999, and json keeps integers of any size.
+def _parse_arguments(arguments: str | dict[str, Any] | None) -> dict[str, Any] | str:
+    """Return a call's arguments as an object, or as they are where they are no JSON object.
 
-    An empty text is an empty object: OpenAI's own models write that for a call without arguments.
+    Parses strictly: orjson rejects NaN and 1e999, and json keeps integers of any size. An empty text is an empty
+    object: OpenAI's own models write that for a call without arguments.
     """
-    text = text or "{}"
-    orjson.loads(text)
-    return json.loads(text)
+    if not isinstance(arguments, str):
+        return arguments or {}
+    text = arguments or "{}"
+    try:
+        orjson.loads(text)
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
 
 
 def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
@@ -217,12 +256,12 @@ def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
         StructuredOutput(json_schema=parameters)
     except InvalidRequest as error:
         raise invalid_param(at, error.message.removeprefix("structured.json_schema ")) from None
-    closed = {"additionalProperties": False} if _names_all(parameters) else {}
-    return {**parameters, "type": "object", **closed}
+    closed: dict[str, Any] = close_objects({**parameters, "type": "object"})
+    return closed
 
 
 def _enforceable(
-    tools: list[Any], schemas: Mapping[str, Any], names: Collection[str]
+    tools: list[Any], schemas: Mapping[str, Any], names: Collection[str], budget: LoweringBudget
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the schemas of the tools that may be called as a grammar takes them, and the ignored keywords.
 
@@ -234,24 +273,31 @@ def _enforceable(
         if each in names:
             at = f"tools[{index}].function.parameters"
             try:
-                enforceable[each], places = lower(schema, strict=tool["function"].get("strict") is True)
+                enforceable[each], places = lower(schema, strict=_is_strict(tool), budget=budget)
             except ValueError as error:
-                raise invalid_param(at, f"cannot be enforced: {error}") from None
+                raise invalid_param(at, f"cannot be enforced: {short_reason(error)}") from None
             ignored += [at + place for place in places]
     return enforceable, tuple(ignored)
 
 
-def _names_all(parameters: Mapping[str, Any]) -> bool:
-    """Return whether a schema lists properties, among them all required ones, and no others."""
-    properties, required = parameters.get("properties"), parameters.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list) or _PROPERTY_KEYWORDS & parameters.keys():
-        return False
-    return all(isinstance(name, str) and name in properties for name in required)
+def _is_strict(tool: Mapping[str, Any]) -> bool:
+    return tool["function"].get("strict") is True
 
 
-def _enforced_output(grammar: str) -> StructuredOutput:
+def _is_json(answer: StructuredOutput | None) -> bool:
+    return answer is not None and (answer.json_object or answer.schema not in (None, False))
+
+
+def _answer_schema(answer: StructuredOutput | None) -> dict[str, Any]:
+    """Return the schema of a structured output in JSON, which was lowered before."""
+    if answer is None or answer.json_object:
+        return {"type": "object"}
+    return {} if answer.schema is True else dict(answer.schema)
+
+
+def _enforced_output(grammar: str, prefix: ReasoningPrefix | None) -> StructuredOutput:
     try:
-        return StructuredOutput(grammar=grammar)
+        return StructuredOutput(grammar=grammar, reasoning_prefix=prefix)
     except InvalidRequest as error:
         message = error.message.removeprefix("structured.grammar ")
         raise invalid_param("tools", f"cannot be enforced: the grammar of all tools {message}") from None

@@ -1,7 +1,7 @@
 """ToolFormat, ToolCallParser: what a format of tool calls is, and the pieces that its parser returns."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 ToolSchemas = Mapping[str, Mapping[str, Any]]
@@ -62,6 +62,29 @@ class ToolCallParser(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallNotation:
+    """The text around the name and the arguments of calls, for formats whose calls are not JSON objects.
+
+    Attributes:
+        begin: before the first call.
+        before_name: before a name.
+        after_name: between a name and its arguments.
+        after_arguments: after the arguments.
+        separator: between two calls; None where an answer has one call.
+        end: after the last call.
+        reasoning: start and end of reasoning before the calls, in formats that mark it themselves.
+    """
+
+    begin: str = ""
+    before_name: str
+    after_name: str
+    after_arguments: str = ""
+    separator: str | None = None
+    end: str = ""
+    reasoning: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
     """A format of tool calls.
 
@@ -69,12 +92,18 @@ class ToolFormat:
         name: name of the format, for settings.
         make_parser: makes the parser of one answer, from the schemas of the tools that the request offers.
         prefill: beginning of an answer that calls a tool, up to the brace of the call; a forced call's prompt ends
-            with it, because special tokens of a call's start cannot be produced by a grammar.
+            with it, unless the model reasons first.
+        notation: the notation of forced calls; None for JSON objects after the prefill.
+        auto_notation: the notation of calls that the model may choose to make, where a grammar can enforce it: its
+            first marker stands only before a call. None for the others.
+        follows_reasoning: whether the model may reason before a forced call, so that the answer has the prefill.
+        token_ids: special token of the prefill or the notation -> its id.
         separator: what stands between two forced calls.
         name_key: key of the function's name in a forced call.
         arguments_key: key of the arguments in a forced call.
         has_special_markers: whether calls are written with special tokens, which must stay in the text.
-        parses_every_answer: whether answers without tools are written in the format, too.
+        make_text_parser: makes the parser of an answer that may not call, in formats that mark reasoning and text
+            themselves; None in the others.
         is_generic: whether the model knows no format, so that a prompt explains one.
         is_enforced: whether a grammar enforces the format also when the model may choose to call.
         num_id_chars: length of a call's id that the chat template demands; 0 for any.
@@ -84,11 +113,15 @@ class ToolFormat:
     name: str
     make_parser: Callable[[ToolSchemas], ToolCallParser]
     prefill: str = ""
+    notation: CallNotation | None = None
+    auto_notation: CallNotation | None = None
+    follows_reasoning: bool = False
+    token_ids: Mapping[str, int] = field(default_factory=dict)
     separator: str = "; "
     name_key: str = "name"
     arguments_key: str = "arguments"
     has_special_markers: bool = False
-    parses_every_answer: bool = False
+    make_text_parser: Callable[[], ToolCallParser] | None = None
     is_generic: bool = False
     is_enforced: bool = False
     num_id_chars: int = 0

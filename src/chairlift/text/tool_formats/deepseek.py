@@ -8,13 +8,15 @@ kimi        <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_c
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, CallNotation, ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_values import read_json_value
 from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+
+FENCE = "```"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,12 @@ def _read_section(scanner: Scanner, marker: str, style: MarkedCalls) -> Scan[Non
         raise NotACall
     head, _ = yield from read_until(scanner, (style.separator,), 2 * MAX_NAME_CHARS)
     char = yield from read_past_space(scanner)
+    is_fenced = False
     if char != "{":  # the head is the type of the call, and a line with the name follows
         scanner.unread(char)
         head, _ = yield from read_until(scanner, ("\n",), MAX_NAME_CHARS)
-        if (yield from read_token(scanner, ("```",))):
+        is_fenced = bool((yield from read_token(scanner, (FENCE,))))
+        if is_fenced:
             yield from read_token(scanner, ("json",))
         if (yield from read_past_space(scanner)) != "{":
             raise NotACall
@@ -61,19 +65,34 @@ def _read_section(scanner: Scanner, marker: str, style: MarkedCalls) -> Scan[Non
     if match is None:
         raise NotACall
     scanner.start_call(match[1])
-    yield from read_json_value(scanner, "{", scanner.add_arguments)
+    markers = (*style.closing, style.section, style.begin)
+    yield from read_json_value(scanner, "{", scanner.add_arguments, markers)
     scanner.end_call()
-    yield from read_closing(scanner, style.closing)
+    yield from read_closing(scanner, style.closing if is_fenced else [end for end in style.closing if end != FENCE])
 
 
+_V3 = CallNotation(
+    begin="<｜tool▁calls▁begin｜>", before_name="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    after_name=f"\n{FENCE}json\n", after_arguments=f"\n{FENCE}<｜tool▁call▁end｜>", separator="\n",
+    end="<｜tool▁calls▁end｜>",
+)  # fmt: skip
 DEEPSEEK = ToolFormat(
     name="deepseek",
+    notation=_V3,
+    auto_notation=_V3,
     make_parser=MarkedCalls(
         "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁calls▁begin｜>",
-        ("```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"), re.compile(r"(\S+)"),
+        (FENCE, "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"), re.compile(r"(\S+)"),
     ).make_parser,
     has_special_markers=True,
 )  # fmt: skip
+_V31 = replace(
+    _V3, before_name="<｜tool▁call▁begin｜>", after_name="<｜tool▁sep｜>", after_arguments="<｜tool▁call▁end｜>",
+    separator="",
+)  # fmt: skip
+DEEPSEEK_V31 = replace(DEEPSEEK, notation=_V31, auto_notation=_V31)
+"""The format with the notation of forced calls since V3.1; the parser reads both."""
+
 KIMI = ToolFormat(
     name="kimi",
     make_parser=MarkedCalls(

@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK, KIMI
+from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.glm import GLM
@@ -19,6 +19,7 @@ from chairlift.text.tool_formats.json_calls import (
     JSON_TAGS,
     LLAMA3,
     MISTRAL,
+    MISTRAL_ARGS,
     PHI4,
     PHI4_FUNCTOOLS,
 )
@@ -34,6 +35,15 @@ TOOL_FORMATS = {
     )
 }  # fmt: skip
 """Name -> format."""
+
+PARSER_ALIASES = {
+    "qwen3_coder": QWEN_CODER, "qwen3_xml": QWEN_CODER, "seed_oss": QWEN_CODER, "granite4": HERMES,
+    "llama3_json": LLAMA3, "llama4_json": LLAMA3, "llama4_pythonic": PYTHONIC, "olmo3": PYTHONIC, "lfm2": PYTHONIC,
+    "deepseek_v3": DEEPSEEK, "deepseek_v31": DEEPSEEK_V31, "deepseek_v32": DEEPSEEK_DSML, "kimi_k2": KIMI, "glm45": GLM,
+    "glm47": GLM, "minimax_m2": MINIMAX, "openai": HARMONY, "functiongemma": GEMMA, "phi4_mini_json": PHI4_FUNCTOOLS,
+    "granite-20b-fc": JSON_TAGS, "hunyuan_a13b": JSON_TAGS, "internlm": JSON_TAGS, "jamba": JSON_TAGS,
+}  # fmt: skip
+"""Name of a parser in vLLM -> format, where it is another name."""
 
 _MARKERS: tuple[tuple[ToolFormat, tuple[str, ...]], ...] = (
     (HARMONY, ("<|channel|>", "<|message|>")),
@@ -81,6 +91,10 @@ def detect_tool_format(template: str, special_tokens: Collection[str] = ()) -> T
     if found is None and _NAMED_JSON.search(template):
         found = LLAMA3
     found = found or _format_of_markers("\n".join(special_tokens)) or GENERIC
+    if found is DEEPSEEK and "<｜tool▁sep｜>" in template and "```" not in template:
+        found = DEEPSEEK_V31
+    if found is MISTRAL and "[ARGS]" in template:
+        found = MISTRAL_ARGS
     return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
 
 
@@ -94,11 +108,13 @@ def takes_system_messages(template: str) -> bool:
     return "system" in template and _REJECTS_SYSTEM.search(template) is None
 
 
-def tool_format_by_name(name: str) -> ToolFormat:
-    """Return the format of this name. Raises InvalidRequest naming the formats."""
-    if name not in TOOL_FORMATS:
-        raise InvalidRequest(f"the tool format must be one of {', '.join(TOOL_FORMATS)}, got {name[:40]!r}")
-    return TOOL_FORMATS[name]
+def tool_format_by_name(name: str, special_tokens: Collection[str] = ()) -> ToolFormat:
+    """Return the format of a name, or of vLLM's name for it. Raises ConfigError naming the formats."""
+    found = TOOL_FORMATS.get(name) or PARSER_ALIASES.get(name)
+    if found is None:
+        names = ", ".join((*TOOL_FORMATS, *PARSER_ALIASES))
+        raise ConfigError(f"tool_call_parser must be one of {names}; got {name[:40]!r}", option="tool_call_parser")
+    return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
 
 
 def _format_of_markers(text: str) -> ToolFormat | None:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_calls import JsonCalls
 from chairlift.text.tool_formats.json_values import ArgumentsWriter
-from chairlift.text.tool_formats.literals import gemma_json, quoted_by, read_raw
+from chairlift.text.tool_formats.literals import cut_gemma_json, gemma_json, quoted_by, read_raw
 from chairlift.text.tool_formats.pythonic import read_python_block
 from chairlift.text.tool_formats.readers import read_closing, read_until, scan_answer
-from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 
+_WORDS = re.compile(r"\w\s+\w")
 _NAME = re.compile(r"\s*call:\s*([\w.-][\w.:-]*)\s*")
 
 
@@ -44,11 +46,26 @@ def _read_call(scanner: Scanner, marker: str, style: GemmaCalls) -> Scan[None]:
         raise NotACall
     scanner.start_call(match[1])
     arguments, read_quoted, end = ArgumentsWriter(scanner), quoted_by(style.quote), ","
+    markers = (style.end, style.start)
     while end == ",":
-        key, end = yield from read_raw(scanner, ",:", read_quoted)
-        if end == ":":
-            value, end = yield from read_raw(scanner, ",", read_quoted)
-            arguments.add(key.replace(style.quote, "").strip().strip('"'), gemma_json(value, style.quote))
+        raw: list[str] = []
+        try:
+            end = yield from read_raw(scanner, raw, ",:", read_quoted, markers)
+        except EndOfAnswer:
+            if _WORDS.search("".join(raw)) is not None:  # it is text, not the beginning of a key
+                scanner.emit_text("".join(raw))
+            raise
+        key = "".join(raw).replace(style.quote, "").strip().strip('"')
+        if end != ":":  # no value follows
+            scanner.emit_text(key)
+            continue
+        raw = []
+        try:
+            end = yield from read_raw(scanner, raw, ",", read_quoted, markers)
+        except EndOfAnswer:
+            arguments.add_cut(key, cut_gemma_json("".join(raw), style.quote))
+            raise
+        arguments.add(key, gemma_json("".join(raw), style.quote))
     arguments.end()
     yield from read_closing(scanner, (style.end,))
 
@@ -65,6 +82,7 @@ def _read_fence(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[Non
     yield from read_python_block(scanner, schemas, ("```",))
 
 
+_GEMMA4 = GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>', {"<|channel>thought": "<channel|>"})
 GEMMA = ToolFormat(
     name="gemma",
     make_parser=GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>").make_parser,
@@ -72,8 +90,8 @@ GEMMA = ToolFormat(
 )
 GEMMA4 = ToolFormat(
     name="gemma4",
-    make_parser=GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>', {"<|channel>thought": "<channel|>"}).make_parser,
+    make_parser=_GEMMA4.make_parser,
     has_special_markers=True,
-    parses_every_answer=True,
+    make_text_parser=lambda: JsonCalls(reasoning=_GEMMA4.reasoning).make_parser({}),
 )
 TOOL_CODE = ToolFormat(name="tool-code", make_parser=_parser_of_tool_code)

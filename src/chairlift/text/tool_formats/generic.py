@@ -5,6 +5,7 @@ Without the grammar the object may stand in a fence.
 {"tool_calls": [{"name": "f", "arguments": {...}}, ...]}    or    {"response": "text of the answer"}
 """
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
 
-TOOL_CALLS, RESPONSE = "tool_calls", "response"
+TOOL_CALLS, RESPONSE, TOOL_RESULTS = "tool_calls", "response", "tool_results"
 MAX_KEY_CHARS = 32
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _PROMPT = """You can call functions. This JSON describes each of them:
@@ -47,7 +48,7 @@ def _read_object(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[No
         raise NotACall
     first = yield from read_past_space(scanner)
     if key == TOOL_CALLS and first == "[":
-        yield from read_objects(scanner, first, is_bare=False, names=schemas)
+        yield from read_objects(scanner, first)
     elif key == RESPONSE and first == '"':
         yield from _read_response(scanner)
     else:
@@ -101,51 +102,64 @@ def with_prompt(
 ) -> list[dict[str, Any]]:
     """Return the messages with the prompt in the first one, and with calls and their results as text.
 
-    A template that knows no tools knows neither `tool_calls` nor the role `tool`. `has_system_role` says whether it
-    takes a system message; otherwise the user's first message has its text. Results that follow one another become one
-    message of the user.
+    `has_system_role` says whether the template takes a system message; otherwise the user's first message has its text.
     """
-    plain: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    for message in messages:
-        if message.get("role") == "tool":
-            results.append({"tool_call_id": message.get("tool_call_id"), "content": message.get("content")})
-            if len(results) > 1:
-                plain.pop()
-            plain.append({"role": "user", "content": json.dumps({"tool_results": results}, ensure_ascii=False)})
-            continue
-        results = []
-        plain.append(_without_calls(message))
+    plain = without_calls(messages)
     prompt = prompt_of(tools)
     if not has_system_role:
         while plain and plain[0].get("role") in ("system", "developer"):
-            prompt = _joined(plain.pop(0).get("content"), prompt)
+            prompt = _joined(prompt, plain.pop(0).get("content"))
     role = "system" if has_system_role else "user"
     first = plain[0] if plain else {}
     if first.get("role") == role or (has_system_role and first.get("role") == "developer"):
-        return [{**first, "content": _joined(first.get("content"), prompt)}, *plain[1:]]
+        return [{**first, "content": _joined(prompt, first.get("content"))}, *plain[1:]]
     return [{"role": role, "content": prompt}, *plain]
 
 
+def without_calls(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with calls and their results as text.
+
+    A template that knows no tools knows neither `tool_calls` nor the role `tool`. Results that follow one another are
+    one message of the user, which is joined with the user's message before or after it: many templates reject two
+    messages of one role in a row.
+    """
+    plain: list[dict[str, Any]] = []
+    has_results = False  # whether the last message has results
+    for run_of_role, group in itertools.groupby(messages, key=lambda message: message.get("role")):
+        run = list(group)
+        if run_of_role == "tool":
+            results = [{"tool_call_id": each.get("tool_call_id"), "content": each.get("content")} for each in run]
+            run = [{"role": "user", "content": json.dumps({TOOL_RESULTS: results}, ensure_ascii=False)}]
+        is_user = run[0].get("role") == "user"
+        if is_user and plain and plain[-1]["role"] == "user" and (run_of_role == "tool" or has_results):
+            plain[-1] = {**plain[-1], "content": _joined(plain[-1].get("content"), run.pop(0).get("content"))}
+        plain += map(_without_calls, run)
+        has_results = run_of_role == "tool"
+    return plain
+
+
 def _without_calls(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message with its calls as the text that the model wrote."""
+    """Return a message with its calls as the text that the model wrote, after its other text."""
     calls = message.get("tool_calls")
     if message.get("role") != "assistant" or not isinstance(calls, list) or not calls:
         return dict(message)
     written = {TOOL_CALLS: [{key: call["function"][key] for key in ("name", "arguments")} for call in calls]}
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": json.dumps(written, ensure_ascii=False)}
+    return {**rest, "content": _joined(message.get("content"), json.dumps(written, ensure_ascii=False))}
 
 
-def _joined(content: Any, prompt: Any) -> Any:
-    """Return two contents as one, the prompt first; a content is text or a list of parts."""
-    if isinstance(content, list) or isinstance(prompt, list):
-        return [*_parts(prompt), *_parts(content)]
-    return f"{prompt}\n\n{content}" if content else prompt
+def _joined(first: Any, second: Any) -> Any:
+    """Return two contents as one; a content is text or a list of parts. The template rejects any other one."""
+    texts = [each for each in (first, second) if each is not None and each != ""]
+    if all(isinstance(each, str) for each in texts):
+        return "\n\n".join(texts)
+    return [part for each in texts for part in _parts(each)]
 
 
 def _parts(content: Any) -> list[Any]:
-    return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content} if isinstance(content, str) else content]
 
 
 GENERIC = ToolFormat(

@@ -7,22 +7,32 @@
 The recipient may also stand before the channel. Commentary without a recipient is text.
 """
 
-import math
 import re
 from functools import partial
 
-from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import CallNotation, ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_values import json_string, read_json_value
-from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_text, read_until, scan_answer
-from chairlift.text.tool_formats.scanner import Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.readers import (
+    read_closing,
+    read_past_space,
+    read_text,
+    read_text_before,
+    read_until,
+    scan_answer,
+)
+from chairlift.text.tool_formats.scanner import EndOfAnswer, Scan, Scanner, ScanningParser
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 ENDS = ("<|end|>", "<|return|>", "<|call|>")
 FUNCTIONS = "functions."
 MAX_HEADER_CHARS = 1024
 """Most characters of a header; a longer one is text."""
+MAX_RECIPIENT_CHARS = 128
+"""Most characters of a header that begins with its recipient; a longer one is text that begins with to=."""
+HEADER_WORDS = ("assistant", "analysis", "commentary", "final", "json", "code")
 
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_SPECIAL = re.compile(r"<\|\w+\|>")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 
 
@@ -30,23 +40,38 @@ def _make_parser(schemas: ToolSchemas) -> ToolCallParser:
     return ScanningParser(partial(_scan, schemas=schemas))
 
 
-def _scan(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
+def _make_text_parser() -> ToolCallParser:
+    return ScanningParser(partial(_scan, schemas=None))
+
+
+def _scan(scanner: Scanner, schemas: ToolSchemas | None) -> Scan[None]:
     section = partial(_read_message, schemas=schemas)
     yield from scan_answer(scanner, (START, CHANNEL), section, bare=(" to=", "to="))
 
 
-def _read_message(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[None]:
-    scanner.is_closing = True  # an incomplete header is no text
-    header, _ = yield from read_until(scanner, (MESSAGE,), MAX_HEADER_CHARS)
-    scanner.is_closing = False
+def _read_message(scanner: Scanner, marker: str, schemas: ToolSchemas | None) -> Scan[None]:
+    is_marked = marker in (START, CHANNEL)
+    ends = (MESSAGE, *ENDS, START, *((CHANNEL,) if marker == CHANNEL else ()))
+    limit = MAX_HEADER_CHARS if is_marked else MAX_RECIPIENT_CHARS
+    try:
+        header, end = yield from read_until(scanner, ends, limit)
+    except EndOfAnswer:
+        scanner.is_closing = is_marked and _is_cut_header(scanner.held_text(len(marker)))
+        raise
+    if end != MESSAGE:
+        scanner.unread(end)
+        scanner.emit_held()
+        yield from read_closing(scanner, ENDS)
+        return
     header = marker + header
     recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
     name = recipient[1] if recipient is not None else ""
-    if name.startswith(FUNCTIONS) or name in schemas:
+    if schemas is not None and (name.startswith(FUNCTIONS) or name in schemas):
         yield from _read_call(scanner, name.removeprefix(FUNCTIONS) or name)
         return
     scanner.drop_held()
-    scanner.is_reasoning = bool(name) or (channel is not None and channel[1] == "analysis")
+    is_call = name.startswith(FUNCTIONS)  # that the request does not allow
+    scanner.is_reasoning = not is_call and (bool(name) or (channel is not None and channel[1] == "analysis"))
     end = yield from read_text(scanner, (*ENDS, START, CHANNEL))
     scanner.is_reasoning = False
     if end in ENDS:
@@ -55,24 +80,56 @@ def _read_message(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[N
         scanner.unread(end)
 
 
+def _is_cut_header(header: str) -> bool:
+    """Return whether a text is the beginning of a header, not of a message whose header has no end."""
+    *words, last = _SPECIAL.sub(" ", header).split(" ")
+    return all(not word or word in HEADER_WORDS or word.startswith("to=") for word in words) and (
+        last.startswith(("to=", "<")) or any(word.startswith(last) for word in (*HEADER_WORDS, "to="))
+    )
+
+
 def _read_call(scanner: Scanner, name: str) -> Scan[None]:
     scanner.start_call(name)
+    markers = (*ENDS, START, CHANNEL)
     first = yield from read_past_space(scanner)
     if first == "{":
-        yield from read_json_value(scanner, first, scanner.add_arguments)
+        yield from read_json_value(scanner, first, scanner.add_arguments, markers)
     else:
         scanner.unread(first)
-        text, end = yield from read_until(scanner, (*ENDS, START, CHANNEL), math.inf)
-        scanner.add_arguments(json_string(text) if text else "{}")
+        arguments = _StringArguments(scanner)
+        end = yield from read_text_before(scanner, markers, arguments.add)
+        arguments.end()
         scanner.unread(end)
     scanner.end_call()
     yield from read_closing(scanner, ENDS)
 
 
+class _StringArguments:
+    """Writes arguments that are no JSON as one JSON string; no text is an empty object."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._scanner = scanner
+        self._has_text = False
+
+    def add(self, text: str) -> None:
+        """Add text to the string."""
+        self._scanner.add_arguments(("" if self._has_text else '"') + json_string(text)[1:-1])
+        self._has_text = True
+
+    def end(self) -> None:
+        """End the string."""
+        self._scanner.add_arguments('"' if self._has_text else "{}")
+
+
 HARMONY = ToolFormat(
     name="harmony",
     make_parser=_make_parser,
-    prefill="<|channel|>commentary to=functions <|constrain|>json<|message|>",
+    notation=CallNotation(
+        begin=f"{CHANNEL}commentary to={FUNCTIONS}",
+        before_name="",
+        after_name=f" <|constrain|>json{MESSAGE}",
+        reasoning=(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant"),
+    ),
     has_special_markers=True,
-    parses_every_answer=True,
+    make_text_parser=_make_text_parser,
 )

@@ -12,13 +12,14 @@ json-tags   <tool_calls>[{...}]</tool_calls> (Jamba, Hunyuan), <TOOLCALL>[{...}]
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from chairlift.text.tool_formats.base import (
     MAX_NAME_CHARS,
     SPACE,
+    CallNotation,
     ToolCallParser,
     ToolFormat,
     ToolSchemas,
@@ -27,6 +28,8 @@ from chairlift.text.tool_formats.json_values import read_call_object, read_json_
 from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
 
+FENCE = "```"
+
 
 @dataclass(frozen=True, slots=True)
 class JsonCalls:
@@ -34,7 +37,7 @@ class JsonCalls:
 
     Attributes:
         markers: start markers.
-        closing: markers after the calls; they may be missing.
+        closing: markers after the calls; they may be missing. A fence counts only after a fence at the start.
         bare: start markers that count only at the beginning of the answer: a fence, and the brackets of the calls
             themselves. Such calls must be of the request's tools.
         has_named_calls: whether name[ARGS]{...} may follow the marker, too.
@@ -62,26 +65,31 @@ def _scan(scanner: Scanner, style: JsonCalls, schemas: ToolSchemas) -> Scan[None
 
 
 def _read_section(scanner: Scanner, marker: str, style: JsonCalls, schemas: ToolSchemas) -> Scan[None]:
-    is_bare = marker in style.bare
     char = marker if marker in ("{", "[") else (yield from read_past_space(scanner))
     if char in "{[":
-        yield from read_objects(scanner, char, is_bare=is_bare, names=schemas)
+        ends = [end for end in (*style.closing, *style.markers) if end[0] not in "[{"]
+        yield from read_objects(scanner, char, ends, names=schemas if marker in style.bare else None)
     elif style.has_named_calls:
         scanner.unread(char)
         yield from _read_named_call(scanner)
     else:
         raise NotACall
-    yield from read_closing(scanner, style.closing)
+    yield from read_closing(scanner, [end for end in style.closing if end != FENCE or FENCE in marker])
 
 
-def read_objects(scanner: Scanner, first: str, *, is_bare: bool, names: ToolSchemas) -> Scan[None]:
-    """Read an object or a list of objects, of which `first` was read, and objects that follow after a separator."""
+def read_objects(
+    scanner: Scanner, first: str, ends: Sequence[str] = (), *, names: ToolSchemas | None = None
+) -> Scan[None]:
+    """Read an object or a list of objects, of which `first` was read, and objects that follow after a separator.
+
+    For `ends` and `names` see read_call_object.
+    """
     is_list = first == "["
     char = (yield from read_past_space(scanner)) if is_list else first
     if char != "{":
         raise NotACall
     while char == "{":
-        yield from read_call_object(scanner, is_bare=is_bare, names=names)
+        yield from read_call_object(scanner, ends, names=names)
         char = yield from _read_separator(scanner, "]" if is_list else "")
 
 
@@ -130,9 +138,13 @@ def _format(
 FORCED = JsonCalls(bare=("{",))
 """Reads the answer to a prompt that ends with a format's prefill: bare objects, whatever the model's own format is."""
 
-HERMES = _format(
-    "hermes", JsonCalls(("<tool_call>",), ("</tool_call>",)), "<tool_call>\n", is_special=False
-)  # fmt: skip
+_JSON_CALL = CallNotation(before_name='{"name": "', after_name='", "arguments": ', after_arguments="}")
+HERMES = replace(
+    _format("hermes", JsonCalls(("<tool_call>",), ("</tool_call>",)), "<tool_call>\n", is_special=False),
+    auto_notation=replace(
+        _JSON_CALL, begin="<tool_call>\n", separator="\n</tool_call>\n<tool_call>\n", end="\n</tool_call>"
+    ),
+)
 LLAMA3 = _format(
     "llama3",
     JsonCalls(("<|python_tag|>",), ("```", "<|eom_id|>", "<|eot_id|>"), ("{", "[", "```json", "```\n")),
@@ -146,9 +158,18 @@ MISTRAL = replace(
         "[TOOL_CALLS][",
     ),
     num_id_chars=9,
+    auto_notation=replace(_JSON_CALL, begin="[TOOL_CALLS][", separator=", ", end="]"),
 )
+MISTRAL_ARGS = replace(
+    MISTRAL,
+    auto_notation=CallNotation(begin="[TOOL_CALLS]", before_name="", after_name="[ARGS]", separator="[TOOL_CALLS]"),
+)
+"""The format as newer models write it; the parser reads both."""
 _PHI4 = JsonCalls(("<|tool_call|>", "functools"), ("<|/tool_call|>",))
-PHI4 = _format("phi4", _PHI4, "<|tool_call|>[")
+PHI4 = replace(
+    _format("phi4", _PHI4, "<|tool_call|>["),
+    auto_notation=replace(_JSON_CALL, begin="<|tool_call|>[", separator=", ", end="]<|/tool_call|>"),
+)
 PHI4_FUNCTOOLS = _format("phi4-functools", _PHI4, "functools[", is_special=False)
 GRANITE = _format("granite", JsonCalls(("<|tool_call|>", "<tool_call>"), ("</tool_call>",)), "<|tool_call|>[")
 _COMMAND = JsonCalls(
@@ -162,7 +183,7 @@ COMMAND_R = _format(
 )
 COMMAND_A = replace(
     _format("command-a", _COMMAND, "<|START_ACTION|>[", name_key="tool_name", arguments_key="parameters"),
-    parses_every_answer=True,
+    make_text_parser=lambda: replace(_COMMAND, markers=()).make_parser({}),
 )
 JSON_TAGS = _format(
     "json-tags",

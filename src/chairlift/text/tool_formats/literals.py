@@ -7,9 +7,10 @@ the result counts if it is JSON. Nothing is evaluated. What cannot be converted 
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from chairlift.text.tool_formats.json_values import is_json, json_string
+from chairlift.text.tool_formats.readers import at_marker
 from chairlift.text.tool_formats.scanner import Scan, Scanner
 
 ReadQuoted = Callable[[Scanner, list[str]], Scan[None]]
@@ -21,26 +22,33 @@ _CLOSING = {")": "]", "]": "]", "}": "}"}
 _BRACKETS = _OPENING | _CLOSING
 _PYTHON = re.compile(
     r"""\s*(?:(?P<prefix>[rRuUbBfF]{0,2})(?:(?P<triple>'''|\"\"\")(?P<long>[^\\]*?(?:\\.[^\\]*?)*?)(?P=triple)"""
-    r"""|'(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'|"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)")"""
+    r"""|'(?!'')(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'|"(?!"")(?P<double>[^"\\]*(?:\\.[^"\\]*)*)")"""
     r"""|(?P<word>[-+]?[\w.]+(?:(?<=[eE])[-+]\d+)?)|(?P<sign>[][(){},:]))""",
     re.DOTALL,
 )
+_CUT_PYTHON = re.compile(r"\s*[rRuUbBfF]{0,2}(?P<quote>'''|\"\"\"|'|\")(?P<text>.*)", re.DOTALL)
+_CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:x.?|u.{0,3}|U.{0,7}|[0-7]{0,2})\Z", re.DOTALL)
+_CUT_NUMBER = re.compile(r"[-+]?[\d.]*([eE][-+]?\d*)?")
 _ESCAPE = re.compile(r"\\(\n|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\n": ""}
 _ESCAPED |= {char: char for char in "\\'\""}
 
 
-def read_raw(scanner: Scanner, ends: Collection[str], read_quoted: ReadQuoted) -> Scan[tuple[str, str]]:
-    """Return the raw text up to one of `ends` outside of quotes and brackets, and that character.
+def read_raw(
+    scanner: Scanner, raw: list[str], ends: Collection[str], read_quoted: ReadQuoted, closing: Sequence[str]
+) -> Scan[str]:
+    """Add the raw text up to one of `ends` outside of quotes and brackets to `raw`; return that character.
 
-    A closing bracket without an opening one is an end, too.
+    A closing bracket without an opening one is an end, too. Return "" at one of the `closing` markers outside of
+    quotes, which is put back: brackets are missing.
     """
-    raw: list[str] = []
     depth = 0
     while True:
         char = yield from scanner.read()
         if depth == 0 and (char in ends or char in _CLOSING):
-            return "".join(raw), char
+            return char
+        if (yield from at_marker(scanner, char, closing)):
+            return ""
         raw.append(char)
         if char in _OPENING:
             depth += 1
@@ -95,9 +103,40 @@ def python_json(text: str) -> str:
 
 def gemma_json(text: str, quote: str) -> str:
     """Return the JSON of a value in Gemma's notation: strings within `quote`, keys without quotes."""
+    return _converted(text, _gemma_pattern(quote), _gemma_token)
+
+
+def cut_python_json(text: str) -> str:
+    """Return the beginning of the JSON of a Python literal whose end is missing; "" where it is unknown."""
+    return _cut(text, _PYTHON, _python_token, _cut_python_string)
+
+
+def _cut_python_string(text: str) -> str | None:
+    """Return the text of a Python string whose end is missing; None for any other text."""
+    match = _CUT_PYTHON.fullmatch(text)
+    if match is None:
+        return None
+    quote, inside = match["quote"], _CUT_ESCAPE.sub(r"\1", match["text"])
+    return _ESCAPE.sub(_unescaped, inside.removesuffix(quote[0]).removesuffix(quote[0]) if len(quote) > 1 else inside)
+
+
+def cut_gemma_json(text: str, quote: str) -> str:
+    """Return the beginning of the JSON of a value in Gemma's notation whose end is missing; "" where it is unknown."""
+    cut_quotes = (quote[:size] for size in range(len(quote) - 1, 0, -1))
+    text = text.removesuffix(next((cut_quote for cut_quote in cut_quotes if text.endswith(cut_quote)), ""))
+
+    def cut_string(rest: str) -> str | None:
+        return rest.lstrip().removeprefix(quote) if rest.lstrip().startswith(quote) else None
+
+    return _cut(text, _gemma_pattern(quote), _gemma_token, cut_string)
+
+
+def _gemma_pattern(quote: str) -> re.Pattern[str]:
     string = f"{re.escape(quote)}(?P<long>.*?){re.escape(quote)}"
-    pattern = rf"""\s*(?:{string}|"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|(?P<sign>[][{{}},:])|(?P<word>[^][{{}},:]+))"""
-    return _converted(text, re.compile(pattern, re.DOTALL), _gemma_token)
+    word = rf"(?P<word>(?!{re.escape(quote)})[^][{{}},:]+)"
+    return re.compile(
+        rf"""\s*(?:{string}|"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"|(?P<sign>[][{{}},:])|{word})""", re.DOTALL
+    )
 
 
 def _converted(text: str, pattern: re.Pattern[str], token: Callable[[re.Match[str]], str]) -> str:
@@ -113,6 +152,43 @@ def _converted(text: str, pattern: re.Pattern[str], token: Callable[[re.Match[st
         at = match.end()
     result = "".join(_punctuated(tokens))
     return result if is_json(result) else json_string(stripped)
+
+
+def _cut(
+    text: str, pattern: re.Pattern[str], token: Callable[[re.Match[str]], str], cut_string: Callable[[str], str | None]
+) -> str:
+    """Return the tokens of the beginning of a text as JSON.
+
+    `cut_string` returns the text of a string whose end is missing. The last token may continue; it is left out if that
+    may change it.
+    """
+    stripped = text.strip()
+    tokens: list[str] = []
+    at, match = 0, None
+    while at < len(stripped):
+        match = pattern.match(stripped, at)
+        if match is None or match.end() == at:
+            if (inside := cut_string(stripped[at:])) is not None:
+                return "".join(_punctuated([*tokens, json_string(inside)[:-1]]))
+            return "" if stripped[at:] in ("-", "+") else json_string(stripped)[:-1]
+        tokens.append(token(match))
+        at = match.end()
+    last = "" if match is None else (match["word"] or "").strip()
+    if tokens and (tokens[-1] in (",", '""') or _may_continue(last)):
+        tokens.pop()
+    elif last and tokens[-1] == json_string(last):
+        tokens[-1] = tokens[-1][:-1]
+    elif last and not is_json(tokens[-1]):
+        return json_string(stripped)[:-1]
+    return "".join(_punctuated(tokens)).rstrip()
+
+
+def _may_continue(word: str) -> bool:
+    """Return whether a word at the end may be the beginning of a number, or of another word that is no string."""
+    if not word or word in _WORDS:
+        return False
+    is_cut_number = _CUT_NUMBER.fullmatch(word) is not None and not is_json(word)
+    return is_cut_number or any(each.startswith(word) for each in _WORDS)
 
 
 def _punctuated(tokens: list[str]) -> Iterable[str]:

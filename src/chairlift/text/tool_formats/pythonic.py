@@ -12,13 +12,14 @@ from functools import partial
 from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACE, ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.json_values import ArgumentsWriter
-from chairlift.text.tool_formats.literals import python_json, read_python_string, read_raw
+from chairlift.text.tool_formats.literals import cut_python_json, python_json, read_python_string, read_raw
 from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
-from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 
 MARKERS = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>")
+FENCE = "```"
 CLOSING = (
-    "<|python_end|>", "<|tool_call_end|>", "</function_calls>", "```", "<|eom|>", "<|eot|>", "<|eom_id|>", "<|eot_id|>",
+    FENCE, "<|python_end|>", "<|tool_call_end|>", "</function_calls>", "<|eom|>", "<|eot|>", "<|eom_id|>", "<|eot_id|>",
 )  # fmt: skip
 REASONING = {"<|thought_start|>": "<|thought_end|>"}
 _NAME = re.compile(r"\s*([A-Za-z_][\w.:-]*)\s*")
@@ -35,15 +36,17 @@ def _scan(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
 
 
 def _read_section(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[None]:
+    ends: tuple[str, ...] = CLOSING[1:]
     if marker == "[":
         yield from read_python_list(scanner, schemas)
     elif (yield from read_token(scanner, ("{",))):
-        yield from read_objects(scanner, "{", is_bare=False, names=schemas)
+        yield from read_objects(scanner, "{", CLOSING)
     else:
-        if (yield from read_token(scanner, ("```",))):
+        if (yield from read_token(scanner, (FENCE,))):
             yield from read_token(scanner, ("python",))
-        yield from read_python_block(scanner, schemas, CLOSING)
-    yield from read_closing(scanner, CLOSING)
+            ends = CLOSING
+        yield from read_python_block(scanner, schemas, ends)
+    yield from read_closing(scanner, ends)
 
 
 def read_python_block(scanner: Scanner, schemas: ToolSchemas, ends: Sequence[str]) -> Scan[None]:
@@ -84,18 +87,29 @@ def read_python_call(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
     arguments, num_positional = ArgumentsWriter(scanner), 0
     end = ","
     while end == ",":
-        raw, end = yield from read_raw(scanner, ",=", read_python_string)
-        key = _KEY.fullmatch(raw) if end == "=" else None
-        if key is None:
-            while end == "=":  # the equals sign belongs to the value
-                more, end = yield from read_raw(scanner, ",=", read_python_string)
-                raw = f"{raw}={more}"
-            if raw.strip():
-                arguments.add(_positional_name(schemas, name, num_positional), python_json(raw))
-                num_positional += 1
+        raw: list[str] = []
+        positional = _positional_name(schemas, name, num_positional)
+        try:
+            end = yield from read_raw(scanner, raw, ",=", read_python_string, CLOSING)
+        except EndOfAnswer:
+            if _KEY.fullmatch("".join(raw)) is None:
+                arguments.add_cut(positional, cut_python_json("".join(raw)))
+            raise
+        key = _KEY.fullmatch("".join(raw)) if end == "=" else None
+        if key is not None:
+            raw = []
+        elif end == "=":  # the equals sign belongs to the value
+            raw.append(end)
+        elif not "".join(raw).strip():
             continue
-        raw, end = yield from read_raw(scanner, ",", read_python_string)
-        arguments.add(key[1], python_json(raw))
+        if end == "=":
+            try:
+                end = yield from read_raw(scanner, raw, ",", read_python_string, CLOSING)
+            except EndOfAnswer:
+                arguments.add_cut(key[1] if key is not None else positional, cut_python_json("".join(raw)))
+                raise
+        arguments.add(key[1] if key is not None else positional, python_json("".join(raw)))
+        num_positional += key is None
     arguments.end()
 
 

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from chairlift.text.tool_formats.base import SPACE
-from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner
+from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner
 
 
 def scan_answer(
@@ -89,8 +90,8 @@ def read_past_space(scanner: Scanner) -> Scan[str]:
     return char
 
 
-def read_token(scanner: Scanner, tokens: Sequence[str]) -> Scan[str]:
-    """Read white space and one of the tokens; return it, or "" with everything put back.
+def read_token(scanner: Scanner, tokens: Sequence[str], *, skips_space: bool = True) -> Scan[str]:
+    """Read one of the tokens, after white space if that may be skipped; return it, or "" with everything put back.
 
     No token begins with another one.
     """
@@ -99,7 +100,7 @@ def read_token(scanner: Scanner, tokens: Sequence[str]) -> Scan[str]:
     while True:
         char = yield from scanner.read()
         text.append(char)
-        if not token and char in SPACE:
+        if skips_space and not token and char in SPACE:
             continue
         token += char
         if token in tokens:
@@ -107,6 +108,22 @@ def read_token(scanner: Scanner, tokens: Sequence[str]) -> Scan[str]:
         if not any(each.startswith(token) for each in tokens):
             scanner.unread("".join(text))
             return ""
+
+
+def at_marker(scanner: Scanner, char: str, markers: Sequence[str]) -> Scan[bool]:
+    """Return whether one of the markers begins with `char`, which was read, and follows; it is put back.
+
+    If not, only `char` was read.
+    """
+    if not any(marker[0] == char for marker in markers):
+        return False
+    scanner.unread(char)
+    marker = yield from read_token(scanner, markers, skips_space=False)
+    if marker:
+        scanner.unread(marker)
+        return True
+    yield from scanner.read()
+    return False
 
 
 def read_closing(scanner: Scanner, tokens: Sequence[str]) -> Scan[None]:
@@ -130,3 +147,69 @@ def read_until(scanner: Scanner, ends: Sequence[str], limit: float) -> Scan[tupl
                 if recent.endswith(end):
                     return "".join(text)[: -len(end)], end
     raise NotACall
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEnds:
+    """The markers after the text of an argument.
+
+    Attributes:
+        end: end of the value.
+        closing: ends of the call, where `end` may be missing.
+        starts: starts of another call.
+    """
+
+    end: str
+    closing: tuple[str, ...]
+    starts: tuple[str, ...] = ()
+
+
+def read_value(scanner: Scanner, ends: ValueEnds, write: Callable[[str], None]) -> Scan[None]:
+    """Write the text of an argument as it comes, and read its end.
+
+    A line break at the beginning and one before the end are left out. After an end of the call the text is held: it is
+    a part of the value if the end of the value follows. If another call or the end of the answer comes first, the end
+    of the value is missing, and the text is put back.
+    """
+    markers = tuple(before + end for end in (ends.end, *ends.closing) for before in ("", "\n"))
+    char = yield from scanner.read()
+    if char != "\n":
+        scanner.unread(char)
+    marker = yield from read_text_before(scanner, markers, write)
+    if not marker.endswith(ends.end) and (value := (yield from _read_rest(scanner, marker, ends))) is not None:
+        write(value)
+
+
+def read_text_before(scanner: Scanner, markers: Sequence[str], write: Callable[[str], None]) -> Scan[str]:
+    """Write text as it comes, up to one of the markers, which is returned."""
+    possible, starts = "", {marker[0] for marker in markers}
+    while possible not in markers:
+        char = yield from scanner.read()
+        if not possible and char not in starts:
+            write(char)
+            continue
+        grown = possible + char
+        possible = _marker_start(grown, markers, ())
+        if len(possible) < len(grown):
+            write(grown[: len(grown) - len(possible)])
+    return possible
+
+
+def _read_rest(scanner: Scanner, closing: str, ends: ValueEnds) -> Scan[str | None]:
+    """Return the rest of a value after an end of its call; None, with everything put back, if it is no value."""
+    text, stops = list(closing), (ends.end, *ends.starts)
+    last_chars, longest = {stop[-1] for stop in stops}, max(map(len, stops))
+    while True:
+        try:
+            char = yield from scanner.read()
+        except EndOfAnswer:
+            break
+        text.append(char)
+        if char in last_chars:
+            recent = "".join(text[-longest:])
+            if recent.endswith(ends.end):
+                return "".join(text)[: -len(ends.end)].removesuffix("\n")
+            if recent.endswith(ends.starts):
+                break
+    scanner.unread("".join(text))
+    return None

@@ -10,6 +10,7 @@ text, and waits wherever the text ends so far. Text that was read is held until 
 import re
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import TypeVar
 
 from chairlift.text.tool_formats.base import (
@@ -32,8 +33,17 @@ class NotACall(Exception):
     """The held text is not a call. The last character that was read may begin something else."""
 
 
+class EndOfAnswer(Exception):
+    """Raised in a reader where the answer ends.
+
+    A reader with a part of an argument writes it and raises again. A reader that has put text back may go on.
+    """
+
+
 class Scanner:
     """The state of one answer: its pieces, and the text that was read and is not certain.
+
+    Within a call, text is held until it becomes arguments or is dropped as syntax.
 
     Attributes:
         num_calls: number of calls so far.
@@ -57,18 +67,29 @@ class Scanner:
         self._parts: list[str] = []  # text of the last piece, which grows
 
     def read(self) -> Scan[str]:
-        """Read one character. It is held, except within a call that has started."""
+        """Read one character, which is held."""
         char = self._last = self._unread.popleft() if self._unread else (yield)
-        if not self._is_in_call:
-            self._held.append(char)
+        self._held.append(char)
         return char
 
     def unread(self, text: str) -> None:
         """Put back the last characters that were read."""
         self._last = ""
-        if not self._is_in_call:
-            del self._held[len(self._held) - len(text) :]
+        del self._held[len(self._held) - len(text) :]
         self._unread.extendleft(reversed(text))
+
+    def unread_held(self) -> None:
+        """Put back the held text, which is not a part of the call."""
+        self.unread("".join(self._held))
+
+    def held_text(self, start: int = 0) -> str:
+        """Return the held text from an offset."""
+        return "".join(self._held[start:])
+
+    @property
+    def num_held(self) -> int:
+        """Number of held characters."""
+        return len(self._held)
 
     def hold(self, text: str) -> None:
         """Hold a text that was dropped."""
@@ -104,11 +125,13 @@ class Scanner:
         self.num_calls += 1
 
     def add_arguments(self, text: str) -> None:
-        """Add to the JSON text of the call's arguments."""
+        """Add to the JSON text of the call's arguments, of which the held text was a part."""
+        self._held.clear()
         self._add((ToolCallArguments, self.num_calls - 1), text)
 
     def end_call(self) -> None:
-        """End the call, whose arguments are complete."""
+        """End the call, whose arguments are complete; the held text was its syntax."""
+        self._held.clear()
         self._is_in_call = False
         self.is_after_call = True
 
@@ -116,13 +139,11 @@ class Scanner:
         """Emit the held text, which is not a call, except the last character, which is read again."""
         self.is_closing = False
         self.unread(self._last)
-        if self._is_in_call:
-            self.end_call()
-        else:
-            self.emit_held()
+        self._is_in_call = False
+        self.emit_held()
 
     def finish(self) -> None:
-        """End the answer: held text is text, unless it is the incomplete end of a call."""
+        """End the answer: held text is text, unless it is the incomplete syntax of a call."""
         held = "".join(self._held)
         if not self._is_in_call and not self.is_closing and not (self.is_after_call and not held.strip(SEPARATORS)):
             self.emit_text(held)
@@ -180,6 +201,8 @@ class ScanningParser:
 
     def flush(self) -> list[Piece]:
         """Return the held-back pieces at the end of the answer, which ends the parser."""
-        self._program.close()
+        with suppress(EndOfAnswer):
+            while True:
+                self._program.throw(EndOfAnswer)
         self._scanner.finish()
         return self._scanner.take()

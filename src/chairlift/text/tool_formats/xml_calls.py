@@ -7,7 +7,6 @@ deepseek-v3.2   <｜DSML｜function_calls><｜DSML｜invoke name="f"><｜DSML｜
 The tool's schema says which arguments are strings, unless the tag itself does.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +16,13 @@ from typing import Any
 from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.json_values import ArgumentsWriter, is_json, json_string
-from chairlift.text.tool_formats.readers import read_closing, read_token, read_until, scan_answer
-from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, read_value, scan_answer
+from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]\"']+)\s*")
+_TAG = re.compile(r"""(?P<key>[^"]*)(?:"(?:\s+string="(?P<is_string>\w+)")?)?(?P<rest>.*)""")
+_CUT_JSON = re.compile(r"""\s*([\[{"]|(-?[\d.]*([eE][-+]?\d*)?|t(r(ue?)?)?|f(a(l(se?)?)?)?|n(u(ll?)?)?)\s*\Z)""")
+"""The beginning of a JSON value, of which the end is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def _read_section(scanner: Scanner, marker: str, style: XmlCalls, schemas: ToolS
     if marker in style.sections:
         token = yield from read_token(scanner, (style.call, "{"))
         if token == "{":
-            yield from read_objects(scanner, token, is_bare=False, names=schemas)
+            yield from read_objects(scanner, token, style.closing)
             yield from read_closing(scanner, style.closing)
             return
         if not token:
@@ -65,13 +67,21 @@ def _read_section(scanner: Scanner, marker: str, style: XmlCalls, schemas: ToolS
     name = function_name(head.partition('"')[0])
     scanner.start_call(name)
     arguments = ArgumentsWriter(scanner)
+    ends = ValueEnds(style.end_parameter, style.closing, (style.call, *style.sections))
     while (yield from read_token(scanner, (style.parameter,))):
-        tag, _ = yield from read_until(scanner, (">",), math.inf)
-        text, _ = yield from read_until(scanner, (style.end_parameter,), math.inf)
-        text = text.removeprefix("\n").removesuffix("\n")
-        key, _, attributes = tag.partition('"')
-        is_string = 'string="true"' in attributes
-        arguments.add(key.strip(), json_string(text) if is_string else argument_value(text, schemas, name, key.strip()))
+        try:
+            tag, end = yield from read_until(scanner, (">", "\n", "<"), MAX_NAME_CHARS)
+        except NotACall:
+            scanner.unread_held()
+            break
+        match = _TAG.fullmatch(tag)
+        assert match is not None
+        if end != ">":  # it is missing
+            scanner.unread(match["rest"] + end)
+        is_string = match["is_string"] == "true"
+        yield from read_argument(
+            scanner, arguments, match["key"].strip(), schemas, name, ends=ends, is_string=is_string
+        )
     arguments.end()
     yield from read_closing(scanner, style.closing)
 
@@ -84,11 +94,39 @@ def function_name(head: str) -> str:
     return match[1]
 
 
+def read_argument(
+    scanner: Scanner, arguments: ArgumentsWriter, key: str, schemas: ToolSchemas, name: str, *, ends: ValueEnds,
+    is_string: bool = False,
+) -> Scan[None]:  # fmt: skip
+    """Read the value of an argument.
+
+    A value that the tool's schema, or `is_string`, calls a string is written as it comes. Any other text is known to be
+    JSON or not at its end.
+    """
+    if is_string or is_string_schema(_schema_of(schemas, name, key)):
+        arguments.start_string(key)
+        yield from read_value(scanner, ends, arguments.add_string)
+        arguments.end_string()
+        return
+    parts: list[str] = []
+    try:
+        yield from read_value(scanner, ends, parts.append)
+    except EndOfAnswer:
+        text = "".join(parts)
+        arguments.add_cut(key, text.strip() if _CUT_JSON.match(text) else json_string(text)[:-1])
+        raise
+    arguments.add(key, argument_value("".join(parts), schemas, name, key))
+
+
+def _schema_of(schemas: ToolSchemas, name: str, key: str) -> Any:
+    properties = schemas.get(name, {}).get("properties")
+    return properties.get(key) if isinstance(properties, Mapping) else None
+
+
 def argument_value(text: str, schemas: ToolSchemas, name: str, key: str) -> str:
     """Return the JSON of an argument's text: JSON stays, unless the tool's schema says that it is a string."""
-    properties = schemas.get(name, {}).get("properties")
-    schema = properties.get(key) if isinstance(properties, Mapping) else None
-    return text.strip() if not is_string_schema(schema) and is_json(text) else json_string(text)
+    is_string = is_string_schema(_schema_of(schemas, name, key))
+    return text.strip() if not is_string and is_json(text) else json_string(text)
 
 
 def is_string_schema(schema: Any, depth: int = 4) -> bool:

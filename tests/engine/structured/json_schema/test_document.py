@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import (
     Node,
     SchemaDocument,
-    UnsupportedSchemaError,
     join_uri,
     subschemas,
     type_names,
 )
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from support_json_schema import check, rejection
 
 
@@ -121,7 +122,7 @@ def test_the_walk_visits_schemas_only() -> None:
         "items": [True],
         "dependencies": {"a": []},
     }
-    root = SchemaDocument(schema).root
+    root = SchemaDocument(schema, LoweringBudget()).root
     assert [node.pointer for node in subschemas(root)] == ["/properties/enum", "/items/0"]
     assert Node({"type": "null", "not": {}}, "", "").reduced("not").schema == {"type": "null"}
     assert type_names({"type": "null"}) == ["null"] and len(type_names({})) == 6

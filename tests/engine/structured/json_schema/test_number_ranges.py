@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.number_ranges import exclude_integers
 from support_json_schema import check
 
@@ -25,6 +26,11 @@ def test_excluded_integers(schema: Any, matching: list[Any], failing: list[Any])
 
 def test_bounds_are_moved_only_next_to_a_fraction() -> None:
     plain = {"type": "number", "exclusiveMinimum": 0, "maximum": 3.5}
-    assert exclude_integers(dict(plain)) == plain
-    assert exclude_integers({"exclusiveMinimum": 3, "maximum": 3.5}) == {"minimum": 3.000001, "maximum": 3.5}
-    assert exclude_integers({"enum": [{"exclusiveMinimum": 3}, 3.5]}) == {"enum": [{"exclusiveMinimum": 3}, 3.5]}
+    assert exclude_integers(dict(plain), LoweringBudget()) == plain
+    assert exclude_integers({"exclusiveMinimum": 3, "maximum": 3.5}, LoweringBudget()) == {
+        "minimum": 3.000001,
+        "maximum": 3.5,
+    }
+    assert exclude_integers({"enum": [{"exclusiveMinimum": 3}, 3.5]}, LoweringBudget()) == {
+        "enum": [{"exclusiveMinimum": 3}, 3.5]
+    }

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from chairlift.engine.structured.json_schema.document import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import grammar_pattern, none_of, one_of
 from support_grammars import grammar_of
 from support_json_schema import accepts
@@ -40,15 +41,17 @@ def test_a_class_without_a_quote_or_backslash_stays_without_it(pattern: str) -> 
     grammar = grammar_of(json_schema={"type": "string", "pattern": pattern})
     for code in (9, 10, 13, *range(32, 127)):
         assert accepts(grammar, chr(code)) == bool(re.search(pattern[:-1] + r"\Z", chr(code)))
-    assert grammar_pattern(pattern, "") == grammar_pattern(grammar_pattern(pattern, ""), "")
+    assert grammar_pattern(pattern, "", LoweringBudget()) == grammar_pattern(
+        grammar_pattern(pattern, "", LoweringBudget()), "", LoweringBudget()
+    )
 
 
 def test_other_patterns_stay_as_they_are() -> None:
     for pattern in ("^[a-z]+$", r"[^a]", r"\[(?:x)\]", r"^[\s\S]*$", r"\\b", "[(?=]", r'[\p{L}"]', r"\p{L}"):
-        assert grammar_pattern(pattern, "") == pattern
+        assert grammar_pattern(pattern, "", LoweringBudget()) == pattern
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", "(?!a)", "(?<=a)", "(?<!a)", r"\ba", r"(a)\1", r"[\x00-\x1f]"])
 def test_what_no_grammar_can_express_is_named(pattern: str) -> None:
     with pytest.raises(UnsupportedSchemaError, match=r"/a/pattern uses "):
-        grammar_pattern(pattern, "/a/pattern")
+        grammar_pattern(pattern, "/a/pattern", LoweringBudget())

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import SchemaDocument
 from chairlift.engine.structured.json_schema.values import are_disjoint, finite_values, has_type, key_of, type_of
 
@@ -30,7 +31,9 @@ def test_equality_of_json_values() -> None:
     ],
 )  # fmt: skip
 def test_finite_values(schema: Any, values: list[Any] | None) -> None:
-    document = SchemaDocument({"not": schema, "$defs": {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}})
+    document = SchemaDocument(
+        {"not": schema, "$defs": {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}}, LoweringBudget()
+    )
     assert finite_values(document, document.root.child("not")) == values
 
 
@@ -56,6 +59,6 @@ def tagged(value: Any) -> Any:
 )  # fmt: skip
 def test_disjoint_schemas(one: Any, other: Any, expected: bool) -> None:
     definitions = {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}
-    document = SchemaDocument({"allOf": [one, other], "$defs": definitions})
+    document = SchemaDocument({"allOf": [one, other], "$defs": definitions}, LoweringBudget())
     first, second = document.root.child("allOf", 0), document.root.child("allOf", 1)
     assert are_disjoint(document, first, second) == are_disjoint(document, second, first) == expected

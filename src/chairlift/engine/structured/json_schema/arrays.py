@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, any_of
-from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, UnsupportedSchemaError, type_names
+from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.values import finite_values, key_of
 
 if TYPE_CHECKING:
@@ -18,8 +19,14 @@ MAX_POSITIONS = 8
 MAX_SEQUENCES = 350
 """Most arrays that uniqueItems may be rewritten to, each of them written out; five values have 326."""
 
+SEQUENCES_COST = 10
+"""Cost of listing the arrays of one uniqueItems until there are too many."""
+
 MAX_ORDERED_SEQUENCES = 128
 """Most such arrays if their items are in the order of the schema, which seven values have; eight compile for 0.5 s."""
+
+ALTERNATIVE_COST = 4
+"""Cost of one alternative of `contains`, which has up to MAX_POSITIONS schemas."""
 
 NOT_ARRAY: Schema = {"type": [name for name in TYPES if name != "array"]}
 
@@ -93,7 +100,10 @@ def contains_alternatives(lowering: "Lowering", node: Node, low: int, high: floa
     matching = lowering.define(lowering.strictly(part)) if high else False
     other: Schema = True if high == math.inf else lowering.define(lowering.negative(part))
     alternatives: list[Schema] = []
-    for positions in _choices(low, high, int(min(longest(node), max(low, MAX_POSITIONS)))):
+    lowering.document.budget.add_alternatives(0, node.at("contains"))
+    choices = _choices(low, high, int(min(longest(node), max(low, MAX_POSITIONS))))
+    lowering.document.budget.add_alternatives(ALTERNATIVE_COST * len(choices), node.at("contains"))
+    for positions in choices:
         length = positions[-1] + 1 if positions else 0
         schema: dict[str, Any] = {"type": "array", "items": other, "minItems": length}
         if length:
@@ -120,10 +130,12 @@ def _unique_items(lowering: "Lowering", node: Node) -> list[Schema]:
     sets = _values_by_position(lowering, node)
     if sets is None:
         raise UnsupportedSchemaError(node.at("uniqueItems"), "needs items from a finite set, such as an enum")
-    low = int(node.schema.get("minItems", 0))
+    low, budget = int(node.schema.get("minItems", 0)), lowering.document.budget
+    budget.add_alternatives(SEQUENCES_COST, node.at("uniqueItems"))
     sequences = _sequences(sets, low, is_ordered=False)
     if sequences is None and all(values is sets[0] for values in sets):
         sequences = _sequences(sets, low, is_ordered=True)
+    budget.add_alternatives(len(sequences or ()), node.at("uniqueItems"))
     if sequences is None:
         raise UnsupportedSchemaError(node.at("uniqueItems"), f"allows more than {MAX_SEQUENCES} arrays, the limit")
     return for_arrays(node, [{"enum": sequences}] if sequences else [])

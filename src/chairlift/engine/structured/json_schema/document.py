@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+
 Schema = Any
 """A JSON Schema as plain JSON: a dictionary, True or False."""
 
@@ -33,19 +36,8 @@ _APPLIES_TO = {
 _DIALECTS = ("http://json-schema.org/", "https://json-schema.org/")
 """Prefixes of the dialects' URIs; the keywords of the older ones are understood, too."""
 
-
-MAX_COMPARISONS = 20_000
-"""Pairs of schemas that are compared to find disjoint ones; the others count as overlapping."""
-
-_VALUES_PER_COST = 8
-
-
-class UnsupportedSchemaError(ValueError):
-    """A keyword that cannot be enforced; its message begins with the place, a JSON pointer."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place or '/'} {reason}")
-        self.place = place
+VALUES_PER_COST = 8
+"""Values of an enum that are as much work as one schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +84,15 @@ class SchemaDocument:
 
     Attributes:
         root: the schema itself.
-        size: cost_of() all of its schemas.
-        remaining_comparisons: how many pairs of schemas may still be compared.
+        budget: the work that is left for all schemas of the request.
 
-    Raises ValueError if the schema is malformed.
+    Raises ValueError if the schema is malformed or larger than the budget allows.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, budget: LoweringBudget) -> None:
         base = schema.get("$id", "") if isinstance(schema, dict) else ""
         self.root = Node(schema, "", base.partition("#")[0] if isinstance(base, str) else "")
-        self.size = 0
-        self.remaining_comparisons = MAX_COMPARISONS
+        self.budget = budget
         self._resources = {"": self.root, self.root.base: self.root}
         self._anchors: dict[tuple[str, str], Node] = {}
         self._dynamic: dict[str, dict[str, Node]] = {}
@@ -116,7 +106,7 @@ class SchemaDocument:
         while pending:
             node, definition = pending.pop()
             self._visited.add(node.pointer)
-            self.size += cost_of(node)
+            self.budget.add_schemas(cost_of(node), node.pointer)
             try:
                 _check_form(node)
             except ValueError as error:
@@ -144,9 +134,12 @@ class SchemaDocument:
     def resolve(self, node: Node, keyword: str) -> Node:
         """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError."""
         target = self._target(node, keyword)
-        for pointer, error in self._malformed.items():
-            if f"{target.pointer}/".startswith(f"{pointer}/"):
-                raise error
+        self.budget.spend(1, node.at(keyword))
+        if self._malformed:
+            tokens = target.pointer.split("/")
+            for length in range(len(tokens), 0, -1):
+                if (error := self._malformed.get("/".join(tokens[:length]))) is not None:
+                    raise error
         return target
 
     def _target(self, node: Node, keyword: str) -> Node:
@@ -189,8 +182,10 @@ class SchemaDocument:
 
 def cost_of(node: Node) -> int:
     """Return how much work one schema is, without those inside it."""
-    values = node.schema.get("enum", ()) if isinstance(node.schema, dict) else ()
-    return 1 + len(values) // _VALUES_PER_COST if isinstance(values, list) else 1
+    if not isinstance(node.schema, dict):
+        return 1
+    lists = (node.schema.get("enum"), node.schema.get("required"))
+    return 1 + sum(len(values) for values in lists if isinstance(values, list)) // VALUES_PER_COST
 
 
 def subschemas(node: Node) -> Iterator[Node]:

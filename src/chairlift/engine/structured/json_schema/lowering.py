@@ -11,20 +11,18 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
+from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, LoweringBudget
 from chairlift.engine.structured.json_schema.combination import all_of, any_of
 from chairlift.engine.structured.json_schema.document import (
     Node,
     Schema,
     SchemaDocument,
-    UnsupportedSchemaError,
     cost_of,
 )
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.number_ranges import exclude_integers
 from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, grammar_pattern
 from chairlift.engine.structured.json_schema.values import are_disjoint, finite_values, share_no_value
-
-MAX_COST = 20_000
-"""Cost of lowering beyond twice the document's own size, as rules lower some schemas several times; 1 takes 10 us."""
 
 MAX_ONE_OF = 24
 """Most parts of a oneOf that overlap with others: each part needs the complements of those."""
@@ -41,11 +39,11 @@ MAX_DEPTH = 80
 DEFINITION = "#/$defs/"
 
 
-def lower(schema: Schema, *, strict: bool) -> tuple[Schema, tuple[str, ...]]:
+def lower(schema: Schema, *, strict: bool, budget: LoweringBudget | None = None) -> tuple[Schema, tuple[str, ...]]:
     """Return a schema that llguidance supports, and the places of the keywords that it does not enforce.
 
     Each value of the result matches `schema`, apart from those places, which only strict=False allows. A place is the
-    JSON pointer of a keyword, such as /properties/tags/uniqueItems.
+    JSON pointer of a keyword, such as /properties/tags/uniqueItems. The schemas of one request share a `budget`.
 
     Raises:
         UnsupportedSchemaError: a keyword cannot be enforced and strict is true, or the schema needs another document.
@@ -55,7 +53,7 @@ def lower(schema: Schema, *, strict: bool) -> tuple[Schema, tuple[str, ...]]:
         if not schema:
             raise ValueError("no output matches the schema false")
         return True, ()
-    lowering = Lowering(SchemaDocument(schema), strict=strict)
+    lowering = Lowering(SchemaDocument(schema, budget or LoweringBudget()), strict=strict)
     lowered = lowering.lower_document()
     return lowered, tuple(dict.fromkeys(lowering.ignored))
 
@@ -76,7 +74,6 @@ class Lowering:
         self._names: dict[tuple[str, bool], str] = {}
         self._definitions: dict[str, Schema] = {}
         self._pending: list[tuple[str, Node]] = []
-        self._remaining_cost = MAX_COST + 2 * document.size
         self._depth = 0
         self._impossible = ""
 
@@ -90,7 +87,9 @@ class Lowering:
             raise ValueError(f"no output matches the schema: {self._impossible or '/'} allows none")
         if root is True:
             return True
-        return exclude_integers({**root, "$defs": self._definitions} if self._definitions else root)
+        return exclude_integers(
+            {**root, "$defs": self._definitions} if self._definitions else root, self.document.budget
+        )
 
     def positive(self, node: Node) -> Schema:
         """Return a supported schema whose values all match `node`."""
@@ -120,11 +119,7 @@ class Lowering:
     @contextmanager
     def entered(self, node: Node) -> Iterator[None]:
         """Count the work on a schema and its depth. Raises ValueError beyond the limits."""
-        self._remaining_cost -= cost_of(node)
-        if self._remaining_cost < 0:
-            raise ValueError(
-                f"{node.pointer or '/'} makes the schema too large: its rewriting exceeds {MAX_COST} parts"
-            )
+        self.document.budget.spend(cost_of(node), node.pointer)
         if self._depth >= MAX_DEPTH:
             raise ValueError(f"{node.pointer or '/'} is nested deeper than {MAX_DEPTH} levels with its references")
         self._depth += 1
@@ -181,6 +176,10 @@ class Lowering:
             if not are_disjoint(self.document, parts[one], parts[other]):
                 overlaps[one].append(other)
                 overlaps[other].append(one)
+        if self.document.budget.remaining_comparisons < 0:
+            raise UnsupportedSchemaError(
+                node.at("oneOf"), f"needs too many comparisons: the limit of a request is {MAX_COMPARISONS}"
+            )
         needed = sorted(set(itertools.chain.from_iterable(overlaps)))
         if len(needed) > MAX_ONE_OF:
             raise UnsupportedSchemaError(
@@ -235,7 +234,7 @@ def _multiple_of(lowering: Lowering, node: Node) -> list[Schema]:
 
 
 def _pattern(lowering: Lowering, node: Node) -> list[Schema]:
-    return [{"pattern": grammar_pattern(node.schema["pattern"], node.at("pattern"))}]
+    return [{"pattern": grammar_pattern(node.schema["pattern"], node.at("pattern"), lowering.document.budget)}]
 
 
 def _format(lowering: Lowering, node: Node) -> list[Schema]:

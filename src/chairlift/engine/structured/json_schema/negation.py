@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
 from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, all_of, any_of
-from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, UnsupportedSchemaError, type_names
+from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import none_of
 from chairlift.engine.structured.json_schema.values import key_of, literal_schema, type_of
 

@@ -3,24 +3,31 @@
 import math
 from typing import Any
 
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import Node, Schema, definitions, subschemas
 
 MAX_GAP = 1e-6
 """Most that a bound is moved: numbers closer than that to an excluded integer are lost."""
 
+NODES_PER_COST = 4
+"""Lowered schemas that are as much work as the lowering of one."""
+
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
 
-def exclude_integers(schema: Schema) -> Schema:
+def exclude_integers(schema: Schema, budget: LoweringBudget) -> Schema:
     """Move the excluded integer bounds of a schema that has fractional bounds next to them.
 
     llguidance takes the integer 2 for a number above 2 and below 2.5: it compares the digits of the fraction only. The
-    two bounds may come from different schemas of the document, which it combines.
+    two bounds may come from different schemas of the document, which it combines. Raises ValueError if the result of
+    the lowering is larger than the budget allows.
     """
     nodes, pending = list[Node](), [Node(schema, "", "")]
     while pending:
         node = pending.pop()
         if isinstance(node.schema, dict):
+            if len(nodes) % NODES_PER_COST == 0:
+                budget.spend(1, "")
             nodes.append(node)
             pending += (*subschemas(node), *definitions(node))
     bounds = [node.schema[name] for node in nodes for name in _BOUNDS if name in node.schema]

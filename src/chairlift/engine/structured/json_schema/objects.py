@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, all_of, any_of
-from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, UnsupportedSchemaError, type_names
-from chairlift.engine.structured.json_schema.patterns import ANY, grammar_pattern, none_of, one_of
+from chairlift.engine.structured.json_schema.document import TYPES, VALUES_PER_COST, Node, Schema, type_names
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.patterns import ANY, CHARS_PER_COST, grammar_pattern, none_of, one_of
 from chairlift.engine.structured.json_schema.values import ANNOTATIONS, type_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _properties(lowering: "Lowering", node: Node) -> list[Schema]:
     patterns: dict[str, Schema] = {}
     for pattern in node.schema.get("patternProperties", ()):
         place = node.child("patternProperties", pattern)
-        safe = grammar_pattern(pattern, place.pointer)
+        safe = grammar_pattern(pattern, place.pointer, lowering.document.budget)
         if (lowered := lowering.positive(place)) is not True or rest is not True:
             patterns[safe] = lowered
     if patterns:
@@ -68,10 +69,11 @@ def _properties(lowering: "Lowering", node: Node) -> list[Schema]:
     return [part]
 
 
-def patterns_of(node: Node) -> list[str]:
+def patterns_of(lowering: "Lowering", node: Node) -> list[str]:
     """Return the expressions of patternProperties as the grammar has them."""
     return [
-        grammar_pattern(pattern, node.at("patternProperties")) for pattern in node.schema.get("patternProperties", ())
+        grammar_pattern(pattern, node.at("patternProperties"), lowering.document.budget)
+        for pattern in node.schema.get("patternProperties", ())
     ]
 
 
@@ -138,6 +140,7 @@ def _max_properties(lowering: "Lowering", node: Node) -> list[Schema]:
         raise UnsupportedSchemaError(
             node.at("maxProperties"), f"leaves more than {MAX_ALTERNATIVES} choices of properties, the limit"
         )
+    lowering.document.budget.add_alternatives(len(choices) * len(optional) // 16, node.at("maxProperties"))
     alternatives: list[Schema] = []
     for names in choices:
         schema: dict[str, Any] = {
@@ -175,15 +178,17 @@ def _names(lowering: "Lowering", node: Node, depth: int = 0) -> list[str] | str 
         return _names(lowering, lowering.document.resolve(node, "$ref"), depth + 1)
     if keywords in ({"const"}, {"enum"}):
         values = [schema["const"]] if "const" in schema else schema["enum"]
+        lowering.document.budget.spend(len(values) // VALUES_PER_COST, node.pointer)
         return [value for value in values if isinstance(value, str)]
     if keywords == {"pattern"}:
-        return grammar_pattern(schema["pattern"], node.at("pattern"))
+        return grammar_pattern(schema["pattern"], node.at("pattern"), lowering.document.budget)
     if keywords and keywords <= {"minLength", "maxLength"}:
         return (
             f"^{ANY}{{{int(schema.get('minLength', 0))},{int(schema['maxLength']) if 'maxLength' in schema else ''}}}$"
         )
     if keywords == {"not"}:
         excluded = _names(lowering, node.child("not"), depth + 1)
+        lowering.document.budget.spend(sum(map(len, excluded or ())) // CHARS_PER_COST, node.pointer)
         if isinstance(excluded, list) and (pattern := none_of(excluded)) is not None:
             return pattern
     if keywords == {"anyOf"} and depth < MAX_REF_DEPTH:

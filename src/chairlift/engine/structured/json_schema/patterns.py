@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from chairlift.engine.structured.json_schema.document import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 
 ANY = r"[\s\S]"
 """Any character, line breaks, too."""
@@ -38,6 +39,14 @@ SYNTAX = re.compile(r"\\.|\[\^?(?:[^\]\\]|\\.)*\]|(?P<look>\(\?<?[=!])", re.DOTA
 
 UNSAFE_PROPERTY = re.compile(r"\\P|\\p\{?(C|Any|Assigned|ASCII|Common|Zyyy|sc|Script)")
 """Unicode properties that control characters may have."""
+
+PLAIN_CLASS = re.compile(r"\[(?:\^[^\\\x00-\x1f\"-]*|[^^\\\x00-\x1f][^\\\x00-\x1f]*)\]")
+"""A class of characters of which none is a control character, or of all but some that are not \\ or a quote."""
+
+CLASS_COST = 3
+"""Cost of a class that is compiled to find out what it matches."""
+
+CHARS_PER_COST = 64
 
 EXCLUDED_CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f"
 CONTROLS = [chr(code) for code in range(32) if chr(code) not in "\t\n\r"]
@@ -83,23 +92,27 @@ def _in_class(char: str) -> str:
     return "\\" + char if char in r"\]^-[&~" else char
 
 
-def grammar_pattern(pattern: str, place: str) -> str:
+def grammar_pattern(pattern: str, place: str, budget: LoweringBudget) -> str:
     """Return a pattern that is safe for llguidance. Raises UnsupportedSchemaError for what no grammar can express."""
+    budget.spend(len(pattern) // CHARS_PER_COST, place)
 
     def safe_part(part: re.Match[str]) -> str:
         text = part[0]
         if part["look"] or (text[0] == "\\" and text[1] in "bB123456789k"):
             raise UnsupportedSchemaError(place, f"uses {text}, which no grammar can express")
-        return _safe_class(text, place) if text[0] == "[" else text
+        return _safe_class(text, place, budget) if text[0] == "[" else text
 
     return SYNTAX.sub(safe_part, pattern)
 
 
-def _safe_class(text: str, place: str) -> str:
+def _safe_class(text: str, place: str, budget: LoweringBudget) -> str:
     """Exclude most control characters from a class that excludes a quote or a backslash.
 
     llguidance 1.9 takes a class of all control characters for one that has these two.
     """
+    if PLAIN_CLASS.fullmatch(text):
+        return text
+    budget.spend(CLASS_COST, place)
     try:
         members = re.compile(text)
     except re.error:  # syntax of other dialects, such as \p{L}

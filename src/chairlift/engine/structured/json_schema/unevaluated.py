@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
 from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, all_of, any_of
-from chairlift.engine.structured.json_schema.document import Node, Schema, UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.document import Node, Schema
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering
@@ -85,22 +86,24 @@ def _open_alternatives(lowering: "Lowering", node: Node, depth: int) -> list[_Al
     schema, found = node.schema, [_adjacent(lowering, node)]
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in schema:
-            found = _joined(node, found, _alternatives(lowering, lowering.document.resolve(node, keyword), depth + 1))
+            found = _joined(
+                lowering, node, found, _alternatives(lowering, lowering.document.resolve(node, keyword), depth + 1)
+            )
     for index in range(len(schema.get("allOf", ()))):
-        found = _joined(node, found, _alternatives(lowering, node.child("allOf", index), depth + 1))
+        found = _joined(lowering, node, found, _alternatives(lowering, node.child("allOf", index), depth + 1))
     if "anyOf" in schema:
         each = [_alternatives(lowering, node.child("anyOf", index), depth + 1) for index in range(len(schema["anyOf"]))]
-        found = _joined(node, found, list(itertools.chain.from_iterable(each)))
+        found = _joined(lowering, node, found, list(itertools.chain.from_iterable(each)))
     if "oneOf" in schema:
-        found = _joined(node, found, _one_of(lowering, node, depth))
+        found = _joined(lowering, node, found, _one_of(lowering, node, depth))
     if "if" in schema:
-        found = _joined(node, found, _if(lowering, node, depth))
+        found = _joined(lowering, node, found, _if(lowering, node, depth))
     for name, part in objects.dependencies(node.reduced("dependentRequired")):
         if isinstance(part, Node):
             with_name = _joined(
-                node, [_Alternative((objects.present(name),))], _alternatives(lowering, part, depth + 1)
+                lowering, node, [_Alternative((objects.present(name),))], _alternatives(lowering, part, depth + 1)
             )
-            found = _joined(node, found, [_Alternative((objects.absent(name),)), *with_name])
+            found = _joined(lowering, node, found, [_Alternative((objects.absent(name),)), *with_name])
     return found
 
 
@@ -111,7 +114,7 @@ def _adjacent(lowering: "Lowering", node: Node) -> _Alternative:
         way = replace(
             way,
             names=frozenset(node.schema.get("properties", ())),
-            patterns=frozenset(objects.patterns_of(node)),
+            patterns=frozenset(objects.patterns_of(lowering, node)),
             has_all_properties="additionalProperties" in node.schema,
         )
     if arrays.may_be_array(node):
@@ -123,9 +126,13 @@ def _adjacent(lowering: "Lowering", node: Node) -> _Alternative:
     return way
 
 
-def _joined(node: Node, some: list[_Alternative], others: list[_Alternative]) -> list[_Alternative]:
+def _joined(
+    lowering: "Lowering", node: Node, some: list[_Alternative], others: list[_Alternative]
+) -> list[_Alternative]:
     if len(some) * len(others) > MAX_ALTERNATIVES:
         raise UnsupportedSchemaError(node.pointer, f"can be matched in more than {MAX_ALTERNATIVES} ways, the limit")
+    num_names = max((len(each.names) for each in (*some, *others)), default=0)
+    lowering.document.budget.add_alternatives(len(some) * len(others) * (1 + num_names // 64), node.pointer)
     return [one.joined(other) for one, other in itertools.product(some, others)]
 
 
@@ -142,10 +149,10 @@ def _if(lowering: "Lowering", node: Node, depth: int) -> list[_Alternative]:
     condition = node.child("if")
     holds = _alternatives(lowering, condition, depth + 1)
     if "then" in node.schema:
-        holds = _joined(node, holds, _alternatives(lowering, node.child("then"), depth + 1))
+        holds = _joined(lowering, node, holds, _alternatives(lowering, node.child("then"), depth + 1))
     fails = [_Alternative((lowering.negative(condition),))]
     if "else" in node.schema:
-        fails = _joined(node, fails, _alternatives(lowering, node.child("else"), depth + 1))
+        fails = _joined(lowering, node, fails, _alternatives(lowering, node.child("else"), depth + 1))
     return [*holds, *fails]
 
 

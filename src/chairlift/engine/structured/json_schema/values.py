@@ -4,7 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from chairlift.engine.structured.json_schema.document import Node, Schema, SchemaDocument, cost_of, type_names
+from chairlift.engine.structured.json_schema.document import (
+    Node,
+    Schema,
+    SchemaDocument,
+    cost_of,
+    type_names,
+)
 
 MAX_VALUES = 1000
 """Most values of one enum that are listed."""
@@ -72,6 +78,7 @@ def finite_values(document: SchemaDocument, node: Node, depth: int = 0) -> list[
         return None
     if len(values) > MAX_VALUES:
         return None
+    document.budget.spend(len(values) // 2, node.pointer)
     return list({key_of(value): value for value in values if has_type(value, names)}.values())
 
 
@@ -94,8 +101,10 @@ def are_disjoint(document: SchemaDocument, one: Node, other: Node, depth: int = 
     """Return whether two schemas certainly share no value."""
     if one.schema is False or other.schema is False:
         return True
-    document.remaining_comparisons -= cost_of(one) + cost_of(other)
-    if one.schema is True or other.schema is True or depth > MAX_REF_DEPTH or document.remaining_comparisons < 0:
+    document.budget.remaining_comparisons -= cost_of(one) + cost_of(other)
+    if one.schema is True or other.schema is True or depth > MAX_REF_DEPTH:
+        return False
+    if document.budget.remaining_comparisons < 0:
         return False
     for node, rest in ((one, other), (other, one)):
         if "$ref" in node.schema and are_disjoint(document, document.resolve(node, "$ref"), rest, depth + 1):

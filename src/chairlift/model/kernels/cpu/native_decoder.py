@@ -8,8 +8,9 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cpu.decoder_program import DecoderProgram
 from chairlift.model.kernels.cpu.threads import ThreadPool
-from chairlift.model.layers.causal_lm import ForwardContext, LayerGroups
+from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 

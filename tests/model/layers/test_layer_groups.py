@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.layers.layer_groups import LayerGroups
 
 
 def test_a_uniform_model_is_one_group() -> None:

@@ -1,0 +1,36 @@
+"""Settings of `serve` for host names, client certificates and tokens."""
+
+from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.value_parsers import number, one_of
+
+ACCESS = (
+    Setting(name="allowed_hosts", is_repeatable=True, flag_name="allowed_host", default_text="this machine's names",
+            help="name that the header Host may have, as proxy.example.com or *.example.com; * is any name"),
+    Setting(name="tls_client_ca", metavar="FILE",
+            help="CA certificates (PEM); every client needs a certificate that one of them signed (mutual TLS)"),
+)  # fmt: skip
+"""Settings of who may connect, in addition to keys."""
+
+TOKENS = (
+    Setting(name="jwt_secret_file", metavar="FILE",
+            help="accept tokens (JWT) that are signed with the secret in FILE (HS256; 32 bytes or more)"),
+    Setting(name="jwt_jwks_file", metavar="FILE",
+            help="accept tokens (JWT) that a public key in FILE verifies (JWKS with RSA or P-256 keys)"),
+    Setting(name="jwt_algorithm", parse=one_of("HS256", "RS256", "ES256"), metavar="ALG",
+            default_text="that of the keys", help="only algorithm that tokens may have: HS256, RS256, ES256"),
+    Setting(name="jwt_audience", metavar="TEXT", default_text="tokens without an audience",
+            help="audience (aud) that tokens must be for"),
+    Setting(name="jwt_issuer", metavar="TEXT", default_text="any", help="issuer (iss) that tokens must come from"),
+    Setting(name="jwt_roles_claim", metavar="CLAIM", default="roles",
+            help="claim with a token's roles, user or admin; a token without it has the role user"),
+    Setting(name="jwt_tenant_claim", metavar="CLAIM", default="tenant",
+            help="claim with a token's tenant; a token without it belongs to the tenant of its subject (sub)"),
+    Setting(name="jwt_leeway", parse=number, metavar="SECONDS", default=30,
+            help="seconds by which the clocks of server and issuer may differ"),
+)  # fmt: skip
+"""Settings of JSON Web Tokens, which requests may have instead of API keys."""
+
+TOKEN_COMMAND = tuple(
+    setting for setting in TOKENS if setting.name not in ("jwt_jwks_file", "jwt_algorithm", "jwt_leeway")
+)
+"""The settings of TOKENS that `chairlift token` has, which signs with a secret."""

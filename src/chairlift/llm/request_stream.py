@@ -1,0 +1,194 @@
+"""RequestStream: the outputs of one request as an asynchronous iterator that aborts the request when it is left."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from chairlift.core.sampling_names import RequestOutputKind
+from chairlift.engine.client.base import EngineClient
+from chairlift.llm.batch_run import forward_aborts
+from chairlift.llm.output_dispatcher import OutputDispatcher, OutputInbox
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.llm.outputs import ChoiceHistory, StreamOutput, TextEvent
+
+
+class OpenRequests:
+    """Requests that one reader has submitted and that have not ended. Belongs to one event loop."""
+
+    def __init__(
+        self, client: EngineClient, dispatcher: OutputDispatcher, processors: Sequence[OutputProcessor], *,
+        at_once: bool,
+    ) -> None:  # fmt: skip
+        """Prepare the reader; nothing is queued before submit(). For `at_once` see AsyncLLM.run."""
+        self._client, self._dispatcher, self._processors = client, dispatcher, processors
+        self._inbox = OutputInbox(asyncio.get_running_loop())
+        self._numbers: dict[str, int] = {}
+        self._at_once = at_once or any(each.request.params.stop for each in processors)  # the engine cannot see stops
+        self._is_first = True
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def submit(self) -> None:
+        """Queue the requests. Raises the engine's immediate rejection."""
+        for number, processor in enumerate(self._processors):
+            request_id = processor.request.request_id
+            self._client.submit(processor.validated, self._dispatcher.sink)
+            self._numbers[request_id] = number
+            self._dispatcher.open(request_id, self._inbox)
+            forward_aborts(self._client, processor)
+
+    async def next_batch(self) -> list[tuple[int, TextEvent]]:
+        """Wait for outputs; return their events as (index of the processor, event)."""
+        batch: list[tuple[int, TextEvent]] = []
+        outputs = await self._inbox.take(at_once=self._at_once or self._is_first)
+        self._is_first = False
+        for output in outputs:
+            if (number := self._numbers.get(output.request_id, -1)) < 0:
+                continue
+            processor = self._processors[number]
+            batch += [(number, event) for event in processor.process(output)]
+            if output.is_final:
+                self._remove(output.request_id)
+            elif processor.is_finished:
+                self._remove(output.request_id)
+                self._client.abort(output.request_id)
+            elif processor.pending_aborts:
+                forward_aborts(self._client, processor)
+        return batch
+
+    def abort(self) -> None:
+        """Abort what is open. May be called more than once."""
+        for request_id in list(self._numbers):
+            self._remove(request_id)
+            self._client.abort(request_id)
+
+    def _remove(self, request_id: str) -> None:
+        del self._numbers[request_id]
+        self._dispatcher.close(request_id)
+
+
+class RequestStream:
+    """The outputs of one request, submitted when the first one is awaited; an asynchronous iterator.
+
+    Leaving an `async for` loop by `break`, `return` or an exception aborts the request, also when a variable holds the
+    stream: the loop has an iterator of its own (`__aiter__`), whose end is noticed by its finalizer. So do `aclose()`,
+    the end of an `async with`, a cancelled `__anext__`, and the end of the last reference to the stream.
+    After that the stream has no further outputs. Not for several tasks at once.
+    """
+
+    def __init__(
+        self, processor: OutputProcessor, open_requests: Callable[[Sequence[OutputProcessor]], OpenRequests]
+    ) -> None:  # fmt: skip
+        """Prepare the stream of one request; `open_requests` is called in the event loop that reads it."""
+        self._processor, self._open_requests = processor, open_requests
+        self._kind = processor.request.params.output_kind
+        self._requests: OpenRequests | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._histories = [ChoiceHistory() for _ in range(processor.request.params.num_choices)]
+        self._prompt_token_ids = list(processor.request.prompt_token_ids)
+        self._unread: deque[StreamOutput] = deque()
+        self._is_closed = False
+
+    @property
+    def request_id(self) -> str:
+        """Id of the request, for `AsyncLLM.abort`."""
+        return self._processor.request.request_id
+
+    def __aiter__(self) -> "_LoopIterator":
+        return _LoopIterator(self)
+
+    async def __anext__(self) -> StreamOutput:
+        """Return the next output; raises StopAsyncIteration after the final one or after the stream was closed."""
+        if self._is_closed:
+            raise StopAsyncIteration
+        try:
+            if self._requests is None:
+                self._loop = asyncio.get_running_loop()
+                self._requests = self._open_requests([self._processor])
+                self._requests.submit()
+            while not self._unread and self._requests:
+                self._unread += self._outputs(await self._requests.next_batch())
+        except BaseException:
+            self._close()
+            raise
+        if self._is_closed or not self._unread:
+            raise StopAsyncIteration
+        return self._unread.popleft()
+
+    async def aclose(self) -> None:
+        """Abort the request unless it has ended. May be called more than once."""
+        self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __del__(self) -> None:
+        self.close_soon()
+
+    def close_soon(self) -> None:
+        """Abort the request in the next iteration of its event loop; for finalizers, which may run anywhere.
+
+        A finalizer can interrupt code that holds one of the engine's locks, so it must not take them itself.
+        """
+        self._is_closed = True
+        if self._loop is None or not self._requests:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._requests.abort)
+        except RuntimeError:  # the event loop is closed
+            with suppress(RuntimeError):  # the interpreter ends
+                threading.Thread(target=self._requests.abort, daemon=True).start()
+
+    def _close(self) -> None:
+        self._is_closed = True
+        if self._requests is not None:
+            self._requests.abort()
+
+    def _outputs(self, batch: list[tuple[int, TextEvent]]) -> list[StreamOutput]:
+        """Return the events as the outputs that the request's output_kind asks for."""
+        outputs = [self._output(event) for _, event in batch]
+        if self._kind is not RequestOutputKind.FINAL_ONLY:
+            return outputs
+        return [replace(each, choices=self._processor.result().outputs) for each in outputs if each.is_final]
+
+    def _output(self, event: TextEvent) -> StreamOutput:
+        history = self._histories[event.index]
+        history.parts.append(event.delta)
+        history.token_ids += event.token_ids
+        history.logprobs += event.logprobs
+        processor = self._processor
+        return StreamOutput(
+            event.request_id, event.delta, event.token_ids, event.logprobs, event.finish_reason, event.stop_reason,
+            event.error, event.usage, event.timeline, event.seed, event.index, event.prompt_logprobs,
+            processor.prompt, self._prompt_token_ids,
+            None if self._kind is RequestOutputKind.DELTA else history,
+            (len(history.parts), len(history.token_ids), len(history.logprobs)), processor.has_logprobs,
+            token_pieces=processor.token_pieces,
+        )  # fmt: skip
+
+
+class _LoopIterator:
+    """The iterator of one `async for` loop over a stream; its finalizer runs when the loop is left."""
+
+    def __init__(self, stream: RequestStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[StreamOutput]:
+        return self._stream.__anext__()
+
+    def __del__(self) -> None:
+        self._stream.close_soon()

@@ -1,0 +1,206 @@
+"""require_model, weight_files: what a model folder holds, its JSON files, its safetensors files. Imports no torch."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+SHARDS = "model-*-of-*.safetensors"
+
+HEADER_LENGTH_BYTES = 8
+"""Bytes at the beginning of a safetensors file, which hold the length of its header as a little-endian integer."""
+
+GGUF_MAGIC = b"GGUF"
+QUANTIZATION_FILES = {"quant_config.json": "AWQ", "quantize_config.json": "GPTQ"}
+"""File that a quantized checkpoint without a quantization_config has -> its method."""
+QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
+"""Methods of quantization_config that are written in another way than the file has them."""
+
+ENCODER_TASKS = (
+    "Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
+    "ForQuestionAnswering", "ForMultipleChoice", "ForNextSentencePrediction", "ForRewardModel",
+)  # fmt: skip
+"""Ends of the names of architectures without a language model head for the next token."""
+OTHER_INPUTS = ("vision_config", "audio_config", "image_token_id", "image_token_index", "audio_token_index")
+"""Fields of config.json that only models with images, video or audio have."""
+MULTIMODAL_NAMES = ("VL", "Vision", "Llava", "Audio", "Speech", "Whisper", "Omni")
+
+ORIGINAL = "use the original model in safetensors, and --quantization int8 for int8 weights"
+
+
+def require_model(path: Path, name: str) -> Path:
+    """Return a model folder with a config.json.
+
+    Args:
+        path: a folder, or a file that a user named as a model.
+        name: the folder or the hub id, as the user wrote it.
+
+    Raises UnsupportedModel for a GGUF file or folder, a LoRA adapter and Meta's or Mistral's own format; ModelError for
+    another file and for another folder without config.json.
+    """
+    if path.is_file():
+        if _is_gguf(path):
+            raise unsupported_model(f"{name} is a GGUF file, which is not supported", ORIGINAL)
+        raise ModelError(f"{name} is a file, not a model folder", model=name)
+    if (path / "config.json").is_file():
+        return path
+    if (path / "adapter_config.json").is_file():
+        base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
+        target = base if isinstance(base, str) and base else "its base model"
+        raise unsupported_model(
+            f"{name} is a LoRA adapter for {target}, not a model, and adapters are not supported",
+            f"merge it into {target} with peft's merge_and_unload(), and name the merged folder",
+        )
+    if any(path.glob("*.gguf")) or _is_gguf_repo(path, name):
+        raise unsupported_model(f"{name} holds GGUF files, which are not supported", ORIGINAL)
+    if (path / "params.json").is_file():
+        raise unsupported_model(
+            f"{name} has params.json instead of config.json, a format that is not supported",
+            "use the model's files in the format of transformers",
+        )
+    raise ModelError(f"there is no config.json in {path}", file=str(path / "config.json"))
+
+
+def unsupported_model(problem: str, remedy: str) -> UnsupportedModel:
+    """Return the error whose message has a problem and its remedy."""
+    return UnsupportedModel(f"{problem}; {remedy}", remedy=remedy)
+
+
+def check_not_quantized(content: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModel for the config.json of a quantized checkpoint."""
+    if not (entry := content.get("quantization_config")):
+        return
+    method = entry.get("quant_method") if isinstance(entry, Mapping) else None
+    if method is None and isinstance(entry, Mapping) and (entry.get("load_in_4bit") or entry.get("load_in_8bit")):
+        method = "bitsandbytes"
+    described = f"with {QUANTIZATION_NAMES.get(str(method), method)} " if method else ""
+    raise unsupported_model(
+        f"the weights are quantized {described}(quantization_config in config.json); quantized checkpoints are not "
+        "supported", ORIGINAL,
+    )  # fmt: skip
+
+
+def unsupported_architecture(content: Mapping[str, Any], supported: Iterable[str]) -> UnsupportedArchitecture:
+    """Return the error for a config.json whose `architectures` are not supported."""
+    names = architecture_names(content)
+    what = f"config.json names architecture {', '.join(names)}" if names else "config.json names no architecture"
+    remedy = "use a model of a supported architecture; docs/add-a-model.md explains how to add one"
+    has_other_name = any(word in name for name in names for word in MULTIMODAL_NAMES)
+    if has_other_name or any(field in content for field in OTHER_INPUTS):
+        what += ", which also takes images or audio; only models of text are supported"
+        remedy = "use the text model of the same release"
+        return UnsupportedArchitecture(f"{what}; {remedy}", remedy=remedy)
+    if content.get("is_encoder_decoder") is True:
+        what += ", an encoder-decoder; only models that predict the next token are supported"
+    elif names and all(name.endswith(ENCODER_TASKS) for name in names):
+        what += ", which has no language model head; it yields embeddings or classes instead of text"
+    else:
+        return UnsupportedArchitecture(f"{what}; supported are {', '.join(supported)}", remedy=remedy)
+    remedy = "use a model whose architecture ends in ForCausalLM"
+    return UnsupportedArchitecture(f"{what}; {remedy}", remedy=remedy)
+
+
+def architecture_names(content: Mapping[str, Any]) -> Sequence[str]:
+    """Return the texts in `architectures` of config.json."""
+    names = content.get("architectures")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a file of a model folder. Raises ModelError with the file's name."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must contain a JSON object, got {type(content).__name__}", file=str(path))
+    return content
+
+
+def weight_files(folder: Path) -> dict[Path, tuple[str, ...]]:
+    """Return the folder's weight files, each with the tensors that the index assigns to it.
+
+    Raises ModelError for a missing file and an invalid index, UnsupportedModel for weights in another format.
+    """
+    for file, method in QUANTIZATION_FILES.items():
+        if (folder / file).is_file():
+            raise unsupported_model(
+                f"the weights in {folder} are quantized with {method} ({file}), which is not supported", ORIGINAL
+            )
+    if (folder / SINGLE_FILE).is_file():
+        return {folder / SINGLE_FILE: ()}
+    if not (folder / INDEX_FILE).is_file():
+        raise _no_weights(folder)
+    places = read_json(folder / INDEX_FILE).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ModelError(f"{folder / INDEX_FILE} has no weight_map", file=str(folder / INDEX_FILE))
+    files: dict[Path, tuple[str, ...]] = {}
+    for name, shard in places.items():
+        if not isinstance(shard, str) or shard != Path(shard).name or not shard.endswith(".safetensors"):
+            message = f"{folder / INDEX_FILE} lists {name} in {shard!r}, which is not a safetensors file in this folder"
+            raise ModelError(message, file=str(folder / INDEX_FILE), tensor=name)
+        files[folder / shard] = (*files.get(folder / shard, ()), name)
+    for file_path in files:
+        if not file_path.is_file():
+            raise ModelError(
+                f"there is no file {file_path.name} in {folder}, but {INDEX_FILE} lists it", file=str(file_path)
+            )
+    for file_path in sorted(folder.glob(SHARDS)):
+        if file_path not in files:
+            message = f"{INDEX_FILE} does not list the shard {file_path}; the folder seems to mix two checkpoints"
+            raise ModelError(message, file=str(file_path))
+    return files
+
+
+def check_weight_file(file: Path) -> None:
+    """Raise ModelError for a safetensors file whose header and size do not fit. Reads only the header."""
+    problem = ""
+    try:
+        with file.open("rb") as stream:
+            size, header_bytes = file.stat().st_size, int.from_bytes(stream.read(HEADER_LENGTH_BYTES), "little")
+            if HEADER_LENGTH_BYTES + header_bytes > size:
+                problem = f"it has {size} bytes, fewer than its header"
+            else:
+                header = json.loads(stream.read(header_bytes))
+                ends = (entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__")
+                expected = HEADER_LENGTH_BYTES + header_bytes + max(ends, default=0)
+                problem = "" if size >= expected else f"it has {size} bytes, its header names {expected}"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        problem = "its header is not valid"
+    if problem:
+        raise ModelError(f"{file} is truncated or not a safetensors file: {problem}", file=str(file))
+
+
+def _no_weights(folder: Path) -> ModelError:
+    """Return the error for a folder without safetensors files."""
+    missing = f"there is neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}"
+    for pattern, kind, remedy in (
+        ("*.gguf", "a GGUF file", ORIGINAL),
+        ("*.bin", "a pickle", "load the folder with transformers and save it again with save_pretrained()"),
+        ("*.pth", "a pickle", "use the model's files in the format of transformers"),
+    ):
+        others = sorted(path.name for path in folder.glob(pattern))
+        if others:
+            return unsupported_model(f"{missing}, and {others[0]} is {kind}; only safetensors are supported", remedy)
+    return ModelError(missing, file=str(folder / SINGLE_FILE))
+
+
+def _is_gguf(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(len(GGUF_MAGIC)) == GGUF_MAGIC or file.suffix == ".gguf"
+    except OSError:
+        return file.suffix == ".gguf"
+
+
+def _is_gguf_repo(folder: Path, name: str) -> bool:
+    """Return whether a downloaded snapshot is of a repository whose GGUF files were not downloaded."""
+    return name.lower().endswith("gguf") and not any(folder.glob("*.safetensors"))

@@ -1,0 +1,39 @@
+"""check_start: finds invalid options before the engine starts and the weights are loaded. Imports no torch."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from chairlift.model.dtypes import resolve_dtype
+from chairlift.model.layers.layer_groups import LayerGroups
+from chairlift.model.loading.model_config import read_config
+from chairlift.model.loading.model_folder import check_weight_file, weight_files
+from chairlift.model.runner.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
+from chairlift.model.runner.runner_config import RunnerConfig, check_options
+
+
+def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length: bool = False) -> None:
+    """Check the options against the bounds of a model folder, of whose weights only the headers are read.
+
+    Args:
+        folder: the model folder; None for the tiny random model, of which only the options are checked.
+        options: the settings of the runner.
+        needs_full_length: reject a `num_blocks` that cannot hold the model's own limit of tokens, too, not only one
+            that cannot hold a `max_model_len` that is set.
+
+    Raises ConfigError with the option, and ModelError for an unsupported model or a missing or truncated file. What
+    depends on free memory and on the machine's devices is checked when the engine starts.
+    """
+    check_options(options)
+    if folder is None:
+        return
+    config = read_config(folder)
+    for file in weight_files(folder):
+        check_weight_file(file)
+    max_model_len = config.context_length(options.max_model_len)
+    config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
+    groups = LayerGroups.of(config.layer_windows)
+    pool = kv_cache_shape(options, config, groups, max_model_len)
+    if options.num_blocks is not None and (needs_full_length or options.max_model_len is not None):
+        check_num_blocks(pool, groups.windows, options.num_blocks)
+    elif options.num_blocks is None and isinstance(options.max_memory, int):
+        check_max_bytes(pool, options.max_memory)

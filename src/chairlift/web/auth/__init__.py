@@ -1,0 +1,1 @@
+"""Authentication: API keys, tokens, and the checks of a request before its route."""

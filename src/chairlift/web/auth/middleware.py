@@ -1,0 +1,88 @@
+"""AuthMiddleware: checks the key or token of a request; denies every path but a short open list by default."""
+
+import logging
+
+from chairlift.core.errors import Forbidden, NotFound, Unauthorized
+from chairlift.web.auth.credentials import Credentials, InvalidCredential
+from chairlift.web.auth.host_check import HostCheck
+from chairlift.web.auth.principal import ADMIN, USER, Principal
+from chairlift.web.body import App, Receive, Scope, Send, all_headers
+
+log = logging.getLogger(__name__)
+
+ADMIN_PATHS = "/admin/"
+
+
+class AuthMiddleware:
+    """Pass on requests with a valid key or token, and put their Principal into `scope["principal"]`.
+
+    Attributes:
+        credentials: the accepted keys and tokens; may be replaced at any time.
+    """
+
+    def __init__(
+        self, app: App, credentials: Credentials, open_paths: frozenset[str], host_check: HostCheck | None = None
+    ) -> None:
+        self._app = app
+        self._host_check = HostCheck() if host_check is None else host_check
+        self.credentials = credentials
+        self._open = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Identify the client, and pass the request on. Raises Unauthorized, Forbidden, NotFound."""
+        self._check_host(scope)
+        scope["principal"] = self.principal(scope)
+        await self._app(scope, receive, send)
+
+    def principal(self, scope: Scope) -> Principal:
+        """Return the client's principal for the request's path. Raises Unauthorized, Forbidden, NotFound."""
+        path = scope["path"]
+        if path.startswith(ADMIN_PATHS):
+            if not self.credentials.has_admin:
+                raise NotFound("there is no such route")
+            if all_headers(scope, b"origin"):
+                raise Forbidden("the admin routes reject requests from web pages (header Origin)")
+            return self._authorize(scope, ADMIN, "this route needs an admin key, or a token with the role admin")
+        if path in self._open or not self.credentials.are_required:
+            return Principal()
+        return self._authorize(
+            scope, USER, "this route needs a key that is no admin key, or a token with the role user; "
+            "admin keys are for the routes under /admin/",
+        )  # fmt: skip
+
+    def _check_host(self, scope: Scope) -> None:
+        """Raise Forbidden for a request that a web page of another site may have sent.
+
+        Open paths answer every request: a health check may name an address that this machine does not know.
+        """
+        if scope["path"] in self._open:
+            return
+        is_keyless = not self.credentials.are_required
+        if is_keyless or self._host_check.is_explicit:
+            self._host_check.check_host(scope)
+        if is_keyless:
+            self._host_check.check_origin(scope)
+
+    def _authorize(self, scope: Scope, needed_scope: str, message: str) -> Principal:
+        """Return the principal. Raises Forbidden with this message if it lacks the scope."""
+        principal = self._authenticate(scope)
+        if needed_scope not in principal.scopes:
+            log.info("rejected: tenant %s has no scope %s", principal.tenant, needed_scope)
+            raise Forbidden(message)
+        return principal
+
+    def _authenticate(self, scope: Scope) -> Principal:
+        values = all_headers(scope, b"authorization")
+        if len(values) != 1:
+            raise self._unauthorized(f"{len(values)} authorization headers")
+        scheme, _, credential = values[0].partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise self._unauthorized("another scheme than Bearer")
+        try:
+            return self.credentials.authenticate(credential.strip())
+        except InvalidCredential as error:
+            raise self._unauthorized(str(error)) from None
+
+    def _unauthorized(self, why: str) -> Unauthorized:
+        log.info("rejected: %s", why)
+        return Unauthorized("a valid API key is needed: Authorization: Bearer KEY")

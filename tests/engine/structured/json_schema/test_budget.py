@@ -1,0 +1,139 @@
+"""LoweringBudget: the schemas of one request share it, so that costly ones end soon, in any number."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.engine.structured.json_schema.budget import MAX_SCHEMAS, LoweringBudget
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.lowering import lower
+from support_parse_request import chat
+
+MAX_CALLS = 8_000_000
+"""Most calls of Python functions while one request is parsed, about twice those of the costliest schema here."""
+
+
+def each(count: int, schema: Any, **more: Any) -> dict[str, Any]:
+    """Return an object with many properties of the same schema."""
+    return {"type": "object", "properties": {f"p{number}": schema for number in range(count)}, **more}
+
+
+NAMES = {"enum": [f"name {number}" for number in range(9000)]}
+COSTLY: dict[str, dict[str, Any]] = {
+    "many schemas": {"type": "object", "allOf": [{}] * 80_000},
+    "malformed definitions": each(
+        3000, {"$ref": "#/$defs/d"},
+        **{"$defs": {"d": {"type": "string"}, **{f"d{number}": {"type": "banana"} for number in range(3000)}}},
+    ),
+    "uniqueItems": each(1500, {"type": "array", "uniqueItems": True, "items": {"enum": [0, 1, 2, 3, 4]}}),
+    "contains": each(2000, {"type": "array", "contains": {"type": "string"}, "maxContains": 3}),
+    "oneOf": each(80, {"oneOf": [
+        {"type": "object", "properties": {"a": {"const": number}, "b": {}}} for number in range(20)
+    ]}),
+    "oneOf of references": each(
+        2000, {"oneOf": [{"$ref": "#/$defs/e"}] * 2}, **{"$defs": {"e": {"enum": list(range(1000))}}}
+    ),
+    "if": each(1000, {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"not": {"required": ["c"]}}}),
+    "propertyNames": each(2000, {"propertyNames": {"$ref": "#/$defs/e"}}, **{"$defs": {"e": NAMES}}),
+    "names by complement": each(
+        2000, {"propertyNames": {"not": {"$ref": "#/$defs/e"}}}, **{"$defs": {"e": {"enum": NAMES["enum"][:300]}}}
+    ),
+    "names by pattern": each(
+        2000, {"propertyNames": {"$ref": "#/$defs/e"}}, **{"$defs": {"e": {"pattern": "[a-z]x" * 20_000}}}
+    ),
+    "character classes": each(1, {"pattern": "".join(f"[^\\d{chr(0x4E00 + code)}]" for code in range(20_000))}),
+    "unevaluatedProperties": each(
+        2000, {"type": "string"}, unevaluatedProperties=False,
+        anyOf=[{"required": [f"p{number}"]} for number in range(8)],
+        allOf=[{"anyOf": [{"required": [f"p{number}"]} for number in range(8)]}],
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[str]]:
+    """Count the calls of Python functions in the block: work that does not depend on the machine."""
+    num_calls: Counter[str] = Counter()
+
+    def count(frame: object, event: str, argument: object) -> None:
+        if event == "call":
+            num_calls["python"] += 1
+
+    sys.setprofile(count)
+    try:
+        yield num_calls
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_costly_schema_ends_soon(name: str) -> None:
+    message = "too large"
+    with counted_calls() as num_calls:
+        try:
+            lower(COSTLY[name], strict=False)
+        except ValueError as error:
+            message = str(error)
+    assert "too large" in message and len(message) < 200
+    assert num_calls["python"] < MAX_CALLS
+
+
+@pytest.mark.parametrize("name", ["uniqueItems", "contains", "oneOf", "if"])
+def test_the_schemas_of_all_tools_together_end_soon(name: str) -> None:
+    properties = dict([*COSTLY[name]["properties"].items()][:60])
+    schema = {**COSTLY[name], "properties": properties}
+    tools = [{"type": "function", "function": {"name": f"f{number}", "parameters": schema}} for number in range(128)]
+    message = "too large"
+    with counted_calls() as num_calls:
+        try:
+            chat(tools=tools, tool_choice="required")
+        except InvalidRequest as error:
+            message = error.message
+    assert ("too large" in message or "limit" in message) and len(message) < 400
+    assert num_calls["python"] < MAX_CALLS
+
+
+def test_tools_of_usual_size_are_enforced_in_the_largest_number() -> None:
+    tags = {"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True}
+    schema = {**each(15, {"type": "string", "description": "x" * 200}), "required": ["p0"]}
+    schema["properties"]["tags"] = tags
+    tools = [{"type": "function", "function": {"name": f"f{number}", "parameters": schema}} for number in range(128)]
+    request = chat(tools=tools, tool_choice="required")
+    assert request.ignored == () and "enum" in str(request.params.structured.grammar)
+
+
+def test_each_request_has_its_own_budget_and_the_parts_of_one_share_it() -> None:
+    half = each(MAX_SCHEMAS * 2 // 3, {})
+    for _ in range(3):
+        lower(half, strict=True)
+    budget = LoweringBudget()
+    lower(half, strict=True, budget=budget)
+    with pytest.raises(ValueError, match="the schemas of the request too large"):
+        lower(half, strict=True, budget=budget)
+
+
+def test_an_exhausted_number_of_alternatives_stays_exhausted() -> None:
+    budget = LoweringBudget()
+    budget.add_alternatives(9000, "/a")
+    for count in (2000, 1):
+        with pytest.raises(UnsupportedSchemaError, match="/b needs too many alternatives"):
+            budget.add_alternatives(count, "/b")
+    budget.spend(1, "/c")
+
+
+def test_a_schema_is_lowered_once_also_beside_tools_of_the_generic_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chairlift.server.openai import structured_fields
+    from chairlift.server.openai.parse_request import read_chat
+    from chairlift.text.tool_formats.generic import GENERIC
+    from support_parse_request import CHAT_BODY, TOOL, schema_form
+
+    calls: list[Any] = []
+    original = structured_fields.lower
+    monkeypatch.setattr(structured_fields, "lower", lambda *args, **more: calls.append(args) or original(*args, **more))
+    request = read_chat({**CHAT_BODY, "tools": [TOOL], "response_format": schema_form({"type": "object"})}, GENERIC)
+    assert request.ignored == ("tools",) and len(calls) == 1

@@ -1,0 +1,88 @@
+"""ReasoningFormat: the format is detected from the template, and the end of a prompt tells where the output begins."""
+
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.core.structured_output import ReasoningPrefix
+from chairlift.text.reasoning_formats import (
+    HARMONY,
+    REASONING_FORMATS,
+    REASONING_PARSERS,
+    THINK_TAGS,
+    ReasoningState,
+    choose_reasoning_format,
+    detect_reasoning_format,
+)
+
+OPEN, ENDED, NOT_STARTED = ReasoningState.OPEN, ReasoningState.ENDED, ReasoningState.NOT_STARTED
+
+
+@pytest.mark.parametrize(("template", "name"), [
+    ("{{ content.split('</think>')[-1] }}", "qwen3"),
+    ("{{ '<|start|>assistant<|channel|>final<|message|>' }} </think>", "openai_gptoss"),
+    ("write 'Here is my response:' after it", "granite"),
+    ("[THINK]{{ m }}[/THINK]", "mistral"),
+    ("<seed:think></seed:think>", "seed_oss"),
+    ("<|START_THINKING|><|END_THINKING|>", "command_a"),
+    ("{{ messages }} <think>", None),
+])  # fmt: skip
+def test_a_template_tells_the_format(template: str, name: str | None) -> None:
+    found = detect_reasoning_format(template)
+    assert (None if found is None else found.name) == name == _name(choose_reasoning_format("auto", template))
+
+
+def _name(found: object) -> object:
+    return getattr(found, "name", None)
+
+
+def test_the_operator_may_name_the_format() -> None:
+    for name in REASONING_PARSERS[2:]:
+        assert _name(choose_reasoning_format(name, "")) == name
+    assert choose_reasoning_format("none", "</think>") is None
+    with pytest.raises(ConfigError, match=r"reasoning_parser must be one of auto, none, qwen3, .* got 'qwen9'"):
+        choose_reasoning_format("qwen9", "")
+
+
+@pytest.mark.parametrize(("prompt", "state"), [
+    ("<|user|>hi<|assistant|>\n", NOT_STARTED),
+    ("<|user|>hi<|assistant|>\n<think>\n", OPEN),
+    ("<|user|>hi<|assistant|><think>", OPEN),
+    ("<|user|>hi<|assistant|>\n<think>\n\n</think>\n\n", ENDED),
+    ("<|user|>hi<|assistant|></think>", ENDED),
+    ("<|user|>what is <think>?<|end|><|assistant|>", NOT_STARTED),
+])  # fmt: skip
+def test_the_generation_prompt_may_open_or_end_the_reasoning(prompt: str, state: ReasoningState) -> None:
+    assert THINK_TAGS.state_after(prompt) is state
+
+
+def test_harmony_has_its_own_generation_prompt() -> None:
+    prompt = "<|start|>user<|message|>hi<|end|><|start|>assistant"
+    assert HARMONY.state_after(prompt) is NOT_STARTED
+    assert HARMONY.state_after(prompt + "<|channel|>analysis<|message|>") is OPEN
+    assert HARMONY.state_after(prompt + "<|channel|>final<|message|>") is ENDED
+
+
+@pytest.mark.parametrize(("before", "text", "state"), [
+    ("<|assistant|>", "<think>\nOkay, so", OPEN),
+    ("<|assistant|><think>\n", "Okay, so", OPEN),
+    ("<|assistant|><think>\n", "Okay.</think>So", ENDED),
+    ("<|assistant|>", "<think>Okay.</think>", ENDED),
+    ("<|assistant|>", "The answer is", ENDED),
+    ("<|assistant|>\n<think>\n\n</think>\n\n", "The answer is", ENDED),
+    ("<|assistant|>", " ", NOT_STARTED),
+    ("<|assistant|><think>", "", OPEN),
+])  # fmt: skip
+def test_a_continued_answer_may_be_within_its_reasoning(before: str, text: str, state: ReasoningState) -> None:
+    assert THINK_TAGS.state_after(before + text, continued_text=text) is state
+
+
+def test_a_structured_output_may_have_reasoning_before_it_unless_that_has_ended() -> None:
+    assert THINK_TAGS.prefix_of(ENDED) is None
+    assert THINK_TAGS.prefix_of(OPEN) == ReasoningPrefix(starts=("<think>",), ends=("</think>",), is_open=True)
+    prefix = HARMONY.prefix_of(NOT_STARTED)
+    assert prefix is not None and not prefix.is_open and prefix.answer_start == "<|channel|>final<|message|>"
+
+
+def test_markers_that_are_special_tokens_are_known() -> None:
+    assert REASONING_FORMATS["mistral"].uses_any({"[THINK]", "</s>"})
+    assert not THINK_TAGS.uses_any({"<|im_end|>"}) and HARMONY.uses_any({"<|channel|>"})
