@@ -29,6 +29,7 @@ PURPOSES = {
     "starlette": "routes of the server",
     "uvicorn": "HTTP",
     "orjson": "JSON of requests and responses",
+    "pyjwt": "JSON Web Tokens of clients",
     "prometheus-client": "metrics",
     "pyyaml": "settings files",
     "matplotlib": "plots of benchmarks",
