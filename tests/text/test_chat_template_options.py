@@ -120,6 +120,8 @@ def test_the_variables_that_a_request_may_set_are_those_that_the_template_reads(
         "{{ bos_token }}{{ tokenize }}{{ tools }}{{ range(3) }}{{ strftime_now('%Y') }}{% set a = 1 %}{{ a }}{{ b }}"
     )
     assert make_template(every).variables == {"b"}
+    named = ChatTemplate({"default": "{{ a }}{{ c }}", "tool_use": "{{ b }}{{ c }}"}, tokenizer_of("qwen"))
+    assert named.variables == {"a", "b", "c"}, "of all templates of the model"
 
 
 def test_no_variable_replaces_what_the_server_sets() -> None:

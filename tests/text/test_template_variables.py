@@ -20,7 +20,7 @@ from chairlift.text.template_variables import check_variables, effort_variables,
     ("{% generation %}{{ a }}{% endgeneration %}", {"a"}),
 ])  # fmt: skip
 def test_the_variables_of_a_template_are_those_that_it_reads_before_it_sets_them(source: str, names: set[str]) -> None:
-    assert find_variables(ChatEnvironment(TemplateLimits()), [source, "{{ c }}"]) == names | {"c"}
+    assert find_variables(ChatEnvironment(TemplateLimits()), source + "{{ c }}") == names | {"c"}
 
 
 def test_what_the_server_sets_is_not_settable() -> None:

@@ -150,6 +150,12 @@ class Replica:
         return None if chat is None else chat.reasoning_format
 
     @cached_property
+    def has_special_reasoning_markers(self) -> bool:
+        """Whether the model marks its reasoning with special tokens, which must then stay in the text."""
+        reasoning, tokenizer = self.reasoning_format, self.service.tokenizer
+        return reasoning is not None and tokenizer is not None and reasoning.uses_any(tokenizer.special_tokens)
+
+    @cached_property
     def token_pieces(self) -> TokenPieces:
         """Text and bytes of single tokens. Raises InvalidRequest without a tokenizer."""
         if self.service.tokenizer is None:

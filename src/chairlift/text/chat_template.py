@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import jinja2.meta
 
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
@@ -91,17 +90,19 @@ class ChatTemplate:
         self._environment = ChatEnvironment(limits or TemplateLimits(), clock, wall_clock)
         self._sources = dict(sources)
         self._templates: dict[str, jinja2.Template] = {}
-        self._tools_variables: dict[str, str] = {}
+        self._tools_variables: dict[str, str] = {}  # template -> variable of the tools: SmolLM3's reads `xml_tools`
+        read: set[str] = set()
         for name, source in sources.items():
             try:
                 self._templates[name] = self._environment.from_string(source)
-                self._tools_variables[name] = _tools_variable(self._environment, source)
+                names = find_variables(self._environment, source)
             except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
                 line = f" at line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
                 raise ModelError(f"the chat template {name!r} is not valid Jinja{line}: {error}") from error
+            self._tools_variables[name] = "xml_tools" if "xml_tools" in names and "tools" not in names else "tools"
+            read |= names
         self._named_variables = dict(tokenizer.named_tokens)
         self.named_tokens = frozenset(self._named_variables)
-        read = find_variables(self._environment, sources.values())
         self.variables = settable_variables(read, self.named_tokens)
         self.reads_documents = "documents" in read
         self._default_variables = check_variables(
@@ -120,7 +121,7 @@ class ChatTemplate:
         """
         return cls(read_templates(folder), tokenizer)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Return the source of all templates, to detect the notations they use."""
         return "\n".join(self._sources.values())
@@ -298,12 +299,6 @@ def _checked_message(message: Any, at: str) -> dict[str, Any]:
         raise _error_at(f"{at}.content", "is missing")
     reasoning = next((plain[name] for name in REASONING_FIELDS if name in plain), None)
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
-
-
-def _tools_variable(environment: ChatEnvironment, source: str) -> str:
-    """Return the variable from which a template takes the tools: `xml_tools` in SmolLM3's."""
-    names = jinja2.meta.find_undeclared_variables(environment.parse(source))
-    return "xml_tools" if "xml_tools" in names and "tools" not in names else "tools"
 
 
 def _flat_content(content: Any, at: str) -> str:

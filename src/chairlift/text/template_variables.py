@@ -1,7 +1,7 @@
 """Variables of chat templates: which ones a template reads, and which of them a request may set."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from jinja2 import meta
@@ -15,12 +15,9 @@ SWITCHES = ("enable_thinking", "thinking")
 """Variables with which templates switch reasoning on and off."""
 
 
-def find_variables(environment: ChatEnvironment, sources: Iterable[str]) -> frozenset[str]:
-    """Return the names of all variables that these templates read."""
-    found: set[str] = set()
-    for source in sources:
-        found |= meta.find_undeclared_variables(environment.parse(source))
-    return frozenset(found - environment.globals.keys())
+def find_variables(environment: ChatEnvironment, source: str) -> frozenset[str]:
+    """Return the names of all variables that a template reads."""
+    return frozenset(meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys())
 
 
 def settable_variables(names: Collection[str], named_tokens: Collection[str]) -> frozenset[str]:

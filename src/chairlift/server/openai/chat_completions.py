@@ -50,8 +50,8 @@ class _ChatHandler:
         messages, tools = template_input(
             request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
         )
-        params, reasoning, tokenizer = request.params, replica.reasoning_format, replica.service.tokenizer
-        if reasoning is not None and tokenizer is not None and reasoning.uses_any(tokenizer.special_tokens):
+        params = request.params
+        if replica.has_special_reasoning_markers:
             params = dataclasses.replace(params, skip_special_tokens=False)
         return [replica.service.prepare_chat(
             messages, params, tools=tools, prefill="" if choice is None else choice.prefill,

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from chairlift.core.render_limits import REASONING_FIELDS
@@ -39,15 +40,25 @@ def template_input(
     parsed = [_completed(message, calls, tool_format) for message in parsed_arguments(messages)]
     if "developer" not in template and takes_system_messages(template):
         parsed = [_with_role(message, "developer", "system") for message in parsed]
-    if _TAKES_TEXT_OR_THINKING.search(template) is not None:
+    if _takes_text_or_thinking(template):
         parsed = [_with_text_in_thinking(message) for message in parsed]
-    if not tool_format.is_generic and _TAKES_TEXT_ARGUMENTS.search(template) is None:
+    if not tool_format.is_generic and not _takes_text_arguments(template):
         parsed = [_with_object_arguments(message) for message in parsed]
     if not tool_format.is_generic or not all(isinstance(message, dict) for message in parsed):
         return parsed, tools
     if tools is None:
         return parsed if reads_tools(template) else without_calls(parsed), None
     return with_prompt(parsed, tools, has_system_role=takes_system_messages(template)), None
+
+
+@lru_cache(maxsize=16)
+def _takes_text_arguments(template: str) -> bool:
+    return _TAKES_TEXT_ARGUMENTS.search(template) is not None
+
+
+@lru_cache(maxsize=16)
+def _takes_text_or_thinking(template: str) -> bool:
+    return _TAKES_TEXT_OR_THINKING.search(template) is not None
 
 
 def _completed(message: Any, known: dict[str, _Call], tool_format: ToolFormat) -> Any:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 
 from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
@@ -98,11 +99,13 @@ def detect_tool_format(template: str, special_tokens: Collection[str] = ()) -> T
     return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
 
 
+@lru_cache(maxsize=16)
 def reads_tools(template: str) -> bool:
     """Return whether a template uses the variable `tools`, or `xml_tools` as SmolLM3's does."""
     return any(_READS_TOOLS.search(block) for block in _BLOCK.findall(template))
 
 
+@lru_cache(maxsize=16)
 def takes_system_messages(template: str) -> bool:
     """Return whether a template knows the role `system` and does not reject it."""
     return "system" in template and _REJECTS_SYSTEM.search(template) is None
