@@ -69,11 +69,12 @@ def main(parameters: dict[str, Any]) -> int:
         **server,
     )  # fmt: skip
     tls = {name: Path(file) for name, file in parameters.get("tls", {}).items()}
+    listening = ListenAddress(port=parameters.get("port", 0), **tls)
     files = {"key_file": parameters.get("keys"), **parameters.get("tokens", {})}
     sources = CredentialSources(**{name: Path(file) for name, file in files.items() if file is not None},
                                 token_config=JWTConfig(**parameters.get("token_config", {})))  # fmt: skip
     return run(ServerParts(
-        config=server_config, listening=ListenAddress(port=parameters.get("port", 0), **tls),
+        config=server_config, listening=listening, tls=listening.tls_context(),
         read_credentials=lambda: sources.read(os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences,

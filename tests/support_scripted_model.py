@@ -184,8 +184,8 @@ def main() -> int:
         return None if process is None else process.pid
 
     return run(ServerParts(
-        config=ServerConfig(served_names=("scripted",)), listening=ListenAddress(port=0), read_credentials=Credentials,
-        start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
+        config=ServerConfig(served_names=("scripted",)), listening=ListenAddress(port=0), tls=None,
+        read_credentials=Credentials, start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences, print_line=_print_line,
     ))  # fmt: skip
 

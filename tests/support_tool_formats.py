@@ -61,12 +61,12 @@ def read(tool_format: ToolFormat, *deltas: str, schemas: ToolSchemas | None = No
     return merged(push_all(tool_format.make_parser(SCHEMAS if schemas is None else schemas), *deltas))
 
 
-def check_every_split(tool_format: ToolFormat, answer: str, expected: Merged) -> None:
+def check_every_split(
+    tool_format: ToolFormat, answer: str, expected: Merged, *, schemas: ToolSchemas | None = None
+) -> None:
     """Check that an answer is read as expected in one part, in two parts at any place, and by character."""
-    assert read(tool_format, answer) == expected
-    assert read(tool_format, *answer) == expected
-    for first, second in halves(answer):
-        assert read(tool_format, first, second) == expected, (first, second)
+    for parts in ((answer,), tuple(answer), *halves(answer)):
+        assert read(tool_format, *parts, schemas=schemas) == expected, parts
 
 
 def halves(answer: str) -> Iterator[tuple[str, str]]:

@@ -2,12 +2,14 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import chairlift
 from support_source_tree import PACKAGE, ROOT, shown
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+MAX_PROSE_CHARS = 120
 BUILT, _, PLANNED = ARCHITECTURE.partition("## Planned packages")
 
 
@@ -66,6 +68,29 @@ def test_every_link_between_documents_leads_to_a_file_and_a_heading() -> None:
             if not file.exists() or (heading and heading not in headings(file)):
                 broken.append(f"{shown(page)}: {target}#{heading}")
     assert broken == []
+
+
+def test_prose_lines_have_at_most_120_characters() -> None:
+    """Tables, code and the targets of links do not count."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [f"{shown(page)}:{number}" for page in pages for number in long_prose_lines(page.read_text())] == []
+
+
+def test_a_long_prose_line_is_found() -> None:
+    long = "word " * 24 + "x"
+    fence = f"```\n{long}\n```"
+    text = f"{long}\n| {long} |\n{fence}\n[{long[:50]}](https://a.test/{'x' * 100})\n* {long}\n"
+    assert list(long_prose_lines(text)) == [1, 7]
+
+
+def long_prose_lines(text: str) -> Iterator[int]:
+    """Yield the numbers of the lines of prose that are too long."""
+    is_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        is_code ^= line.lstrip().startswith("```")
+        shown_line = re.sub(r"\]\([^)]*\)", "]", line)
+        if not is_code and not line.startswith("|") and len(shown_line) > MAX_PROSE_CHARS:
+            yield number
 
 
 def headings(page: Path) -> set[str]:

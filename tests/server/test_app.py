@@ -21,6 +21,7 @@ from chairlift.web.auth.api_keys import KeyRing, read_keys
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.auth.principal import Principal
 from chairlift.web.http_protocol import Rejection
+from support_http import ListeningServer, run_scenario
 from support_server import CHAT, COMPLETIONS, HELLO, open_server, run
 from support_services import FAKE, fake_service
 
@@ -83,7 +84,7 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
     server, replica = full_server()
     assert server.early_check is not None
     for path in (CHAT, COMPLETIONS):
-        rejection = server.early_check(path.encode(), JSON)
+        rejection = server.early_check(path.encode(), JSON, None)
         assert isinstance(rejection, Rejection) and (rejection.route, rejection.tenant) == (path, "")
         assert isinstance(rejection.error, Overloaded) and rejection.error.details["retry_after"] >= 1.0
         assert rejection.error.__traceback__ is None, (
@@ -91,9 +92,9 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
         )
         assert replica.admission.open_requests == 1
     for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
-        assert server.early_check(target.encode(), JSON) is None, target
+        assert server.early_check(target.encode(), JSON, None) is None, target
     replica.admission.renew(AdmissionLimits())
-    admit = server.early_check(CHAT.encode(), JSON)
+    admit = server.early_check(CHAT.encode(), JSON, None)
     assert callable(admit) and replica.admission.waiting_requests == 1
     permit = admit()
     assert isinstance(permit, Permit) and replica.admission.waiting_requests == 2
@@ -107,11 +108,36 @@ def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away(
     server, replica = full_server(ring())
     assert server.early_check is not None
     for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
-        assert server.early_check(CHAT.encode(), headers) is None, headers
-    rejection = server.early_check(CHAT.encode(), [*JSON, KEY])
+        assert server.early_check(CHAT.encode(), headers, None) is None, headers
+    rejection = server.early_check(CHAT.encode(), [*JSON, KEY], None)
     assert isinstance(rejection, Rejection) and rejection.tenant == "alice"
     replica.lifecycle.drain()
-    assert server.early_check(CHAT.encode(), [*JSON, KEY]) is None
+    assert server.early_check(CHAT.encode(), [*JSON, KEY], None) is None
+
+
+def test_a_foreign_host_gets_403_also_from_a_full_server() -> None:
+    """The order of the checks does not depend on the load: a web page learns nothing of this server."""
+    server, _ = full_server(allowed_hosts=("proxy.example",))
+    check, address = server.early_check, ("192.0.2.7", 8000)
+    assert check is not None
+    for foreign in (
+        [(b"host", b"evil.example")], [(b"host", b"10.0.0.1")], [(b"host", b"localhost"), (b"host", b"evil.example")],
+        [(b"host", b"localhost"), (b"origin", b"https://evil.example")], [(b"sec-fetch-site", b"cross-site")],
+    ):  # fmt: skip
+        assert check(CHAT.encode(), [*JSON, *foreign], address) is None, foreign
+    for own in (b"localhost:8000", b"192.0.2.7:8000", b"proxy.example"):
+        assert isinstance(check(CHAT.encode(), [*JSON, (b"host", own)], address), Rejection), own
+
+
+def test_a_listening_server_leaves_a_foreign_host_to_its_application() -> None:
+    async def scenario(listening: ListeningServer) -> None:
+        client = await listening.connect()
+        for host, status in ((b"evil.example", 200), (b"127.0.0.1", 429), (b"localhost", 429)):
+            head = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nhost: " + host + b"\r\ncontent-type: application/json\r\n"
+            assert (await client.request(head + b"content-length: 2\r\n\r\n{}")).status == status, host
+
+    server, _ = full_server()
+    assert run_scenario(scenario, early_check=server.early_check).paths == [CHAT]
 
 
 def test_with_cors_no_request_is_rejected_by_its_header_block() -> None:

@@ -63,7 +63,22 @@ def test_calls_that_a_model_may_make_are_enforced_unless_it_reasons_without_a_st
             other.attach_service(dataclasses.replace(replica.service, chat_template=chat), lambda: None, 2048)
             found = other.tool_format
             assert found.follows_reasoning
-            assert (found.is_enforced if found.is_generic else found.auto_notation is not None) == is_enforced
+            assert (found.is_enforced if found.is_generic else bool(found.auto_notations)) == is_enforced
+
+    with_replica(check)
+
+
+def test_a_template_that_has_the_model_call_a_tool_of_its_own_has_no_grammar_of_optional_calls() -> None:
+    """Where Command-R needs none of the request's tools, it calls directly-answer."""
+
+    def check(replica: Replica) -> None:
+        source = "{{ tools }} Use the `directly-answer` tool if ... Action: [{tool_name: ...}]"
+        for text, is_enforced in ((source, False), (source.replace("directly", "other"), True)):
+            for name in (None, "command-r"):
+                other = Replica(dataclasses.replace(replica.config, tool_call_parser=name))
+                chat = ChatTemplate({"default": text}, AsciiTokenizer())
+                other.attach_service(dataclasses.replace(replica.service, chat_template=chat), lambda: None, 2048)
+                assert other.tool_format.name == "command-r" and bool(other.tool_format.auto_notations) == is_enforced
 
     with_replica(check)
 

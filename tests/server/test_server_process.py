@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -132,6 +133,31 @@ def test_a_ca_file_without_certificates_ends_the_start_before_it_listens(tmp_pat
         reason = "No such file or directory" if content is None else "it has no certificate (PEM)"
         assert f"cannot read the tls_client_ca file {tmp_path / 'ca.pem'}: {reason}" in server.log
         assert "listening on" not in server.log
+
+
+WITHOUT_TLS_FILES = """
+import sys
+from pathlib import Path
+from chairlift.cli.main import main
+from chairlift.server import server_process
+
+def remove_files_and_stop(server):
+    for file in sys.argv[1:]:
+        Path(file).unlink()
+    server._stop_requested.set()
+
+server_process._Server._catch_signals = remove_files_and_stop
+sys.exit(main(["serve", "chairlift:random", "--port", "0", "--tls-cert", sys.argv[1], "--tls-key", sys.argv[2]]))
+"""
+
+
+def test_the_tls_files_are_read_once_before_the_model(tmp_path: Path) -> None:
+    """Files that a deployment replaces during the start cannot end it: no second read finds others, or none."""
+    make_certificate(tmp_path, "first")
+    command = [sys.executable, "-c", WITHOUT_TLS_FILES, str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, list(tmp_path.iterdir())) == (0, []), done.stderr
+    assert "listening on https://" in done.stderr
 
 
 def make_certificate(folder: Path, name: str) -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.server.unknown_route import MAX_PATH_CHARS, unknown_route
+from chairlift.server.unknown_route import unknown_route
+from chairlift.web.error_responses import MAX_PATH_CHARS
 from support_server import open_server, run
 from support_services import fake_service
 
@@ -50,6 +51,25 @@ def test_the_route_of_another_api_is_known(path: str, api: str, route: str) -> N
 def test_any_path_is_shown_in_bounded_printable_text(path: str) -> None:
     message = unknown_route("/" + path, ROUTES).message
     assert message.isascii() and message.isprintable() and len(message) < MAX_PATH_CHARS + 200
+
+
+def test_an_admin_route_without_an_admin_key_is_like_a_path_without_a_route() -> None:
+    async def scenario() -> None:
+        async with open_server(fake_service()) as server:
+            for path in (
+                "/admin/state",
+                "/admin/drain",
+                "/admin/nowhere",
+                "/admin/%0a",
+                "/admin/" + "x" * 500,
+                "/nowhere",
+            ):
+                error = (await server.http.get(path)).json()["error"]
+                shown = unknown_route(path.replace("%0a", "\n"), ()).message
+                assert (error["message"], error["code"]) == (shown, "not_found"), path
+                assert shown.startswith("there is no route /") and shown.endswith("; /docs lists the routes")
+
+    run(scenario())
 
 
 def test_the_response_is_a_json_error() -> None:

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import Grammar
-from chairlift.engine.structured.llguidance_source import WHITESPACE as OF_OTHER_STRUCTURES
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.deepseek import KIMI
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL
-from chairlift.text.tool_grammar import WHITESPACE, forced_call_parser, generic_grammar, tool_call_grammar
+from chairlift.text.tool_grammar import forced_call_parser, generic_grammar, tool_call_grammar
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of
 from support_tool_formats import Merged, merged, push_all
 
@@ -126,7 +125,6 @@ def test_a_name_of_any_characters_round_trips(tool_format: ToolFormat, names: li
 
 def test_white_space_between_the_parts_of_arguments_has_an_end() -> None:
     """A model that writes nothing else would do so until its last token."""
-    assert WHITESPACE == OF_OTHER_STRUCTURES
     for count, fits in ((40, True), (41, False)):
         for arguments in ("{" + " " * count + "}", '{"k"' + "\n" * count + ': ""}'):
             assert takes(compiled(HERMES), call(HERMES, "g", arguments)) is fits

@@ -100,7 +100,7 @@ def test_markers_that_are_tokens_stand_in_the_grammar_as_tokens() -> None:
         HARMONY, token_ids=marker_ids(HARMONY, lambda text: backend.encode(text, add_special_tokens=False).ids)
     )
     ids = {marker: backend.token_to_id(marker) for marker in markers}
-    assert tool_format.token_ids == {marker: ids[marker] for marker in ("<|channel|>", "<|message|>", "<|constrain|>")}
+    assert tool_format.token_ids == ids
     vocabulary = make_tokenizer(GrammarTokenizer(serialized.encode(), (EOS,)), VOCAB_SIZE + len(markers))
     source = source_of(StructuredOutput(**output_of(tool_format)), ids)
 
@@ -143,7 +143,8 @@ def test_forced_calls_after_reasoning_are_read(name: str) -> None:
 
 def test_only_markers_that_are_one_token_have_ids() -> None:
     ids = {"[TOOL_CALLS]": [5], "<tool_call>": [7, 8]}
-    ids["</tool_call>"] = [9]
+    ids |= {"</tool_call>": [9], "<|python_tag|>": [3]}
     assert marker_ids(MISTRAL, ids.__getitem__) == {"[TOOL_CALLS]": 5}
     assert marker_ids(HERMES, ids.__getitem__) == {"</tool_call>": 9}
-    assert marker_ids(TOOL_FORMATS["llama3"], ids.__getitem__) == {}
+    assert marker_ids(TOOL_FORMATS["llama3"], ids.__getitem__) == {"<|python_tag|>": 3}
+    assert marker_ids(TOOL_FORMATS["pythonic"], ids.__getitem__) == {}

@@ -26,7 +26,7 @@ class RejectingCheck:
         self.requests: list[tuple[bytes, dict[bytes, bytes]]] = []
         self.records: list[AccessRecord] = []
 
-    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Rejection | None:
+    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]], server: object) -> Rejection | None:
         self.requests.append((target, dict(headers)))
         if target != b"/task":
             return None
@@ -118,7 +118,9 @@ class PermittingCheck:
         self.admission = AdmissionController(AdmissionLimits(max_waiting_requests=max_waiting), FakeClock())
         self.requests = 0
 
-    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Callable[[], Permit | None]:
+    def __call__(
+        self, target: bytes, headers: list[tuple[bytes, bytes]], server: object
+    ) -> Callable[[], Permit | None]:
         return self.admit
 
     def admit(self) -> Permit | None:

@@ -38,7 +38,7 @@ def start_service(seconds_per_step: float) -> TextService:
 def main(seconds_per_step: float) -> int:
     """Serve until SIGTERM and return the exit code."""
     return run(ServerParts(
-        config=ServerConfig(served_names=(MODEL,)), listening=ListenAddress(port=0),
+        config=ServerConfig(served_names=(MODEL,)), listening=ListenAddress(port=0), tls=None,
         read_credentials=lambda: CredentialSources().read(os.environ), start=partial(start_service, seconds_per_step),
         engine_pid=engine_pid,
         budget=SCHEDULER.max_batch_tokens, max_running=SCHEDULER.max_running_sequences, print_line=_print_line,

@@ -34,12 +34,14 @@ class ReasoningPrefix:
         ends: spellings of the text after it.
         is_open: whether the prompt ends within the reasoning.
         answer_start: text before the structured part.
+        excluded: texts that the reasoning does not contain, because they begin or end another message.
     """
 
     starts: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     is_open: bool = False
     answer_start: str = ""
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,13 +111,15 @@ class PreparedService:
 
 
 def prepare(
-    model: str | Path | None, options: Options, *, starts: bool = True, needs_full_length: bool = False
-) -> PreparedService:
+    model: str | Path | None, options: Options, *, starts: bool = True, needs_full_length: bool = False,
+    needs_device: bool = False,
+) -> PreparedService:  # fmt: skip
     """Validate options and model folder; see build_service. Does not import torch.
 
     With engine_mode "process" it launches the engine process, whose import of torch takes a second. `starts=False` only
     validates what needs no model folder, and launches nothing. `needs_full_length=True` rejects a KV cache of fewer
-    `num_blocks` than a request of the model's own limit of tokens needs.
+    `num_blocks` than a request of the model's own limit of tokens needs, `needs_device=True`
+    a device that the machine does not have, which the start of the engine would find.
     """
     scheduler = validate_options(options)
     values: dict[str, Any] = dict(options)
@@ -128,6 +130,8 @@ def prepare(
         runner = _runner_config(folder, values)
         if starts:
             _check_start(folder, runner, needs_full_length)
+        if needs_device:
+            _check_device(runner.device)
         spec = RunnerSpec(RUNNER, runner.encode())
         tokenizer, chat = _text(folder, values)
         return PreparedService(
@@ -265,6 +269,12 @@ def _check_start(folder: Path | None, runner: "RunnerConfig", needs_full_length:
     from chairlift.model.runner.startup_check import check_start
 
     check_start(folder, runner, needs_full_length=needs_full_length)
+
+
+def _check_device(name: str) -> None:
+    from chairlift.model.runner.device_check import check_device
+
+    check_device(name)
 
 
 def _text(folder: Path | None, values: Mapping[str, Any]) -> tuple[Tokenizer | None, ChatTemplate | None]:

@@ -36,7 +36,8 @@ class Options(TypedDict, total=False):
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
         chat_template: path of a Jinja file that replaces the model's chat template.
         default_chat_template_kwargs: variables of the chat template for requests that do not set them.
-        reasoning_parser: format of the model's reasoning; "auto" finds it in the chat template, "none" is none.
+        reasoning_parser: format of the model's reasoning; "auto" finds it in the chat template, "none" leaves
+            reasoning in the text.
         revision: branch, tag or commit of a hub model.
         profile: a file for a trace of the steps, for Perfetto.
         logits_processor_factories: name -> "package.module:factory" that requests may choose (custom_processors.py).

@@ -64,7 +64,9 @@ class ServerApp:
             )  # fmt: skip
         self.app = app
 
-    def _early_check(self, target: bytes, headers: list[Header]) -> Rejection | AcquirePermit | None:
+    def _early_check(
+        self, target: bytes, headers: list[Header], server: tuple[str, int | None] | None
+    ) -> Rejection | AcquirePermit | None:
         """Admit or reject a request by its header block, which keeps a flood of requests cheap.
 
         A request that would be rejected earlier, for another reason, is left to the application.
@@ -72,8 +74,9 @@ class ServerApp:
         path = GENERATION_PATHS.get(target)
         if path is None:
             return None
-        scope = {"path": path, "headers": headers}
+        scope = {"method": "POST", "path": path, "headers": headers, "server": server}
         try:
+            self.auth.check_host(scope)
             self._lifecycle.check()
             tenant = self.auth.principal(scope).tenant
             check_type(scope)

@@ -53,8 +53,10 @@ class ServerConfig:
     tenant: TenantLimits = field(default_factory=TenantLimits)
 
     def __post_init__(self) -> None:
-        if not self.served_names or not all(self.served_names):
+        if not self.served_names:
             raise ConfigError("served_model_name must have at least one name, got none", option="served_model_name")
+        if not all(self.served_names):
+            raise ConfigError("served_model_name must not be empty, got ''", option="served_model_name")
         if self.max_body_bytes < 1:
             raise ConfigError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}", option="max_body_bytes")
         seconds: Mapping[str, float] = {

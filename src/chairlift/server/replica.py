@@ -25,7 +25,12 @@ from chairlift.server.telemetry import Telemetry
 from chairlift.text.reasoning_formats import ReasoningFormat
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import detect_tool_format, tool_format_by_name
+from chairlift.text.tool_formats.detect import (
+    detect_tool_format,
+    keep_reasoning,
+    offers_direct_answer,
+    tool_format_by_name,
+)
 from chairlift.text.tool_grammar import marker_ids
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, header, parse_json_object, read_body
@@ -130,15 +135,19 @@ class Replica:
         """Format of the model's tool calls, from the setting, or from the chat template and the special tokens.
 
         Where a model may choose and reasons without a start marker, no grammar enforces the format: it would take the
-        reasoning for the answer.
+        reasoning for the answer. The same holds for a template that tells the model to call a tool of its own.
         """
         tokenizer, name = self.service.tokenizer, self.config.tool_call_parser
         special = () if tokenizer is None else tokenizer.special_tokens
         found = tool_format_by_name(name, special) if name is not None else detect_tool_format(self.template, special)
+        if (chat := self.service.chat_template) is not None and chat.keeps_reasoning:
+            found = keep_reasoning(found)
         if self.reasoning_format is not None:
             found = replace(found, follows_reasoning=True)
         if self.reasoning_format is not None and self.reasoning_format.is_always_open:
-            found = replace(found, is_enforced=False, auto_notation=None)
+            found = replace(found, is_enforced=False, auto_notations=())
+        if offers_direct_answer(self.template):
+            found = replace(found, auto_notations=())
         if tokenizer is None:
             return found
         return replace(found, token_ids=marker_ids(found, partial(tokenizer.encode, add_special_tokens=False)))

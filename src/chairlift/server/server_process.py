@@ -107,9 +107,15 @@ class ListenAddress:
             if self.client_ca is not None:
                 load_client_ca(context, self.client_ca)  # adds CAs; those that it had stay trusted
 
-    def check_tls_files(self) -> None:
-        """Raise ConfigError for TLS files that cannot be used."""
-        self.load_tls_files(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return a context with the TLS files, None for a server without TLS. Raises ConfigError."""
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        self.load_tls_files(context)
+        return context
 
     def url(self, listener: socket.socket) -> str:
         """Return the server's URL."""
@@ -158,6 +164,7 @@ class ServerParts:
     Attributes:
         config: the API server's settings.
         listening: the listen address.
+        tls: the context with its TLS files, into which a reload loads them again; None without TLS.
         read_credentials: reads the keys, again on SIGHUP; raises ConfigError.
         start: loads the model and starts its engine; blocks, and raises ChairliftError.
         engine_pid: returns the pid of the engine's process, None where the engine runs in this one.
@@ -169,6 +176,7 @@ class ServerParts:
 
     config: ServerConfig
     listening: ListenAddress
+    tls: ssl.SSLContext | None
     read_credentials: Callable[[], Credentials]
     start: Callable[[], TextService]
     engine_pid: Callable[[TextService], int | None]
@@ -196,12 +204,10 @@ def listeners(listener: socket.socket) -> list[socket.socket]:
 def run(parts: ServerParts) -> int:
     """Serve until a signal or a drain; return the exit code. Raises ConfigError, and what `start` raises."""
     credentials = parts.read_credentials()
-    listening = parts.listening
-    listening.check_tls_files()
     limit_malloc_arenas()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(GARBAGE_THRESHOLD)
-    with contextlib.closing(listening.bind()) as listener:
+    with contextlib.closing(parts.listening.bind()) as listener:
         return uvloop.run(_Server(parts, credentials, listener).run())
 
 
@@ -338,26 +344,22 @@ class _Server:
     # -- uvicorn ---------------------------------------------------------------------------------------------------
 
     def _http_config(self) -> uvicorn.Config:
-        config, listening = self._parts.config, self._parts.listening
+        config = self._parts.config
         on_response, early_check = self._replica.telemetry.record_response, self._app.early_check
         http = uvicorn.Config(
             self._app.app, http=bounded_protocol(config.head, config.write_timeout, on_response, early_check),
             ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_keep_alive=math.ceil(min(config.idle_timeout, LONGEST_IDLE)),
             interface="asgi3",
-            ssl_certfile=listening.certificate, ssl_keyfile=listening.key, backlog=BACKLOG, proxy_headers=False,
-            ssl_ca_certs=None if listening.client_ca is None else str(listening.client_ca),
-            ssl_cert_reqs=ssl.CERT_NONE if listening.client_ca is None else ssl.CERT_REQUIRED,
-            timeout_graceful_shutdown=1,
+            backlog=BACKLOG, proxy_headers=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         http.load()
-        self._ssl = http.ssl
+        http.ssl = self._parts.tls
         return http
 
     def _load_certificate(self) -> None:
-        listening = self._parts.listening
-        if self._ssl is not None:
-            listening.load_tls_files(self._ssl)
+        if self._parts.tls is not None:
+            self._parts.listening.load_tls_files(self._parts.tls)
 
 
 def _close_late(starting: "asyncio.Task[TextService]") -> None:

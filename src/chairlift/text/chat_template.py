@@ -20,7 +20,7 @@ from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
 from chairlift.core.render_limits import REASONING_FIELDS
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
-from chairlift.text.reasoning_formats import AUTO, REASONING_MARKERS, choose_reasoning_format
+from chairlift.text.reasoning_formats import AUTO, NONE, REASONING_MARKERS, choose_reasoning_format
 from chairlift.text.template_variables import check_variables, find_variables, settable_variables
 from chairlift.text.tokenizer import ChatPrompt, Tokenizer, read_json, special_pattern
 
@@ -68,6 +68,7 @@ class ChatTemplate:
         reads_documents: whether the templates read `documents`.
         named_tokens: names of the tokenizer's tokens, which are variables of the templates.
         reasoning_format: format of the model's reasoning; None where it has none.
+        keeps_reasoning: whether the operator wants reasoning to stay in the text.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class ChatTemplate:
             default_variables or {}, self.named_tokens, "default_chat_template_kwargs"
         )
         self.reasoning_format = choose_reasoning_format(reasoning_parser, self.text)
+        self.keeps_reasoning = reasoning_parser == NONE
         self._special_tokens = tuple(tokenizer.special_tokens)
         self._pattern = special_pattern(self._special_tokens)
 

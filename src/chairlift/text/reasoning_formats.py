@@ -29,6 +29,7 @@ class ReasoningFormat:
         ends: spellings of the text after it.
         is_always_open: whether an output without a start begins within the reasoning.
         answer_start: text between the reasoning and the answer.
+        excluded: other texts that end the reasoning, which it does not contain before a structured output.
         is_read_by_tool_format: whether the format of tool calls separates the reasoning, too.
     """
 
@@ -37,6 +38,7 @@ class ReasoningFormat:
     ends: tuple[str, ...]
     is_always_open: bool = False
     answer_start: str = ""
+    excluded: tuple[str, ...] = ()
     is_read_by_tool_format: bool = False
 
     def uses_any(self, tokens: Collection[str]) -> bool:
@@ -66,8 +68,9 @@ class ReasoningFormat:
         if state is ReasoningState.ENDED:
             return None
         return ReasoningPrefix(
-            starts=self.starts, ends=self.ends, is_open=state is ReasoningState.OPEN, answer_start=self.answer_start
-        )
+            starts=self.starts, ends=self.ends, is_open=state is ReasoningState.OPEN, answer_start=self.answer_start,
+            excluded=self.excluded,
+        )  # fmt: skip
 
 
 def _think_tags(name: str, *, is_always_open: bool = False) -> ReasoningFormat:
@@ -86,6 +89,7 @@ COMMAND_A = ReasoningFormat(name="command_a", starts=("<|START_THINKING|>",), en
 HARMONY = ReasoningFormat(
     name="openai_gptoss", starts=("<|channel|>analysis<|message|>",), ends=("<|end|><|start|>assistant",),
     answer_start="<|channel|>final<|message|>", is_read_by_tool_format=True,
+    excluded=("<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"),
 )  # fmt: skip
 
 REASONING_FORMATS = {

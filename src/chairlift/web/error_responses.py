@@ -8,9 +8,12 @@ from typing import Any
 
 import orjson
 
-from chairlift.core.errors import ChairliftError, Detail
+from chairlift.core.errors import ChairliftError, Detail, NotFound
 
 Header = tuple[bytes, bytes]
+
+MAX_PATH_CHARS = 128
+"""Characters of a path that a message repeats."""
 
 INVALID, AUTHENTICATION, PERMISSION, NOT_FOUND, RATE, SERVER = (
     "invalid_request_error", "authentication_error", "permission_error", "not_found_error", "rate_limit_error",
@@ -131,3 +134,9 @@ def _seconds(seconds_value: Detail) -> float:
         if isinstance(seconds_value, int | float) and 0 < seconds_value < math.inf
         else RETRY_SECONDS
     )
+
+
+def no_route(path: str, hint: str = "; /docs lists the routes") -> NotFound:
+    """Return the error of a path that no route has, which names the path in bounded printable ASCII."""
+    shown = "".join(char if " " < char <= "~" else "?" for char in path[:MAX_PATH_CHARS])
+    return NotFound(f"there is no route {shown}{'...' if len(path) > MAX_PATH_CHARS else ''}{hint}")

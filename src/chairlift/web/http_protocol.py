@@ -65,8 +65,10 @@ class Rejection:
 AcquirePermit = Callable[[], Permit | None]
 """Acquires a permit for a request that has arrived as a whole; returns None where the queue is full by now."""
 
-EarlyCheck = Callable[[bytes, list[Header]], Rejection | AcquirePermit | None]
-"""Checks a POST's target and headers before the application: returns a Rejection, how to acquire a permit, or None."""
+EarlyCheck = Callable[[bytes, list[Header], tuple[str, int | None] | None], Rejection | AcquirePermit | None]
+"""Checks a POST's target, headers and server address before the application.
+
+Returns a Rejection, how to acquire a permit, or None."""
 
 
 def bounded_protocol(
@@ -278,7 +280,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         if self.parser.get_method() != b"POST" or self.expect_100_continue or not _has_small_body(scope):
             return False
-        verdict = check(self.url, self.headers)
+        verdict = check(self.url, self.headers, self.server)
         if not isinstance(verdict, Rejection):
             self._acquire_permit = verdict
             return False

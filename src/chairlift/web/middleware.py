@@ -8,11 +8,11 @@ from collections.abc import Callable
 import orjson
 from starlette.exceptions import HTTPException
 
-from chairlift.core.errors import ChairliftError, MethodNotAllowed, NotFound
+from chairlift.core.errors import ChairliftError, MethodNotAllowed
 from chairlift.observability.logging import current_id
 from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, ends_connection, header
-from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of
+from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of, no_route
 from chairlift.web.request_id import request_id
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class RequestMiddleware:
             writer.status = writer.status or CLIENT_CLOSED_REQUEST
             raise
         except Exception as error:
-            await writer.fail(_as_chairlift_error(error))
+            await writer.fail(_as_chairlift_error(error, scope["path"]))
         finally:
             if "permit" in scope:
                 scope["permit"].end()  # if no code with more knowledge has ended it
@@ -102,14 +102,14 @@ class _ResponseWriter:
         await send_bytes(self.send, error_body(error, self._id), status=status, headers=headers)
 
 
-def _as_chairlift_error(error: Exception) -> Exception:
+def _as_chairlift_error(error: Exception, path: str) -> Exception:
     """Return a ChairliftError for an HTTPException of the router; other errors as they are."""
     if not isinstance(error, HTTPException):
         return error
     if error.status_code == METHOD_NOT_ALLOWED:
         allowed_methods = (error.headers or {}).get("Allow", "")
         return MethodNotAllowed(f"this route has other methods: {allowed_methods}", allow=allowed_methods)
-    return NotFound("there is no such route")
+    return no_route(path)
 
 
 async def send_bytes(

@@ -63,7 +63,7 @@ def test_every_problem_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: 
     ("port: 5\nsafety_margin: 0.5\n", " line 2: safety_margin needs batching_policy 'fifo'"),
     ("port: 5\nmax_queue_size: 9\n", " line 2: max_queue_size is 9 sequences, less than max_waiting_requests (1024)"),
     ("max_queue_size: 100\nmax_waiting_requests: 101\n", " line 1: max_queue_size is 100 sequences, less than"),
-    ("served_model_name: ['']\n", " line 1: served_model_name must have at least one name, got none"),
+    ("served_model_name: ['']\n", " line 1: served_model_name must not be empty, got ''"),
     ("port: [\n", " line 2: the file is not valid YAML"),
 ])  # fmt: skip
 def test_values_that_are_not_valid_together(

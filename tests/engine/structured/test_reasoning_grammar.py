@@ -98,6 +98,35 @@ def test_reasoning_does_not_spell_its_end_or_a_special_token() -> None:
     assert CompiledOutput(OPEN, choice=("yes", "no")).try_end(backend().encode("a </ think> b</think>no").ids)
 
 
+EXCLUDED = ReasoningPrefix(
+    starts=("<|channel|>analysis<|message|>",), ends=("<|end|><|start|>assistant",),
+    answer_start="<|channel|>final<|message|>", excluded=("<|start|>", "<|end|>", "note:"),
+)  # fmt: skip
+
+
+def test_reasoning_does_not_contain_what_begins_another_message() -> None:
+    """The markers are tokens, or text like any other."""
+    parts = EXCLUDED.starts[0], EXCLUDED.ends[0] + EXCLUDED.answer_start + "yes"
+    grammar = grammar_of(choice=("yes", "no"), reasoning_prefix=EXCLUDED)
+    for thought, is_allowed in (
+        ("so", True), ("", True), ("<|start> not", True), ("a note: b", False),
+        ("<|start|>", False), ("<|end|> x", False),
+    ):  # fmt: skip
+        tokens = [*backend().encode(parts[0]).ids, *ordinary(thought), *backend().encode(parts[1]).ids]
+        assert CompiledOutput(EXCLUDED, choice=("yes", "no")).try_end(tokens) == is_allowed, thought
+        followed = grammar.copy()
+        for byte in thought.join(parts).encode():
+            if byte not in allowed_tokens(followed):
+                break
+            followed.advance(byte)
+        assert followed.is_terminated == is_allowed, thought
+
+
+def ordinary(text: str) -> list[int]:
+    """Return the tokens of a text without special tokens."""
+    return [token for char in text for token in backend().encode(char).ids]
+
+
 def test_the_first_end_in_text_ends_the_reasoning() -> None:
     assert not matches(SPOKEN, "Thoughts: a Reply: b Reply:yes", choice=("yes", "no"))
     assert matches(SPOKEN, "Thoughts: a Reply:yes", choice=("yes", "no"))

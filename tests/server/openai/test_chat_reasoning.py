@@ -229,6 +229,20 @@ def test_structure_holds_in_the_final_channel_of_harmony(service: TextService, b
     assert with_tools.headers["x-ignored-parameters"] == "tools"
 
 
+def test_without_a_reasoning_parser_harmony_channels_stay_in_the_content(service: TextService) -> None:
+    """As with every other format: a client that reads the markers itself gets them all, in their order."""
+    before = "<|channel|>analysis<|message|>Is {it}?<|end|><|start|>assistant<|channel|>final<|message|>No"
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {"max_tokens": 70, "resume": [ids(service, before)]}
+    for more in ({}, {"tools": tools}):
+        [answer] = send(service, HARMONY, {**body, **more}, reasoning_parser="none")
+        message = answer.json()["choices"][0]["message"]
+        assert message["content"].startswith(before) and "reasoning_content" not in message
+        [answer] = send(service, HARMONY, {**body, **more})
+        message = answer.json()["choices"][0]["message"]
+        assert message["reasoning_content"] == "Is {it}?" and message["content"].startswith("No")
+
+
 class ThinkTokens(AsciiTokenizer):
     """A tokenizer whose markers of reasoning are special tokens."""
 

@@ -9,6 +9,7 @@ from chairlift.core.sampling import MAX_TOKENS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_PROMPTS, Effect
 from chairlift.server.openai.parse_request import MAX_USER_CHARS, BaseRequest, read_chat
+from chairlift.text.tool_formats.gemma import GEMMA
 from chairlift.text.tool_formats.json_calls import LLAMA3, MISTRAL
 from support_parse_request import CHAT_BODY, TOOL, chat, completion, rejection_message, schema_form, unset
 
@@ -207,7 +208,8 @@ def test_what_has_no_effect_is_named_in_the_order_in_which_it_came(table: Mappin
 def test_a_strict_schema_that_nothing_enforces_is_named(strict: Any, choice: Any, ignored: tuple[str, ...]) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": strict}}
     body = {**CHAT_BODY, "tools": [tool], "tool_choice": choice}
-    assert read_chat(body, LLAMA3).ignored == ignored and read_chat(body, MISTRAL).ignored == ()
+    assert read_chat(body, GEMMA).ignored == ignored
+    assert read_chat(body, MISTRAL).ignored == read_chat(body, LLAMA3).ignored == ()
 
 
 def test_text_in_place_of_other_modalities_is_fine() -> None:

@@ -88,7 +88,7 @@ def test_the_number_of_tools_is_limited() -> None:
 @pytest.mark.parametrize(
     "entry",
     [None, 5, "f", [], {}, {"type": "function"}, {"type": "function", "function": "f"}, {"function": {"name": "f"}},
-     {"type": "retrieval", "function": {"name": "f"}}, {"type": "function", "function": None}],
+     {"type": ["function"], "function": {"name": "f"}}, {"type": "function", "function": None}],
 )  # fmt: skip
 def test_a_tool_is_a_function(entry: Any) -> None:
     assert rejection_message("tools[1]", tools=[TOOLS[0], entry])
@@ -225,6 +225,30 @@ def test_a_choice_is_a_word_or_names_a_function(choice: Any) -> None:
     assert "must be none, auto, required or an object" in rejection_message(
         "tool_choice", tools=TOOLS, tool_choice=choice
     )
+
+
+CUSTOM = {"type": "custom", "custom": {"name": "f", "description": "Runs code.", "format": {"type": "text"}}}
+"""A tool of OpenAI's whose input is free text."""
+
+
+@pytest.mark.parametrize(("param", "fields"), [
+    ("tools[1].type", {"tools": [tool("g"), CUSTOM]}),
+    ("tool_choice.type", {"tools": TOOLS, "tool_choice": {"type": "custom", "custom": {"name": "f"}}}),
+    ("tool_choice.allowed_tools.tools[0].type", {"tools": TOOLS, "tool_choice": {
+        "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [CUSTOM]},
+    }}),
+])  # fmt: skip
+def test_a_custom_tool_is_rejected_with_what_to_do(param: str, fields: dict[str, Any]) -> None:
+    assert rejection_message(param, **fields) == (
+        f"{param} is 'custom', only tools of type function are supported; define a function with one parameter of "
+        "type string for the tool's input"
+    )
+
+
+def test_a_tool_that_the_server_of_openai_runs_is_named() -> None:
+    for kind in ("web_search", "x" * 1000):
+        message = rejection_message("tools[0].type", tools=[{"type": kind, "function": {"name": "f"}}])
+        assert f"is {kind[:40]!r}, only tools of type function" in message and "run it in the client" in message
 
 
 @pytest.mark.parametrize("name", ["h", "", "F", "f ", "x" * 10_000])

@@ -1,5 +1,6 @@
 """Tools with every format: nothing is rejected for the model's template, and allowed_tools restrict what is called."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_without_a_tool_to_call_a_format_with_channels_has_no_calls(
 @EVERY_FORMAT
 @pytest.mark.parametrize("more", [{"response_format": {"type": "json_object"}}, {"choice": ["to=5"]}])
 def test_output_that_the_client_constrains_is_not_parsed(tool_format: ToolFormat, more: dict[str, Any]) -> None:
-    tool_format = replace(tool_format, auto_notation=None)
+    tool_format = replace(tool_format, auto_notations=())
     for tools in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
         request = read_chat({**BODY, **tools, **more}, tool_format)
         assert request.tools is None or request.tools.make_parser() is None
@@ -208,7 +209,73 @@ def test_strict_tools_are_enforced_where_the_model_may_choose() -> None:
     tools[1]["function"]["strict"] = True
     with pytest.raises(InvalidRequest, match="uniqueItems"):
         read_chat({**BODY, "tools": tools}, HERMES)
-    assert read_chat({**BODY, "tools": tools}, LLAMA3).ignored == ("tools.function.strict",), "no marker, no grammar"
+    assert read_chat({**BODY, "tools": tools}, GEMMA4).ignored == ("tools.function.strict",), "no JSON, no grammar"
+
+
+CALLS_OF_FORMATS = {
+    "llama3": '{"name": "f", "parameters": {"x": 1}}',
+    "harmony": '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}',
+    "command-a": '<|START_ACTION|>[{"tool_name": "f", "parameters": {"x": 1}}]<|END_ACTION|>',
+    "kimi": '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}'
+    "<|tool_call_end|><|tool_calls_section_end|>",
+    "glm": "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+    "qwen3-coder": "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>",
+}
+
+
+@pytest.mark.parametrize("name", CALLS_OF_FORMATS)
+def test_strict_tools_are_enforced_in_the_models_own_notation(name: str) -> None:
+    request = read_chat({**BODY, "tools": [tool("f", strict=True), tool("g")]}, TOOL_FORMATS[name])
+    choice, call = request.tools, CALLS_OF_FORMATS[name]
+    assert choice is not None and choice.structured is not None and request.ignored == ()
+    assert takes(choice, call) and not takes(choice, call.replace("1", '"a"'))
+    assert message_of(choice, call)["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    free = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    assert takes(choice, free if name == "harmony" else "Yes.")
+    form = {"response_format": {"type": "json_object"}}
+    both = read_chat({**BODY, "tools": TOOLS, **form}, TOOL_FORMATS[name])
+    assert (both.ignored == ("tools",)) == (name == "llama3"), "its calls look like other JSON"
+    if name in ("glm", "harmony"):
+        assert both.tools is not None
+        answer = json.dumps({"y": call})
+        before = "<|channel|>final<|message|>" if name == "harmony" else ""
+        assert takes(both.tools, before + answer) and message_of(both.tools, before + answer)["content"] == answer
+
+
+@pytest.mark.parametrize("more", [{"continue_final_message": True}, {"add_generation_prompt": False}])
+def test_an_answer_that_begins_within_a_message_has_no_grammar_of_messages(more: dict[str, Any]) -> None:
+    body = {**BODY, "tools": [tool("f", strict=True)], **more}
+    body["messages"] = [USER, {"role": "assistant", "content": "It is"}]
+    request = read_chat(body, HARMONY)
+    assert request.params.structured is None and request.ignored == ("tools.function.strict",)
+    assert read_chat(body, HERMES).params.structured is not None
+    for choice in ("required", named("f")):
+        with pytest.raises(InvalidRequest, match="within a message") as caught:
+            read_chat({**body, "tool_choice": choice}, HARMONY)
+        assert caught.value.message.startswith("tool_choice ")
+        assert read_chat({**body, "tool_choice": choice}, HERMES).params.structured is not None
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_reasoning_of_channels_contains_no_call(choice: str) -> None:
+    """The parser would read a call in it, which no grammar has checked."""
+    call = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}'
+    request = read_chat({**BODY, "tools": [tool("f", strict=True)], "tool_choice": choice}, HARMONY)
+    assert request.tools is not None
+    for inner in ("<|start|>assistant", "<|channel|>", "<|start|>assistant" + call.replace("1", '"a"')):
+        analysis = "<|channel|>analysis<|message|>So.{}<|end|><|start|>assistant"
+        assert takes(request.tools, analysis.format("") + call)
+        assert not takes(request.tools, analysis.format(inner) + call), inner
+
+
+def test_strict_arguments_that_tags_cannot_express_are_not_enforced() -> None:
+    properties = {"x": {"type": "string", "pattern": "^a$"}}
+    body = {**BODY, "tools": [tool("f", strict=True, parameters={"type": "object", "properties": properties})]}
+    request = read_chat(body, TOOL_FORMATS["glm"])
+    assert request.params.structured is None and request.ignored == ("tools.function.strict",)
+    both = read_chat({**body, "response_format": {"type": "json_object"}}, TOOL_FORMATS["glm"])
+    assert both.params.structured == StructuredOutput(json_object=True)
+    assert both.ignored == ("tools", "tools.function.strict")
 
 
 def test_tools_too_large_for_a_grammar_are_offered_without_one() -> None:

@@ -58,6 +58,10 @@ def test_calls_and_their_answers_are_taken(messages: list[Any]) -> None:
         ([{**assistant(), "tool_calls": {}}], "messages[0].tool_calls"),
         ([assistant(call(), 5)], "messages[0].tool_calls[1].function.name"),
         ([assistant({"id": "c"})], "messages[0].tool_calls[0].function.name"),
+        (
+            [assistant({"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}})],
+            "messages[0].tool_calls[0].type",
+        ),
         ([assistant(call(name=None))], "messages[0].tool_calls[0].function.name"),
         ([assistant(call(call_id=5))], "messages[0].tool_calls[0].id"),
         ([assistant(call(call_id=None))], "messages[0].tool_calls[0].id"),

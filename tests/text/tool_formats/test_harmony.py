@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.text.tool_formats.base import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
-from chairlift.text.tool_formats.harmony import HARMONY, MAX_HEADER_CHARS
+from chairlift.text.tool_formats.harmony import HARMONY, HARMONY_WITH_CHANNELS, MAX_HEADER_CHARS
 from support_tool_formats import SCHEMAS, Merged, check_every_split, merged, push_all
 
 THOUGHT = "<|channel|>analysis<|message|>I must look.<|end|>"
@@ -51,6 +51,22 @@ ANSWERS: list[tuple[str, Merged]] = [
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS)
 def test_an_answer_is_read_the_same_however_it_is_split(answer: str, expected: Merged) -> None:
     check_every_split(HARMONY, answer, expected)
+
+
+KEPT: list[tuple[str, Merged]] = [
+    *((text, Merged(text)) for text in (
+        "Hello.", THOUGHT + FINAL, FINAL, "<|channel|>fin", "<|channel|>final It is 5.<|end|>" + FINAL, "cut o<|e",
+        "<|channel|>analysis to=python code<|message|>print(1)<|call|>", "<|channel|>analysis<|message|>",
+        "<|channel|>" + "x" * MAX_HEADER_CHARS, "<|channel|>analysis<|message|>So<|channel|>final<|message|>Yes",
+    )),
+    (THOUGHT + call("f", '{"x": 1}') + call("g", "{}"), Merged(THOUGHT, (FX, G))),
+    (' to=functions.f<|channel|>commentary json<|message|>{"x": 1}<|call|>', Merged("", (FX,))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "expected"), KEPT)
+def test_without_reasoning_all_but_calls_is_text_with_its_channels(answer: str, expected: Merged) -> None:
+    check_every_split(HARMONY_WITH_CHANNELS, answer, expected)
 
 
 def test_everything_comes_at_once() -> None:

@@ -68,6 +68,8 @@ def test_the_keys_decide_the_algorithm(tmp_path: Path) -> None:
     ([], "has no key for signatures"), ([public_jwk(RSA_KEY, use="enc")], "has no key for signatures"),
     ([public_jwk(RSA_KEY), public_jwk(EC_KEY, "e")], "has keys for ES256 and RS256"),
     ([public_jwk(RSA_KEY, "a"), public_jwk(OTHER_RSA_KEY, "a")], r"keys\[1\] needs a `kid` of its own"),
+    ([public_jwk(RSA_KEY, "a\n")], r"keys\[0\] needs a `kid` of 1 to 256 printable characters, got 'a\\n'"),
+    ([public_jwk(RSA_KEY, "a" * 257)], r"keys\[0\] needs a `kid` of 1 to 256 printable characters"),
     ([{"kty": "oct", "k": "AAAA"}], r"keys\[0\] is neither an RSA key nor an EC key on P-256"),
     ([{**public_jwk(EC_KEY), "crv": "P-384"}], "neither an RSA key nor"),
     ([public_jwk(RSA_KEY, alg="RS512")], "only RS256 is supported"),

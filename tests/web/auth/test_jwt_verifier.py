@@ -185,6 +185,50 @@ def test_a_key_id_is_looked_up_and_never_opened(tmp_path: Path, key_id: Any) -> 
         by_rsa(tmp_path).verify(f"{content}.{encoded(b'x' * 256)}".encode())
 
 
+def _by_keys(tmp_path: Path, *ids: str | None) -> JWTVerifier:
+    keys = dict(zip((RSA_KEY, OTHER_RSA_KEY), ids, strict=False))
+    return JWTVerifier(CONFIG, JWTKeys.from_jwks(jwks(tmp_path, *(public_jwk(key, id) for key, id in keys.items()))))
+
+
+UNKNOWN_IDS = [
+    "/etc/passwd", "../../dev/null", "keys/../one", "..\\secret", "C:\\keys\\one", "~/key", "file:key", "https://a.test/k",
+    "..", "a\nb", "\x00", "x" * 257, "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key_id", UNKNOWN_IDS, ids=repr)
+def test_a_key_id_that_is_a_path_or_not_printable_fits_no_key(tmp_path: Path, key_id: str) -> None:
+    """Case 55 of the HTTP contract: also not the only key, which has no id of its own."""
+    with pytest.raises(InvalidToken, match=r"kid|no key has the id"):
+        _by_keys(tmp_path, None).verify(jwt.encode(claims(), RSA_KEY, RS256, {"kid": key_id}).encode())
+    with pytest.raises(InvalidToken, match=r"kid|no key has the id"):
+        by_secret().verify(signed_by_hand({"alg": HS256, "kid": key_id}, claims(), SECRET))
+
+
+@pytest.mark.parametrize("key_id", ["two", "One", "one ", "../one"])
+def test_a_key_id_that_no_key_has_is_rejected_also_with_a_single_key(tmp_path: Path, key_id: str) -> None:
+    token = jwt.encode(claims(), RSA_KEY, RS256, {"kid": key_id}).encode()
+    with pytest.raises(InvalidToken, match="no key has the id"):
+        _by_keys(tmp_path, "one").verify(token)
+    with pytest.raises(InvalidToken, match="no key has the id"):
+        _by_keys(tmp_path, None, "one").verify(token)
+
+
+def test_a_token_without_a_key_id_fits_the_key_without_one_or_a_single_key(tmp_path: Path) -> None:
+    token = jwt.encode(claims(), RSA_KEY, RS256).encode()
+    for ids in (("one",), (None,), (None, "two")):
+        assert _by_keys(tmp_path, *ids).verify(token) == Principal("ana"), ids
+    with pytest.raises(InvalidToken, match="no kid, and several keys have ids"):
+        _by_keys(tmp_path, "one", "two").verify(token)
+
+
+def test_a_key_id_is_compared_as_text_also_with_slashes(tmp_path: Path) -> None:
+    """Base64 ids have slashes."""
+    for key_id in ("/x+y=", "a/b", "key one"):
+        token = jwt.encode(claims(), RSA_KEY, RS256, {"kid": key_id}).encode()
+        assert _by_keys(tmp_path, key_id).verify(token) == Principal("ana")
+
+
 def test_the_key_of_another_id_is_not_tried(tmp_path: Path) -> None:
     with pytest.raises(InvalidToken, match="Signature"):
         by_rsa(tmp_path).verify(jwt.encode(claims(), RSA_KEY, RS256, {"kid": "two"}).encode())

@@ -38,8 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.api_key:
         log.warning("--api-key is visible in the list of processes; --key-file and CHAIRLIFT_API_KEY are not")
     listening = listen_address(options)
-    listening.check_tls_files()
-    prepared = prepare(arguments.model, engine, needs_full_length=True)
+    tls = listening.tls_context()
+    prepared = prepare(arguments.model, engine, needs_full_length=True, needs_device=True)
     names = tuple(options.get("served_model_name") or [_model_display_name(prepared.model)])
     sources = credential_sources(options)
     is_open_to_all = listening.client_ca is None and not options.get("insecure")
@@ -67,9 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     code = 1
     try:
         code = serve(ServerParts(
-            config=server_config(names, options), listening=listening, read_credentials=read_credentials,
-            start=prepared.start, engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
-            max_running=prepared.scheduler.max_running_sequences, print_line=print_line,
+            config=server_config(names, options), listening=listening, tls=tls,
+            read_credentials=read_credentials, start=prepared.start, engine_pid=_engine_pid,
+            budget=prepared.scheduler.max_batch_tokens, max_running=prepared.scheduler.max_running_sequences,
+            print_line=print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader(
                 arguments, environ, names, engine["max_queue_size"]
             ),

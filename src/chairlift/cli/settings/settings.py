@@ -154,7 +154,7 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="default_chat_template_kwargs", parse=json_object, metavar="JSON", default_text="none",
                 help="variables of the chat template, as in {\"enable_thinking\": false}; a request's own win"),
         Setting(name="reasoning_parser", metavar="NAME", default="auto",
-                help="how the model marks its reasoning: auto (by its chat template), none, or a name, as in qwen3"),
+                help="how the model marks reasoning: auto (by its chat template), a name as qwen3, or none (it stays)"),
         Setting(name="max_model_len", parse=num_tokens, metavar="N", default_text="the model's own limit",
                 help="maximum number of tokens of a request, prompt and output together"),
         Setting(name="quantization", default="none",

@@ -240,7 +240,7 @@ class ProcessClient:
             error = as_engine_error(failure, "the engine cannot be reached")
         connection, self._connection = self._connection, None
         process, self._process = self._process, None
-        if not self._closing:
+        if not self._closing and self._started.done():  # the caller gets the error of a failed start
             log.error("%s", error)
         self._end(error)
         if connection is not None:

@@ -5,18 +5,16 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from chairlift.core.lark_grammar import WHITESPACE, escape_regex
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.json_schema.closing import close_objects
 from chairlift.engine.structured.json_schema.lowering import lower
-from chairlift.engine.structured.reasoning_grammar import add_reasoning_prefix, escape_regex
+from chairlift.engine.structured.reasoning_grammar import add_reasoning_prefix
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
-
-WHITESPACE = r"[ \n\r\t]{0,40}"
-"""White space between the parts of a JSON text: enough for indentation, but bounded, so that every output ends."""
 
 JSON_OPTIONS: "JsonCompileOptions" = {"whitespace_pattern": WHITESPACE, "lenient": False, "coerce_one_of": False}
 """Unsupported keywords are rejected, not ignored. A oneOf with overlapping parts is rejected, too."""

@@ -17,6 +17,7 @@ from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_config import ModelConfig, read_config
 from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.runner.kv_memory import (
     FreeMemory,
@@ -26,7 +27,6 @@ from chairlift.model.runner.kv_memory import (
     size_kv_cache,
 )
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
-from chairlift.model.runner.torch_runner import pick_device
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
 WEIGHT_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}

@@ -33,6 +33,7 @@ from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.model_backend import ModelBackend, select_backend
+from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
@@ -366,16 +367,3 @@ def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | N
         row_errors=tuple(row_errors.items()),
         prompt_logprobs=pending.prompt_logprobs,
     )
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device that the option `device` names. Raises ConfigError if it cannot be used."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name!r} cannot be used: {reason}", option="device") from error
-    return device

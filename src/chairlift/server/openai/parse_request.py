@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, MODEL_DEFAULTS, SamplingParams
+from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import as_tuple, boolean, format_value, integer, invalid_param, number, string, token_ids
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.llm.text_service import Prompt
@@ -26,6 +27,7 @@ from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
+from chairlift.text.optional_call_grammar import optional_reasoning_prefix
 from chairlift.text.tool_formats.base import ToolFormat
 
 MAX_RESUMED = MAX_TOKENS
@@ -102,7 +104,10 @@ def read_chat(
             raise invalid_param("modalities", f"must be text, the only supported output, got {_format_short(modality)}")
     budget = LoweringBudget()
     structured = read_structured_output(fields, budget)
-    tools = read_tools(fields, tool_format, budget, structured.output)
+    if rendering.has_generation_prompt or optional_reasoning_prefix(tool_format) is None:
+        tools = read_tools(fields, tool_format, budget, structured.output)
+    else:
+        tools = _tools_within_message(fields, tool_format, budget, structured.output)
     if tools is not None and tools.allows_answer:
         structured = replace(structured, output=None)
     if structured.output is not None and (tools is None or not tools.is_forced):
@@ -110,7 +115,8 @@ def read_chat(
             tools, ignored = ToolChoice(tools=None if tool_format.is_generic else tools.tools), (*ignored, "tools")
         reasoning = None if template is None else template.reasoning_format
         if reasoning is not None and reasoning.is_read_by_tool_format and tool_format.make_text_parser is not None:
-            tools = ToolChoice(tools=None if tools is None else tools.tools, tool_format=tool_format)
+            offered = None if tools is None else tools.tools
+            tools = ToolChoice(tools=offered, tool_format=tool_format, allows_answer=True)
     elif tool_format.make_text_parser is not None and (tools is None or tools.tool_format is None):
         tools = ToolChoice(tool_format=tool_format)
     has_logprobs = boolean("logprobs", fields.pop("logprobs", False))
@@ -137,6 +143,20 @@ def read_chat(
         **common, messages=messages, tools=tools, logprobs=has_logprobs, rendering=rendering,
         includes_reasoning=boolean("include_reasoning", fields.get("include_reasoning", True)),
     )  # fmt: skip
+
+
+def _tools_within_message(
+    fields: Mapping[str, Any], tool_format: ToolFormat, budget: LoweringBudget, answer: StructuredOutput | None
+) -> ToolChoice | None:
+    """Parse the tools where the answer begins within a message of GPT-OSS. Raises InvalidRequest for a forced call."""
+    tools = read_tools(fields, replace(tool_format, auto_notations=()), budget, answer)
+    if tools is not None and tools.is_forced:
+        raise invalid_param(
+            "tool_choice",
+            "cannot force a call where the answer begins within a message, because each call of this model is a message"
+            " of its own: leave out continue_final_message and add_generation_prompt, or use tool_choice auto",
+        )
+    return tools
 
 
 def read_completion(body: Mapping[str, Any]) -> CompletionRequest:

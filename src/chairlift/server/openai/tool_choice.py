@@ -16,16 +16,21 @@ from chairlift.engine.structured.json_schema.closing import close_objects
 from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
+from chairlift.text.calls_or_json import calls_or_json_parser
+from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
+from chairlift.text.tagged_arguments import NoTaggedArgumentsError
 from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_grammar import (
     forced_call_parser,
     generic_grammar,
-    optional_call_grammar,
     reasoning_prefix,
     tool_call_grammar,
 )
 
 NONE, AUTO, REQUIRED, FUNCTION, ALLOWED_TOOLS = "none", "auto", "required", "function", "allowed_tools"
+CUSTOM = "custom"
+"""OpenAI's type of tools whose input is free text."""
+
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
 
@@ -39,7 +44,7 @@ class ToolChoice:
         tool_format: the format in which the output is parsed; None where it is not parsed.
         is_forced: whether a response must call.
         structured: the grammar of the output; None where the model may choose and no tool of its own format is strict.
-        allows_answer: whether `structured` also allows the client's own structured output, instead of calls.
+        allows_answer: whether the response may be the client's own structured output, instead of calls.
         allows_parallel_calls: whether a response may have more than one call.
         ignored: places of the keywords in schemas that a forced call does not enforce.
     """
@@ -82,6 +87,8 @@ class ToolChoice:
         """Make the parser of one response; None where calls are not parsed."""
         if self.tool_format is None:
             return None
+        if self.allows_answer:
+            return calls_or_json_parser(self.tool_format, self.schemas)
         if self.tools is None:
             return None if self.tool_format.make_text_parser is None else self.tool_format.make_text_parser()
         return forced_call_parser(self.schemas) if self._is_bare else self.tool_format.make_parser(self.schemas)
@@ -95,7 +102,7 @@ def read_tools(
 
     The model calls tools in `tool_format`; lowering their schemas uses the request's budget. Where the model may
     choose, a format that a grammar enforces goes without one that would be too long, and `answer` is the client's
-    structured output, which the grammar has beside the calls if it is JSON and the format has an auto_notation.
+    structured output, which the grammar has beside the calls if it is JSON and the format may_answer_json.
     """
     tools, choice = fields.get("tools"), fields.get("tool_choice")
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
@@ -111,10 +118,10 @@ def read_tools(
         allows_parallel = False
     allowed = {name: schema for name, schema in schemas.items() if name in names}
     structured: StructuredOutput | None = None
-    allows_answer = tool_format.auto_notation is not None and not is_forced and _is_json(answer)
+    allows_answer = tool_format.may_answer_json and not is_forced and _is_json(answer)
     if not is_forced and not tool_format.is_enforced:
         strict = {tool["function"]["name"] for tool in tools if _is_strict(tool)}
-        names = strict & allowed.keys() if tool_format.auto_notation is not None else ()
+        names = strict & allowed.keys() if tool_format.auto_notations else ()
     enforceable, ignored = _enforceable(tools, schemas, names, budget or LoweringBudget())
     if is_forced:
         grammar = tool_call_grammar(tool_format, enforceable, several=allows_parallel)
@@ -124,12 +131,12 @@ def read_tools(
         if tool_format.is_enforced:
             grammar = generic_grammar(enforceable, several=allows_parallel)
             structured = StructuredOutput(grammar=grammar) if len(grammar) <= MAX_STRUCTURED_CHARS else None
-        elif tool_format.auto_notation is not None and (allows_answer or (names and answer is None)):
-            grammar = optional_call_grammar(
-                tool_format, {name: enforceable.get(name, {"type": "object"}) for name in allowed},
+        elif tool_format.auto_notations and (allows_answer or (names and answer is None)):
+            structured = _optional_calls(
+                tool_format, {name: enforceable.get(name, {"type": "object"}) for name in allowed}, allowed,
                 several=allows_parallel, answer=_answer_schema(answer) if allows_answer else None,
             )  # fmt: skip
-            structured = _enforced_output(grammar, None)
+            allows_answer = allows_answer and structured is not None
     return ToolChoice(
         tools=tools, schemas=allowed, tool_format=tool_format, is_forced=is_forced, structured=structured,
         allows_answer=allows_answer, allows_parallel_calls=allows_parallel, ignored=ignored,
@@ -190,6 +197,8 @@ def _calls(message: Mapping[str, Any], at: str) -> list[Any]:
 def _check_call(call: Any, at: str) -> str:
     """Return the id of a valid call. Raises InvalidRequest."""
     function = call.get("function") if isinstance(call, dict) else None
+    if function is None:
+        _check_type(call, at)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid_param(f"{at}.function.name", "must be a string")
     if not isinstance(call.get("id"), str):
@@ -229,6 +238,7 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
     schemas: dict[str, dict[str, Any]] = {}
     for index, tool in enumerate(tools):
         at = f"tools[{index}]"
+        _check_type(tool, at)
         if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
             raise invalid_param(at, "must be an object of type function with a function")
         function = tool["function"]
@@ -243,6 +253,17 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
             raise invalid_param(f"{at}.function.parameters", f"must be an object, got {type(parameters).__name__}")
         schemas[name] = _schema(parameters or {"type": "object"}, f"{at}.function.parameters")
     return schemas
+
+
+def _check_type(tool: Any, at: str) -> None:
+    """Raise InvalidRequest for a tool, a call or a choice of another type than function."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if not isinstance(kind, str) or kind == FUNCTION:
+        return
+    hint = "define a function with one parameter of type string for the tool's input" if kind == CUSTOM else (
+        "define a function and run it in the client"
+    )  # fmt: skip
+    raise invalid_param(f"{at}.type", f"is {kind[:40]!r}, only tools of type function are supported; {hint}")
 
 
 def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
@@ -295,6 +316,18 @@ def _answer_schema(answer: StructuredOutput | None) -> dict[str, Any]:
     return {} if answer.schema is True else dict(answer.schema)
 
 
+def _optional_calls(
+    tool_format: ToolFormat, enforceable: ToolSchemas, schemas: ToolSchemas, *, several: bool,
+    answer: dict[str, Any] | None,
+) -> StructuredOutput | None:  # fmt: skip
+    """Return the grammar of an answer that may call, None where the format cannot express the arguments of a tool."""
+    try:
+        grammar = optional_call_grammar(tool_format, enforceable, several=several, answer=answer, parsed=schemas)
+    except NoTaggedArgumentsError:
+        return None
+    return _enforced_output(grammar, optional_reasoning_prefix(tool_format))
+
+
 def _enforced_output(grammar: str, prefix: ReasoningPrefix | None) -> StructuredOutput:
     try:
         return StructuredOutput(grammar=grammar, reasoning_prefix=prefix)
@@ -310,6 +343,8 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
     kind = choice.get("type") if isinstance(choice, dict) else None
     if kind == FUNCTION:
         return [_checked_name(choice, schemas)], True
+    if kind != ALLOWED_TOOLS:
+        _check_type(choice, "tool_choice")
     allowed = choice.get(ALLOWED_TOOLS) if kind == ALLOWED_TOOLS else None
     if not isinstance(allowed, dict):
         raise _invalid_choice()
@@ -318,6 +353,8 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
     tools = allowed.get("tools")
     if not isinstance(tools, list) or not 0 < len(tools) <= MAX_TOOLS:
         raise invalid_param("tool_choice", f"has allowed_tools whose tools must be 1 to {MAX_TOOLS} functions")
+    for index, tool in enumerate(tools):
+        _check_type(tool, f"tool_choice.allowed_tools.tools[{index}]")
     return [_checked_name(tool, schemas) for tool in tools], allowed["mode"] == REQUIRED
 
 

@@ -4,10 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from chairlift.core.structured_output import ReasoningPrefix
+
 ToolSchemas = Mapping[str, Mapping[str, Any]]
 """Tool name -> JSON Schema of its arguments."""
 
 SPACE = " \t\r\n"
+SPACES, NUMBER = "\ue000", "\ue001"
+"""In the texts of a CallNotation: white space, which may be missing, and a number."""
+NAMES = "\ue002"
+"""In a regular expression of a ToolFormat: any name of a tool."""
 MAX_NAME_CHARS = 256
 """Most characters that a parser reads as the name of a function before it treats them as text."""
 
@@ -62,26 +68,59 @@ class ToolCallParser(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentTags:
+    """The tags of single arguments.
+
+    Attributes:
+        before_key: before the name of an argument.
+        after_key: between the name and the value.
+        end: after the value.
+        closing: ends of the call, which a value that is a string does not have either.
+    """
+
+    before_key: str
+    after_key: str
+    end: str
+    closing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallNotation:
     """The text around the name and the arguments of calls, for formats whose calls are not JSON objects.
 
     Attributes:
         begin: before the first call.
         before_name: before a name.
+        other_before_names: what may stand in place of it.
         after_name: between a name and its arguments.
         after_arguments: after the arguments.
         separator: between two calls; None where an answer has one call.
         end: after the last call.
-        reasoning: start and end of reasoning before the calls, in formats that mark it themselves.
+        reasoning: what may stand before the calls, in formats that mark reasoning themselves.
+        argument_tags: the tags of the arguments, in place of JSON; all notations of a format have the same.
+        is_bare: whether the first call is the beginning of the answer, without a marker before it.
     """
 
     begin: str = ""
     before_name: str
+    other_before_names: tuple[str, ...] = ()
     after_name: str
     after_arguments: str = ""
     separator: str | None = None
     end: str = ""
-    reasoning: tuple[str, str] | None = None
+    reasoning: ReasoningPrefix | None = None
+    argument_tags: ArgumentTags | None = None
+    is_bare: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text of a call, which may have markers."""
+        tags = self.argument_tags
+        return (
+            *(() if tags is None else (tags.before_key, tags.after_key, tags.end)),
+            self.begin, self.before_name, *self.other_before_names, self.after_name, self.after_arguments,
+            self.separator or "", self.end,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +133,12 @@ class ToolFormat:
         prefill: beginning of an answer that calls a tool, up to the brace of the call; a forced call's prompt ends
             with it, unless the model reasons first.
         notation: the notation of forced calls; None for JSON objects after the prefill.
-        auto_notation: the notation of calls that the model may choose to make, where a grammar can enforce it: its
-            first marker stands only before a call. None for the others.
+        auto_notations: the notations of calls that the model may choose to make, where a grammar can enforce them:
+            their first markers stand only before a call.
+        call_starts: regular expressions of other texts that begin a call, or reasoning, for the parser; a grammar
+            excludes them.
+        first_call_starts: those that begin a call only at the beginning of the answer, after white space.
+        other_markers: special tokens that an answer may have outside of its calls.
         follows_reasoning: whether the model may reason before a forced call, so that the answer has the prefill.
         token_ids: special token of the prefill or the notation -> its id.
         separator: what stands between two forced calls.
@@ -104,6 +147,8 @@ class ToolFormat:
         has_special_markers: whether calls are written with special tokens, which must stay in the text.
         make_text_parser: makes the parser of an answer that may not call, in formats that mark reasoning and text
             themselves; None in the others.
+        make_answer_parser: makes the parser of an answer that is calls or what the client's grammar allows, in the same
+            formats: the text of such an answer may contain markers.
         is_generic: whether the model knows no format, so that a prompt explains one.
         is_enforced: whether a grammar enforces the format also when the model may choose to call.
         num_id_chars: length of a call's id that the chat template demands; 0 for any.
@@ -114,7 +159,10 @@ class ToolFormat:
     make_parser: Callable[[ToolSchemas], ToolCallParser]
     prefill: str = ""
     notation: CallNotation | None = None
-    auto_notation: CallNotation | None = None
+    auto_notations: tuple[CallNotation, ...] = ()
+    call_starts: tuple[str, ...] = ()
+    first_call_starts: tuple[str, ...] = ()
+    other_markers: tuple[str, ...] = ()
     follows_reasoning: bool = False
     token_ids: Mapping[str, int] = field(default_factory=dict)
     separator: str = "; "
@@ -122,7 +170,13 @@ class ToolFormat:
     arguments_key: str = "arguments"
     has_special_markers: bool = False
     make_text_parser: Callable[[], ToolCallParser] | None = None
+    make_answer_parser: Callable[[ToolSchemas], ToolCallParser] | None = None
     is_generic: bool = False
     is_enforced: bool = False
     num_id_chars: int = 0
     has_named_ids: bool = False
+
+    @property
+    def may_answer_json(self) -> bool:
+        """Whether a grammar can allow calls or JSON that the client constrains, and the parser tells them apart."""
+        return bool(self.auto_notations) and not any(notation.is_bare for notation in self.auto_notations)

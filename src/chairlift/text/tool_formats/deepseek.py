@@ -11,7 +11,14 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, CallNotation, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import (
+    MAX_NAME_CHARS,
+    NUMBER,
+    CallNotation,
+    ToolCallParser,
+    ToolFormat,
+    ToolSchemas,
+)
 from chairlift.text.tool_formats.json_values import read_json_value
 from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
@@ -79,7 +86,7 @@ _V3 = CallNotation(
 DEEPSEEK = ToolFormat(
     name="deepseek",
     notation=_V3,
-    auto_notation=_V3,
+    auto_notations=(_V3,),
     make_parser=MarkedCalls(
         "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁calls▁begin｜>",
         (FENCE, "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"), re.compile(r"(\S+)"),
@@ -90,11 +97,18 @@ _V31 = replace(
     _V3, before_name="<｜tool▁call▁begin｜>", after_name="<｜tool▁sep｜>", after_arguments="<｜tool▁call▁end｜>",
     separator="",
 )  # fmt: skip
-DEEPSEEK_V31 = replace(DEEPSEEK, notation=_V31, auto_notation=_V31)
+DEEPSEEK_V31 = replace(DEEPSEEK, notation=_V31, auto_notations=(_V31,))
 """The format with the notation of forced calls since V3.1; the parser reads both."""
 
 KIMI = ToolFormat(
     name="kimi",
+    auto_notations=(
+        CallNotation(
+            begin="<|tool_calls_section_begin|>", before_name="<|tool_call_begin|>functions.",
+            after_name=f":{NUMBER}<|tool_call_argument_begin|>", after_arguments="<|tool_call_end|>", separator="",
+            end="<|tool_calls_section_end|>",
+        ),
+    ),
     make_parser=MarkedCalls(
         "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>",
         ("<|tool_call_end|>", "<|tool_calls_section_end|>"), re.compile(r"(?:functions\.)?(\S+?)(?::\d+)?"),

@@ -11,7 +11,7 @@ from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.glm import GLM
-from chairlift.text.tool_formats.harmony import HARMONY
+from chairlift.text.tool_formats.harmony import HARMONY, HARMONY_WITH_CHANNELS
 from chairlift.text.tool_formats.json_calls import (
     COMMAND_A,
     COMMAND_R,
@@ -111,6 +111,14 @@ def takes_system_messages(template: str) -> bool:
     return "system" in template and _REJECTS_SYSTEM.search(template) is None
 
 
+def offers_direct_answer(template: str) -> bool:
+    """Return whether a template has the model call a tool that no request offers where it needs none (Command-R).
+
+    A grammar of the request's tools would make the model call one of these instead.
+    """
+    return "directly-answer" in template
+
+
 def tool_format_by_name(name: str, special_tokens: Collection[str] = ()) -> ToolFormat:
     """Return the format of a name, or of vLLM's name for it. Raises ConfigError naming the formats."""
     found = TOOL_FORMATS.get(name) or PARSER_ALIASES.get(name)
@@ -127,3 +135,11 @@ def _format_of_markers(text: str) -> ToolFormat | None:
 def _is_special(found: ToolFormat, special_tokens: Collection[str]) -> bool:
     """Return whether a marker of the format is a special token of this tokenizer."""
     return any(marker in special_tokens for each, markers in _MARKERS if each is found for marker in markers)
+
+
+def keep_reasoning(tool_format: ToolFormat) -> ToolFormat:
+    """Return the format for a server that does not separate reasoning: only calls are taken out of the text."""
+    if tool_format.name != HARMONY.name:
+        return tool_format
+    parsers = HARMONY_WITH_CHANNELS
+    return replace(tool_format, make_parser=parsers.make_parser, make_text_parser=parsers.make_text_parser)

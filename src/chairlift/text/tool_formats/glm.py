@@ -7,7 +7,16 @@ glm   <tool_call>f, then <arg_key>k</arg_key><arg_value>v</arg_value> for each a
 import re
 from functools import partial
 
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import (
+    MAX_NAME_CHARS,
+    NAMES,
+    SPACES,
+    ArgumentTags,
+    CallNotation,
+    ToolCallParser,
+    ToolFormat,
+    ToolSchemas,
+)
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.json_values import ArgumentsWriter, read_json_value
 from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, scan_answer
@@ -69,4 +78,24 @@ def _read_argument(scanner: Scanner, arguments: ArgumentsWriter, schemas: ToolSc
     return True
 
 
-GLM = ToolFormat(name="glm", make_parser=_make_parser, has_special_markers=True)
+GLM = ToolFormat(
+    name="glm",
+    make_parser=_make_parser,
+    auto_notations=(
+        CallNotation(
+            begin=TOOL_CALL,
+            before_name="",
+            after_name="",
+            after_arguments=f"{SPACES}{END_TOOL_CALL}",
+            separator=f"{SPACES}{TOOL_CALL}",
+            argument_tags=ArgumentTags(
+                before_key=f"{SPACES}{KEY}",
+                after_key=f"{END_KEY}{SPACES}{VALUE}",
+                end=END_VALUE,
+                closing=(END_TOOL_CALL,),
+            ),
+        ),
+    ),
+    first_call_starts=(rf"{NAMES}\n\{{",),
+    has_special_markers=True,
+)

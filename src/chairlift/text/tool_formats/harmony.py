@@ -8,8 +8,10 @@ The recipient may also stand before the channel. Commentary without a recipient 
 """
 
 import re
+from dataclasses import replace
 from functools import partial
 
+from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.text.tool_formats.base import CallNotation, ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_values import json_string, read_json_value
 from chairlift.text.tool_formats.readers import (
@@ -23,7 +25,8 @@ from chairlift.text.tool_formats.readers import (
 from chairlift.text.tool_formats.scanner import EndOfAnswer, Scan, Scanner, ScanningParser
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
-ENDS = ("<|end|>", "<|return|>", "<|call|>")
+END = "<|end|>"
+ENDS = (END, "<|return|>", "<|call|>")
 FUNCTIONS = "functions."
 MAX_HEADER_CHARS = 1024
 """Most characters of a header; a longer one is text."""
@@ -36,32 +39,38 @@ _SPECIAL = re.compile(r"<\|\w+\|>")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 
 
-def _make_parser(schemas: ToolSchemas) -> ToolCallParser:
-    return ScanningParser(partial(_scan, schemas=schemas))
+def _make_parser(schemas: ToolSchemas | None = None, *, keeps_channels: bool = False) -> ToolCallParser:
+    return ScanningParser(partial(_scan, schemas=schemas, keeps_channels=keeps_channels))
 
 
-def _make_text_parser() -> ToolCallParser:
-    return ScanningParser(partial(_scan, schemas=None))
+def _make_answer_parser(schemas: ToolSchemas, *, keeps_channels: bool = False) -> ToolCallParser:
+    return ScanningParser(partial(_scan, schemas=schemas, keeps_channels=keeps_channels, ends_with_final=True))
 
 
-def _scan(scanner: Scanner, schemas: ToolSchemas | None) -> Scan[None]:
-    section = partial(_read_message, schemas=schemas)
+def _scan(
+    scanner: Scanner, schemas: ToolSchemas | None, *, keeps_channels: bool, ends_with_final: bool = False
+) -> Scan[None]:  # fmt: skip
+    section = partial(_read_message, schemas=schemas, keeps_channels=keeps_channels, ends_with_final=ends_with_final)
     yield from scan_answer(scanner, (START, CHANNEL), section, bare=(" to=", "to="))
 
 
-def _read_message(scanner: Scanner, marker: str, schemas: ToolSchemas | None) -> Scan[None]:
+def _read_message(
+    scanner: Scanner, marker: str, schemas: ToolSchemas | None, *, keeps_channels: bool, ends_with_final: bool
+) -> Scan[None]:  # fmt: skip
+    """Read a message behind its start. With `keeps_channels`, all but calls is text, the markers included."""
     is_marked = marker in (START, CHANNEL)
     ends = (MESSAGE, *ENDS, START, *((CHANNEL,) if marker == CHANNEL else ()))
     limit = MAX_HEADER_CHARS if is_marked else MAX_RECIPIENT_CHARS
     try:
         header, end = yield from read_until(scanner, ends, limit)
     except EndOfAnswer:
-        scanner.is_closing = is_marked and _is_cut_header(scanner.held_text(len(marker)))
+        scanner.is_closing = is_marked and not keeps_channels and _is_cut_header(scanner.held_text(len(marker)))
         raise
     if end != MESSAGE:
         scanner.unread(end)
         scanner.emit_held()
-        yield from read_closing(scanner, ENDS)
+        if not keeps_channels:
+            yield from read_closing(scanner, ENDS)
         return
     header = marker + header
     recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
@@ -69,7 +78,12 @@ def _read_message(scanner: Scanner, marker: str, schemas: ToolSchemas | None) ->
     if schemas is not None and (name.startswith(FUNCTIONS) or name in schemas):
         yield from _read_call(scanner, name.removeprefix(FUNCTIONS) or name)
         return
+    if keeps_channels:
+        scanner.emit_held()
+        return
     scanner.drop_held()
+    if ends_with_final and channel is not None and channel[1] == "final":
+        yield from _read_last_text(scanner)
     is_call = name.startswith(FUNCTIONS)  # that the request does not allow
     scanner.is_reasoning = not is_call and (bool(name) or (channel is not None and channel[1] == "analysis"))
     end = yield from read_text(scanner, (*ENDS, START, CHANNEL))
@@ -78,6 +92,17 @@ def _read_message(scanner: Scanner, marker: str, schemas: ToolSchemas | None) ->
         scanner.drop_held()
     else:
         scanner.unread(end)
+
+
+def _read_last_text(scanner: Scanner) -> Scan[None]:
+    """Read text to the end of the answer, with all markers except one at the end."""
+    while True:
+        yield from read_text(scanner, ENDS)
+        scanner.is_closing = True
+        char = yield from scanner.read()
+        scanner.is_closing = False
+        scanner.unread(char)
+        scanner.emit_held()
 
 
 def _is_cut_header(header: str) -> bool:
@@ -121,6 +146,9 @@ class _StringArguments:
         self._scanner.add_arguments('"' if self._has_text else "{}")
 
 
+_REASONING = ReasoningPrefix(
+    starts=(f"{CHANNEL}analysis{MESSAGE}",), ends=(f"{END}{START}assistant",), excluded=(*ENDS, START, CHANNEL)
+)
 HARMONY = ToolFormat(
     name="harmony",
     make_parser=_make_parser,
@@ -128,8 +156,25 @@ HARMONY = ToolFormat(
         begin=f"{CHANNEL}commentary to={FUNCTIONS}",
         before_name="",
         after_name=f" <|constrain|>json{MESSAGE}",
-        reasoning=(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant"),
+        reasoning=_REASONING,
     ),
+    auto_notations=tuple(
+        CallNotation(before_name=before, after_name=f"{after}{json}{MESSAGE}", reasoning=_REASONING)
+        for before, after in (
+            (f"{CHANNEL}commentary to={FUNCTIONS}", " "),
+            (f" to={FUNCTIONS}", f"{CHANNEL}commentary "),
+        )
+        for json in ("<|constrain|>json", "json")
+    ),
+    other_markers=(END, START),
     has_special_markers=True,
-    make_text_parser=_make_text_parser,
+    make_text_parser=_make_parser,
+    make_answer_parser=_make_answer_parser,
 )
+HARMONY_WITH_CHANNELS = replace(
+    HARMONY,
+    make_parser=partial(_make_parser, keeps_channels=True),
+    make_text_parser=partial(_make_parser, keeps_channels=True),
+    make_answer_parser=partial(_make_answer_parser, keeps_channels=True),
+)
+"""HARMONY without reasoning: what is no call stays text, with its channels."""

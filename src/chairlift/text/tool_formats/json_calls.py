@@ -18,7 +18,9 @@ from functools import partial
 
 from chairlift.text.tool_formats.base import (
     MAX_NAME_CHARS,
+    NUMBER,
     SPACE,
+    SPACES,
     CallNotation,
     ToolCallParser,
     ToolFormat,
@@ -135,21 +137,46 @@ def _format(
     )  # fmt: skip
 
 
+def _json_notation(begin: str, end: str, keys: tuple[str, str] = ("name", "arguments")) -> CallNotation:
+    """Return the notation of a list of objects with these keys, of which `begin` and `end` have the brackets."""
+    return CallNotation(
+        begin=f"{begin}{SPACES}",
+        before_name=f'{{{SPACES}"{keys[0]}"{SPACES}:{SPACES}"',
+        after_name=f'"{SPACES},{SPACES}"{keys[1]}"{SPACES}:{SPACES}',
+        after_arguments=f"{SPACES}}}",
+        separator=f"{SPACES},{SPACES}",
+        end=f"{SPACES}{end}",
+    )
+
+
 FORCED = JsonCalls(bare=("{",))
 """Reads the answer to a prompt that ends with a format's prefill: bare objects, whatever the model's own format is."""
 
 _JSON_CALL = CallNotation(before_name='{"name": "', after_name='", "arguments": ', after_arguments="}")
 HERMES = replace(
     _format("hermes", JsonCalls(("<tool_call>",), ("</tool_call>",)), "<tool_call>\n", is_special=False),
-    auto_notation=replace(
-        _JSON_CALL, begin="<tool_call>\n", separator="\n</tool_call>\n<tool_call>\n", end="\n</tool_call>"
+    auto_notations=(
+        replace(_JSON_CALL, begin="<tool_call>\n", separator="\n</tool_call>\n<tool_call>\n", end="\n</tool_call>"),
     ),
 )
-LLAMA3 = _format(
-    "llama3",
-    JsonCalls(("<|python_tag|>",), ("```", "<|eom_id|>", "<|eot_id|>"), ("{", "[", "```json", "```\n")),
-    "",
-    arguments_key="parameters",
+_LLAMA3_CALL = CallNotation(
+    begin=f"{SPACES}{{",
+    before_name=f'{SPACES}"name"{SPACES}:{SPACES}"',
+    other_before_names=(f'{SPACES}"type"{SPACES}:{SPACES}"function"{SPACES},{SPACES}"name"{SPACES}:{SPACES}"',),
+    after_name=f'"{SPACES},{SPACES}"parameters"{SPACES}:{SPACES}',
+    after_arguments=f"{SPACES}}}",
+    separator=f"{SPACES};{SPACES}{{",
+    is_bare=True,
+)
+LLAMA3 = replace(
+    _format(
+        "llama3",
+        JsonCalls(("<|python_tag|>",), ("```", "<|eom_id|>", "<|eot_id|>"), ("{", "[", "```json", "```\n")),
+        "",
+        arguments_key="parameters",
+    ),
+    auto_notations=(_LLAMA3_CALL, replace(_LLAMA3_CALL, begin=f"<|python_tag|>{SPACES}{{", is_bare=False)),
+    first_call_starts=(r"(```json|```\n)?[ \t\r\n]*(\[[ \t\r\n]*)?\{",),
 )
 MISTRAL = replace(
     _format(
@@ -158,39 +185,79 @@ MISTRAL = replace(
         "[TOOL_CALLS][",
     ),
     num_id_chars=9,
-    auto_notation=replace(_JSON_CALL, begin="[TOOL_CALLS][", separator=", ", end="]"),
+    auto_notations=(replace(_JSON_CALL, begin="[TOOL_CALLS][", separator=", ", end="]"),),
+    call_starts=(r"\[THINK\]",),
 )
 MISTRAL_ARGS = replace(
     MISTRAL,
-    auto_notation=CallNotation(begin="[TOOL_CALLS]", before_name="", after_name="[ARGS]", separator="[TOOL_CALLS]"),
+    auto_notations=(CallNotation(begin="[TOOL_CALLS]", before_name="", after_name="[ARGS]", separator="[TOOL_CALLS]"),),
 )
 """The format as newer models write it; the parser reads both."""
 _PHI4 = JsonCalls(("<|tool_call|>", "functools"), ("<|/tool_call|>",))
-PHI4 = replace(
-    _format("phi4", _PHI4, "<|tool_call|>["),
-    auto_notation=replace(_JSON_CALL, begin="<|tool_call|>[", separator=", ", end="]<|/tool_call|>"),
+_PHI4_AUTO = (
+    _json_notation(f"<|tool_call|>{SPACES}[", f"]{SPACES}<|/tool_call|>"),
+    _json_notation("functools[", "]"),
 )
-PHI4_FUNCTOOLS = _format("phi4-functools", _PHI4, "functools[", is_special=False)
-GRANITE = _format("granite", JsonCalls(("<|tool_call|>", "<tool_call>"), ("</tool_call>",)), "<|tool_call|>[")
+_FUNCTOOLS = r"functools[ \t\r\n]*[\[{]"
+PHI4 = replace(_format("phi4", _PHI4, "<|tool_call|>["), auto_notations=_PHI4_AUTO, call_starts=(_FUNCTOOLS,))
+PHI4_FUNCTOOLS = replace(
+    _format("phi4-functools", _PHI4, "functools[", is_special=False),
+    auto_notations=_PHI4_AUTO,
+    call_starts=(_FUNCTOOLS,),
+)
+GRANITE = replace(
+    _format("granite", JsonCalls(("<|tool_call|>", "<tool_call>"), ("</tool_call>",)), "<|tool_call|>["),
+    auto_notations=tuple(_json_notation(f"{marker}{SPACES}[", "]") for marker in ("<|tool_call|>", "<tool_call>")),
+)
 _COMMAND = JsonCalls(
     ("<|START_ACTION|>", "Action: ```json", "Action:```json", "Action:\n```json"),
     ("<|END_ACTION|>", "```"),
     hidden=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
     reasoning={"<|START_THINKING|>": "<|END_THINKING|>"},
 )
-COMMAND_R = _format(
-    "command-r", _COMMAND, "Action: ```json\n[", is_special=False, name_key="tool_name", arguments_key="parameters"
+_COMMAND_KEYS = ("tool_name", "parameters")
+_COMMAND_ID = f'{{{SPACES}"tool_call_id"{SPACES}:{SPACES}"{NUMBER}"{SPACES},{SPACES}"tool_name"{SPACES}:{SPACES}"'
+_COMMAND_STARTS = r"Action:[ \n]?```json", r"<\|START_THINKING\|>"
+COMMAND_R = replace(
+    _format(
+        "command-r", _COMMAND, "Action: ```json\n[", is_special=False, name_key="tool_name", arguments_key="parameters"
+    ),
+    auto_notations=(_json_notation(f"Action: ```json{SPACES}[", f"]{SPACES}```", _COMMAND_KEYS),),
+    call_starts=(*_COMMAND_STARTS, r"<\|START_ACTION\|>"),
+    other_markers=_COMMAND.hidden,
 )
 COMMAND_A = replace(
     _format("command-a", _COMMAND, "<|START_ACTION|>[", name_key="tool_name", arguments_key="parameters"),
     make_text_parser=lambda: replace(_COMMAND, markers=()).make_parser({}),
-)
-JSON_TAGS = _format(
-    "json-tags",
-    JsonCalls(
-        ("<tool_calls>", "<TOOLCALL>", "<function_call>", "<|action_start|><|plugin|>"),
-        ("</tool_calls>", "</TOOLCALL>", "</function_call>", "<|action_end|>"),
+    auto_notations=(
+        replace(
+            _json_notation(f"<|START_ACTION|>{SPACES}[", f"]{SPACES}<|END_ACTION|>", _COMMAND_KEYS),
+            other_before_names=(_COMMAND_ID,),
+        ),
     ),
-    "",
-    is_special=False,
+    call_starts=_COMMAND_STARTS,
+    other_markers=_COMMAND.hidden,
+)
+_PLUGIN = "<|action_start|><|plugin|>"
+_PLUGIN_END = f"{SPACES}<|action_end|>"
+JSON_TAGS = replace(
+    _format(
+        "json-tags",
+        JsonCalls(
+            ("<tool_calls>", "<TOOLCALL>", "<function_call>", _PLUGIN),
+            ("</tool_calls>", "</TOOLCALL>", "</function_call>", "<|action_end|>"),
+        ),
+        "",
+        is_special=False,
+    ),
+    auto_notations=(
+        _json_notation(f"<tool_calls>{SPACES}[", f"]{SPACES}</tool_calls>"),
+        _json_notation(f"<TOOLCALL>{SPACES}[", f"]{SPACES}</TOOLCALL>"),
+        replace(_json_notation("<function_call>", ""), end="", separator=f"{SPACES}<function_call>{SPACES}"),
+        replace(
+            _json_notation(_PLUGIN, "", ("name", "parameters")),
+            end=_PLUGIN_END,
+            separator=f"{_PLUGIN_END}{SPACES}{_PLUGIN}{SPACES}",
+        ),
+    ),
 )

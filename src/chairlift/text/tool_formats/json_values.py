@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from chairlift.text.tool_formats.base import SPACE
-from chairlift.text.tool_formats.readers import at_marker, read_past_space
+from chairlift.text.tool_formats.readers import at_marker, read_past_space, read_token
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner
 
 NAME_KEYS = ("name", "tool_name", "function")
@@ -15,6 +15,8 @@ SYNTAX_KEYS = ("type", "id", "tool_call_id")
 CALL_KEYS = frozenset({*NAME_KEYS, *ARGUMENTS_KEYS, *SYNTAX_KEYS})
 """Keys of an object that is a call although no marker precedes it."""
 
+_OUTSIDE_STRINGS = frozenset(f'{SPACE}{{}}[]:,"+-.0123456789Etruefalsn')
+"""Characters that JSON may have outside of its strings."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CUT_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
@@ -44,6 +46,44 @@ def read_json_value(scanner: Scanner, first: str, add: Callable[[str], None], en
         add(char)
         if depth == 0 and not in_string and char in '"}]':
             return
+        char = yield from scanner.read()
+
+
+def read_valid_json(scanner: Scanner, end: str) -> Scan[str]:
+    """Read an object, a list or a string in JSON, and `end` after it; return the JSON.
+
+    Return "", with everything put back, where the text is anything else.
+    """
+    start = scanner.num_held
+    try:
+        char = yield from read_past_space(scanner)
+        begin, raw = scanner.num_held - 1, ""
+        if char in '{["' and (yield from _read_balanced(scanner, char)):
+            raw = scanner.held_text(begin)
+        if raw and is_json(raw) and (yield from read_token(scanner, (end,))):
+            return raw
+    except EndOfAnswer:
+        pass
+    scanner.unread(scanner.held_text(start))
+    return ""
+
+
+def _read_balanced(scanner: Scanner, char: str) -> Scan[bool]:
+    """Read to the end of JSON of which `char` was read; return False at a character that it cannot have."""
+    depth, in_string, is_escaped = 0, False, False
+    while True:
+        if in_string:
+            if char < " ":
+                return False
+            in_string = is_escaped or char != '"'
+            is_escaped = char == "\\" and not is_escaped
+        elif char not in _OUTSIDE_STRINGS:
+            return False
+        else:
+            in_string = char == '"'
+            depth += (char in "{[") - (char in "}]")
+        if depth <= 0 and not in_string:
+            return True
         char = yield from scanner.read()
 
 

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import (
+    MAX_NAME_CHARS,
+    SPACES,
+    ArgumentTags,
+    CallNotation,
+    ToolCallParser,
+    ToolFormat,
+    ToolSchemas,
+)
 from chairlift.text.tool_formats.json_calls import read_objects
-from chairlift.text.tool_formats.json_values import ArgumentsWriter, is_json, json_string
+from chairlift.text.tool_formats.json_values import ArgumentsWriter, is_json, json_string, read_valid_json
 from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, read_value, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 
@@ -101,12 +109,15 @@ def read_argument(
     """Read the value of an argument.
 
     A value that the tool's schema, or `is_string`, calls a string is written as it comes. Any other text is known to be
-    JSON or not at its end.
+    JSON or not at its end. A string within JSON may contain the ends of a value.
     """
     if is_string or is_string_schema(_schema_of(schemas, name, key)):
         arguments.start_string(key)
         yield from read_value(scanner, ends, arguments.add_string)
         arguments.end_string()
+        return
+    if value := (yield from read_valid_json(scanner, ends.end)):
+        arguments.add(key, value)
         return
     parts: list[str] = []
     try:
@@ -152,6 +163,19 @@ QWEN_CODER = ToolFormat(
         ("<tool_call>", "<seed:tool_call>"), "<function=", "<parameter=", "</parameter>",
         ("</function>", "</tool_call>", "</seed:tool_call>"),
     ).make_parser,
+    auto_notations=tuple(
+        CallNotation(
+            begin=f"<{section}>{SPACES}", before_name="<function=", after_name=">",
+            argument_tags=ArgumentTags(
+                before_key=f"{SPACES}<parameter=", after_key=">", end="</parameter>",
+                closing=("</function>", "</tool_call>", "</seed:tool_call>"),
+            ),
+            after_arguments=f"{SPACES}</function>", separator=f"{SPACES}</{section}>{SPACES}<{section}>{SPACES}",
+            end=f"{SPACES}</{section}>",
+        )
+        for section in ("tool_call", "seed:tool_call")
+    ),
+    call_starts=("<function=",),
 )  # fmt: skip
 MINIMAX = ToolFormat(
     name="minimax",
@@ -159,6 +183,17 @@ MINIMAX = ToolFormat(
         ("<minimax:tool_call>",), '<invoke name="', '<parameter name="', "</parameter>",
         ("</invoke>", "</minimax:tool_call>"),
     ).make_parser,
+    auto_notations=(
+        CallNotation(
+            begin=f"<minimax:tool_call>{SPACES}", before_name='<invoke name="', after_name='">',
+            argument_tags=ArgumentTags(
+                before_key=f'{SPACES}<parameter name="', after_key='">', end="</parameter>",
+                closing=("</invoke>", "</minimax:tool_call>"),
+            ),
+            after_arguments=f"{SPACES}</invoke>", separator=SPACES, end=f"{SPACES}</minimax:tool_call>",
+        ),
+    ),
+    call_starts=('<invoke name="',),
 )  # fmt: skip
 DEEPSEEK_DSML = ToolFormat(
     name="deepseek-v3.2",

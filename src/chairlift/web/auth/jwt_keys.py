@@ -21,6 +21,8 @@ MIN_SECRET_BYTES = 32
 
 MIN_RSA_BITS = 2048
 MAX_FILE_BYTES = 1_000_000
+MAX_KEY_ID_CHARS = 256
+"""Characters of a `kid`, in tokens and JWKS files."""
 
 HS256, RS256, ES256 = "HS256", "RS256", "ES256"
 ALGORITHM_OF_KEY_TYPE: dict[tuple[Any, Any], str] = {("RSA", None): RS256, ("EC", "P-256"): ES256}
@@ -61,6 +63,10 @@ class JWTKeys:
             key_id = entry.get("kid")
             if not isinstance(key_id, str | None) or key_id in keys:
                 raise _jwks_error(f"{at} needs a `kid` of its own, got {str(key_id)[:80]!r}")
+            if key_id is not None and not is_key_id(key_id):
+                raise _jwks_error(
+                    f"{at} needs a `kid` of 1 to {MAX_KEY_ID_CHARS} printable characters, got {key_id[:80]!r}"
+                )
             algorithm = _algorithm(entry, at)
             algorithms.add(algorithm)
             keys[key_id] = _public_key(entry, algorithm, at)
@@ -75,6 +81,11 @@ class JWTKeys:
                 option="jwt_algorithm",
             )
         return cls(algorithm, keys)
+
+
+def is_key_id(value: Any) -> bool:
+    """Return whether a value can be the id of a key: a text of printable characters."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_KEY_ID_CHARS and value.isprintable()
 
 
 def read_secret(file: Path, option: str = "jwt_secret_file") -> bytes:

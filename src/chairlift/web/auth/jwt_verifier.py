@@ -10,7 +10,7 @@ from typing import Any
 import jwt
 
 from chairlift.core.errors import ConfigError
-from chairlift.web.auth.jwt_keys import HS256, JWTKeys
+from chairlift.web.auth.jwt_keys import HS256, MAX_KEY_ID_CHARS, JWTKeys, is_key_id
 from chairlift.web.auth.principal import ADMIN, TENANT_NAME, USER, Principal
 
 MAX_TOKEN_BYTES = 8192
@@ -20,6 +20,8 @@ REJECTED_HEADERS = frozenset({"crit", "jku", "jwk", "x5u", "x5c", "b64"})
 
 
 _FORM = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.(?P<signature>[A-Za-z0-9_-]*)")
+_PATH = re.compile(r"^[/\\~]|(^|[/\\])\.\.?([/\\]|$)|:[/\\]|^file:")
+"""A key id that looks like a path or a URL. No key id is ever opened; such a one comes from an attack."""
 
 
 class InvalidToken(Exception):
@@ -91,19 +93,30 @@ class JWTVerifier:
             raise InvalidToken(f"the algorithm is {str(header.get('alg'))[:40]!r}, this server uses {algorithm}")
         options: Any = {"require": ["exp"], "verify_aud": True, "verify_iss": config.issuer is not None}
         claims: dict[str, Any] = jwt.decode(
-            token, self._key(header.get("kid")), algorithms=[algorithm], audience=config.audience,
+            token, self._key(header), algorithms=[algorithm], audience=config.audience,
             issuer=config.issuer, leeway=config.leeway, options=options,
         )  # fmt: skip
         return claims
 
-    def _key(self, key_id: Any) -> Any:
-        """Return the key of this id. A token without an id fits a single key; an id fits a single key without one."""
+    def _key(self, header: Mapping[str, Any]) -> Any:
+        """Return the key that the header's `kid` names. Raises InvalidToken.
+
+        A token without `kid` fits the key without an id, and a single key. A `kid` must be the id of a key; only where
+        the single key has no id, any `kid` fits that is no path.
+        """
         keys = self.keys.by_id
-        if len(keys) == 1 and (key_id is None or None in keys):
-            return next(iter(keys.values()))
-        if not isinstance(key_id, str) or key_id not in keys:
-            raise InvalidToken(f"no key has the id {str(key_id)[:80]!r}")
-        return keys[key_id]
+        if "kid" not in header:
+            if None not in keys and len(keys) > 1:
+                raise InvalidToken("it has no kid, and several keys have ids")
+            return keys[None] if None in keys else next(iter(keys.values()))
+        key_id = header["kid"]
+        if not is_key_id(key_id):
+            raise InvalidToken(f"kid is no text of 1 to {MAX_KEY_ID_CHARS} printable characters")
+        if key_id in keys:
+            return keys[key_id]
+        if len(keys) > 1 or None not in keys or _PATH.search(key_id):
+            raise InvalidToken(f"no key has the id {key_id[:80]!r}")
+        return keys[None]
 
     def _scopes(self, claims: Mapping[str, Any]) -> frozenset[str]:
         name = self.config.roles_claim

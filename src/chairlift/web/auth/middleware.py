@@ -2,11 +2,12 @@
 
 import logging
 
-from chairlift.core.errors import Forbidden, NotFound, Unauthorized
+from chairlift.core.errors import Forbidden, Unauthorized
 from chairlift.web.auth.credentials import Credentials, InvalidCredential
 from chairlift.web.auth.host_check import HostCheck
 from chairlift.web.auth.principal import ADMIN, USER, Principal
 from chairlift.web.body import App, Receive, Scope, Send, all_headers
+from chairlift.web.error_responses import no_route
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class AuthMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Identify the client, and pass the request on. Raises Unauthorized, Forbidden, NotFound."""
-        self._check_host(scope)
+        self.check_host(scope)
         scope["principal"] = self.principal(scope)
         await self._app(scope, receive, send)
 
@@ -39,7 +40,7 @@ class AuthMiddleware:
         path = scope["path"]
         if path.startswith(ADMIN_PATHS):
             if not self.credentials.has_admin:
-                raise NotFound("there is no such route")
+                raise no_route(path)
             if all_headers(scope, b"origin"):
                 raise Forbidden("the admin routes reject requests from web pages (header Origin)")
             return self._authorize(scope, ADMIN, "this route needs an admin key, or a token with the role admin")
@@ -50,7 +51,7 @@ class AuthMiddleware:
             "admin keys are for the routes under /admin/",
         )  # fmt: skip
 
-    def _check_host(self, scope: Scope) -> None:
+    def check_host(self, scope: Scope) -> None:
         """Raise Forbidden for a request that a web page of another site may have sent.
 
         Open paths answer every request: a health check may name an address that this machine does not know.
