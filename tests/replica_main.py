@@ -2,7 +2,7 @@
 
 Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission and tenant), keys (a
 file), tokens (jwt_secret_file, jwt_jwks_file), token_config (JWTConfig), tls (certificate, key, client_ca), factory (of
-support_process; by default FakeRunner's), watch (LivenessConfig), log_level.
+support_process; by default FakeRunner's), watch (LivenessConfig), log_level, registration (settings of --register).
 """
 
 import json
@@ -13,19 +13,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from chairlift.cli.registration_options import replica_registration
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import ModelDefaults, TextService
-from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import ListenAddress, ServerParts, run
+from chairlift.server.server_process import ServerParts, run
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.credentials import CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.tenant_limits import TenantLimits
+from support_config import make_server_config
 from support_process import fake_spec, spec_of
 from support_services import TEMPLATE, AsciiTokenizer
 
@@ -63,8 +65,8 @@ def main(parameters: dict[str, Any]) -> int:
         return None if process is None else process.pid
 
     server = parameters.get("server", {})
-    server_config = ServerConfig(
-        served_names=("fake",), head=HeadLimits(**server.pop("head", {})),
+    server_config = make_server_config(
+        "fake", head=HeadLimits(**server.pop("head", {})),
         admission=AdmissionLimits(**server.pop("admission", {})), tenant=TenantLimits(**server.pop("tenant", {})),
         **server,
     )  # fmt: skip
@@ -73,8 +75,10 @@ def main(parameters: dict[str, Any]) -> int:
     files = {"key_file": parameters.get("keys"), **parameters.get("tokens", {})}
     sources = CredentialSources(**{name: Path(file) for name, file in files.items() if file is not None},
                                 token_config=JWTConfig(**parameters.get("token_config", {})))  # fmt: skip
+    listening = ListenAddress(port=parameters.get("port", 0), **tls)
     return run(ServerParts(
         config=server_config, listening=listening, tls=listening.tls_context(),
+        registration=replica_registration(parameters.get("registration", {}), listening, ("fake",)),
         read_credentials=lambda: sources.read(os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences,

@@ -259,7 +259,8 @@ class EngineHarness:
             assert (final.finish_reason is FinishReason.ERROR) == any_fails, f"{request.request_id}: {final}"
             if request.params.num_choices == 1:
                 assert self.tokens[request.request_id] == expected_outcome(request, self.fake)[0]
-            if not any_fails and request.params.prompt_logprobs is not None and not any(request.resume):
+            all_resumed = all(map(request.resumed_tokens, range(request.params.num_choices)))
+            if not any_fails and request.params.prompt_logprobs is not None and not all_resumed:
                 assert self.prompt_logprob_ids[request.request_id] == list(request.prompt_token_ids[1:])
 
 

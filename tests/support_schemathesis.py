@@ -48,7 +48,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"best_of", rf"is {NUMBER}, less than n {NUMBER}"),
     (r"best_of", r"cannot be combined with stream, because the best choice is known only at the end"),
     (r"n", rf"times the number of prompts must be at most {NUMBER}, got {NUMBER}"),
-    (r"resume", rf"needs exactly one prompt, got {NUMBER}|: token {NUMBER} is not allowed by the grammar"),
+    (r"resume", rf"has tokens of {NUMBER} choices, the request has {NUMBER} of all prompts"),
+    (r"resume", rf": token {NUMBER} is not allowed by the grammar"),
     (r"resume", rf"has {NUMBER} tokens for a choice, the limit is max_tokens = {NUMBER}"),
     (r"resume", r"must be a list of lists of token ids, one for each choice"),
     (r"prompt", r"or messages is required, but not both"),
@@ -58,9 +59,10 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(guided_)?(regex|grammar)|ebnf|structured_outputs",
      rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
     (r"response_format", r"\.json_schema\.schema.+"),
+    (r"guided_json", r"must be JSON: .+"),
     (r"tools\[\d+\]\.function\.parameters", r".+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
-    (r"\w*_tokens|\w*_ids|n|best_of|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size",
+    (r"\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size",
      r"must be (an integer|a list), got float"),
     (r"prompt", r"must be text, token ids, or a non-empty list of one of them"),
     (r"prompt", r"must contain only token ids, got .*\.0"),
@@ -78,12 +80,16 @@ TIMEOUT_REASONS = {
         "deadline_unreachable",
         rf"the request needs at least {NUMBER} s without waiting, {NUMBER} s of its timeout are left",
     ),
+    (429, "overloaded", r"1 attempt failed and no other replica can take the request; the last failure: .* is full"),
 }
-"""Errors of requests whose own timeout is too short."""
+"""Errors of requests whose own timeout is too short; the last one is a router's, whose replica has rejected it."""
 
 BAD_LOGITS = "penalties or logit_bias push this request's logits out of the range of numbers"
 SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that together may change logits to infinity."""
+
+ID_PATHS = ("/admin/requests/{id}", "/admin/replicas/")
+"""Operations on a request or a replica, which a generated id does not name."""
 
 BANS = ("logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "stop_token_ids", *STRUCTURES)
 """Fields that together may allow no token."""
@@ -96,7 +102,10 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     Without this, the server would reject almost every generated body.
     """
     body = case.body
-    if not _is_positive(case) or not isinstance(body, dict) or len(body) % 2:
+    if not _is_positive(case) or not isinstance(body, dict):
+        return
+    body.pop("resume_fingerprint", None)  # a random one is that of another server
+    if len(body) % 2:
         return
     structures = [name for name in STRUCTURES if body.get(name) is not None]
     for name in structures[1:]:
@@ -115,20 +124,22 @@ def is_accepted_or_explained(context: Any, response: Any, case: Any) -> None:
     status = response.status_code
     if 200 <= status < 300 or (status == 401 and not _has_key(response.request)):
         return
-    if status == 404 and case.operation.path == "/admin/requests/{id}":
+    if status == 404 and case.operation.path.startswith(ID_PATHS):
         return
     _explain(status, response.json()["error"], case)
 
 
 @schemathesis.check
 def a_stream_has_an_end(context: Any, response: Any, case: Any) -> None:
-    """A stream ends with [DONE], or with an error for one of REASONS."""
+    """A stream ends with [DONE], progress with its response, or each with an error for one of REASONS."""
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return
     last = response.text.rstrip("\n").rpartition("\n\n")[2]
     if last == "data: [DONE]":
         return
     event, _, data = last.partition("\n")
+    if event == "event: response":  # the end of a stream of progress
+        return
     assert event == "event: error" and data.startswith("data: "), f"the stream ends with {last!r}"
     error = json.loads(data.removeprefix("data: "))["error"]
     _explain({"no_allowed_token": 400, "timeout": 408}.get(error["code"], 500), error, case)

@@ -3,12 +3,18 @@
 `python support_scripted_model.py` serves it under the name "scripted" with a chat template of a reasoning model with
 tools. The last message of a prompt selects the reply: SCRIPT has the text that it contains. The engine, its grammars,
 the parsers and the HTTP server are the real ones.
+
+`python support_scripted_model.py '{"repeats": true, "port": 0, "fake": {...}, "server": {...}}'` replies with the last
+message itself instead; `fake` changes CONFIG and `server` ServerConfig.
 """
 
+import json
 import logging
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,11 +28,12 @@ from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.text_service import ModelDefaults, TextService
-from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import ListenAddress, ServerParts, run
+from chairlift.server.server_process import ServerParts, run
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.web.auth.credentials import Credentials
+from chairlift.web.service.listen_address import ListenAddress
+from support_config import make_server_config
 
 TOKENIZER = ByteTokenizer()
 (EOS,) = TOKENIZER.eos_token_ids
@@ -93,6 +100,14 @@ class Reply:
         """Return the next token; the last one, EOS, repeats."""
         return self.tokens[min(self.num_given, len(self.tokens) - 1)]
 
+    def skip(self, output: Sequence[int]) -> None:
+        """Go on behind tokens that an earlier run has given: tokens of the reply, and others that a grammar added."""
+        for token in output:
+            if token == self.peek():
+                self.num_given += 1
+            elif self.num_given == 0:
+                self.num_before += 1
+
     def added(self, allowed: list[int]) -> int:
         """Return a token that the reply lacks: the marker of a call, before which no reasoning is made up, or any."""
         if self.num_given == 0:
@@ -117,9 +132,13 @@ class ScriptedRunner(FakeRunner):
     def _update_slots(self, plan: StepPlan) -> None:
         super()._update_slots(plan)
         for sequence in plan.new_sequences:
-            prompt = sequence.token_ids[: len(sequence.token_ids) - sequence.num_output_tokens]
-            reply = reply_to(TOKENIZER.decode(prompt, skip_special_tokens=False))
-            self._replies[sequence.slot] = Reply([*reply.encode(), EOS], sequence.num_output_tokens)
+            num_prompt_tokens = len(sequence.token_ids) - sequence.num_output_tokens
+            text = TOKENIZER.decode(sequence.token_ids[:num_prompt_tokens], skip_special_tokens=False)
+            reply = self._replies[sequence.slot] = Reply([*self._reply_to(text).encode(), EOS])
+            reply.skip(sequence.token_ids[num_prompt_tokens:])
+
+    def _reply_to(self, prompt: str) -> str:
+        return reply_to(prompt)
 
     def _compute_fast(self, plan: StepPlan) -> StepResult:
         replies = [self._replies[slot] for slot in plan.slots[plan.sample_rows].tolist()]
@@ -153,8 +172,19 @@ class ScriptedRunner(FakeRunner):
         return replace(result, tokens=tokens, row_errors=tuple(errors.items()))
 
 
+class ReplyRunner(ScriptedRunner):
+    """A ScriptedRunner that replies to a prompt with its last message, which ends at the mark of the answer."""
+
+    def _reply_to(self, prompt: str) -> str:
+        return prompt.rpartition("<|assistant|>")[0].rpartition("<|user|>")[2]
+
+
 def build(payload: bytes) -> ScriptedRunner:
     return ScriptedRunner(msgspec.msgpack.decode(payload, type=FakeConfig))
+
+
+def build_repeating(payload: bytes) -> ReplyRunner:
+    return ReplyRunner(msgspec.msgpack.decode(payload, type=FakeConfig))
 
 
 def _print_line(line: str) -> None:
@@ -162,10 +192,12 @@ def _print_line(line: str) -> None:
     sys.stderr.flush()
 
 
-def main() -> int:
+def main(parameters: dict[str, Any]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     scheduler = SchedulerConfig()
-    spec = RunnerSpec("support_scripted_model:build", msgspec.msgpack.encode(CONFIG))
+    factory = build_repeating if parameters.get("repeats") else build
+    config = replace(CONFIG, **parameters.get("fake", {}))
+    spec = RunnerSpec(f"support_scripted_model:{factory.__name__}", msgspec.msgpack.encode(config))
 
     def start() -> TextService:
         client = start_engine_process(
@@ -184,11 +216,12 @@ def main() -> int:
         return None if process is None else process.pid
 
     return run(ServerParts(
-        config=ServerConfig(served_names=("scripted",)), listening=ListenAddress(port=0), tls=None,
-        read_credentials=Credentials, start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
+        config=make_server_config("scripted", **parameters.get("server", {})),
+        listening=ListenAddress(port=parameters.get("port", 0)), tls=None, read_credentials=Credentials, start=start,
+        engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences, print_line=_print_line,
     ))  # fmt: skip
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(json.loads(sys.argv[1]) if sys.argv[1:] else {}))

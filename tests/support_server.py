@@ -19,11 +19,11 @@ import httpx
 
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import TextService
-from chairlift.server.app import ServerApp
-from chairlift.server.config import ServerConfig
+from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
 from chairlift.web.auth.api_keys import KeyRing
 from chairlift.web.auth.credentials import Credentials
+from support_config import make_server_config
 from support_process import TIMEOUT_SECONDS
 
 TESTS = Path(__file__).parent
@@ -64,14 +64,14 @@ async def open_server(
 
     Closes the client of the service at the end.
     """
-    replica = Replica(ServerConfig(served_names=(MODEL,), **options))
+    replica = Replica(make_server_config(MODEL, **options))
     drain_calls: list[int] = []
 
     async def drain() -> None:
         replica.lifecycle.drain()
         drain_calls.append(1)
 
-    app = ServerApp(replica, Credentials(keys or KeyRing()), drain).app
+    app = server_app(replica, Credentials(keys or KeyRing()), drain).asgi
     if service is not None:
         replica.attach_service(service, lambda: None, 2048)
     try:
@@ -229,6 +229,13 @@ def real_server(*args: str, **environ: str) -> Iterator[Server]:
 def scripted_model_server() -> Iterator[Server]:
     """Start a server with scripted replies; support_scripted_model.py has the script."""
     with _running([sys.executable, str(TESTS / "support_scripted_model.py")], {}) as server:
+        yield server.wait_until_ready()
+
+
+@contextmanager
+def router_server(*args: str, **environ: str) -> Iterator[Server]:
+    """Start `chairlift router` on a free port, and wait until it is ready."""
+    with _running([sys.executable, "-m", "chairlift", "router", "--port", "0", *args], environ) as server:
         yield server.wait_until_ready()
 
 

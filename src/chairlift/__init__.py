@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from chairlift.llm.outputs import Logprob as Logprob
     from chairlift.llm.outputs import RequestOutput as RequestOutput
 
-__version__ = "0.1.0"
+from chairlift.core.version import __version__ as __version__
+
 __all__ = [
     "LLM", "AsyncEngineArgs", "AsyncLLM", "CompletionOutput", "EngineArgs", "FIFOScheduler", "Logprob",
     "PagedAttentionCache", "PrefillFirstScheduler", "RequestOutput", "RequestOutputKind", "RequestStatus",

@@ -11,7 +11,7 @@ from chairlift.cli.settings import settings
 
 def test_a_command_has_the_last_word_of_its_modules_name() -> None:
     subcommands = Parser().add_subparsers(parser_class=Parser)
-    for module, name in (("serve", "serve"), ("bench_offline", "offline"), ("config_show", "show")):
+    for module, name in (("serve", "serve"), ("bench.bench_offline", "offline"), ("config_show", "show")):
         parser = add_command(subcommands, module, help="", description="", usage="")
         assert (
             subcommands.choices[name] is parser and parser.get_default("module") == f"chairlift.cli.commands.{module}"

@@ -1,11 +1,13 @@
 """Server options: each setting becomes a field of the listen address or of a config."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from chairlift.cli.server_options import (
     credential_sources,
+    credentials_reader,
     engine_queue_size,
     listen_address,
     server_config,
@@ -14,18 +16,22 @@ from chairlift.cli.server_options import (
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.access_settings import TOKENS
 from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.fleet_settings import REGISTRATION
 from chairlift.core.errors import ConfigError
+from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.jwt_verifier import JWTConfig
+from chairlift.web.service.listen_address import ListenAddress
 
 
 def test_every_setting_is_a_field_or_is_used_by_name() -> None:
     """Each server setting is a field of one config, or `serve` reads it by name."""
     by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key", "tls_client_ca"}
-    by_name |= {each.name for each in TOKENS}
+    by_name |= {each.name for each in (*TOKENS, *REGISTRATION)}
     options = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
     config = server_config(("m",), options)
+    owners = (config, config.http, config.http.admission, config.http.tenant)
     for name, value in options.items():
-        parts = [getattr(part, name) for part in (config, config.admission, config.tenant) if hasattr(part, name)]
+        parts = [getattr(part, name) for part in owners if hasattr(part, name)]
         assert [value if not isinstance(value, list) else tuple(value)] == parts, name
 
 
@@ -51,6 +57,7 @@ def test_a_port_out_of_range_is_rejected() -> None:
     ({"jwt_secret_file": "a", "jwt_jwks_file": "b"}, "jwt_jwks_file"), ({"jwt_leeway": -1.0}, "jwt_leeway"),
     ({"jwt_secret_file": "a", "jwt_algorithm": "RS256"}, "jwt_algorithm"), ({"jwt_audience": ""}, "jwt_audience"),
     ({"jwt_jwks_file": "a", "jwt_algorithm": "HS256"}, "jwt_algorithm"),
+    ({"advertise_url": "http://10.0.0.7:8000"}, "advertise_url"), ({"register": "etcd://h"}, "register"),
 ])  # fmt: skip
 def test_invalid_server_settings_are_rejected(options: dict[str, object], option: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -93,3 +100,37 @@ def test_the_engine_has_room_for_every_choice_that_the_server_admits(
 def test_an_engine_queue_below_the_admission_queue_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"max_queue_size is 9 sequences, less than max_waiting_requests .10."):
         engine_queue_size({"max_waiting_requests": 10}, {"max_queue_size": 9})
+
+
+def test_keys_are_read_again_but_not_from_a_pipe(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(key_line("one", "a") + "\n", encoding="utf-8")
+    read = credentials_reader({"key_file": str(file)}, ListenAddress(host="0.0.0.0"), {}, [])
+    assert read().authenticate(b"one").tenant == "a"
+    file.write_text(key_line("two", "b") + "\n", encoding="utf-8")
+    assert read().authenticate(b"two").tenant == "b"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="is not a regular file, so it cannot be read again"):
+        read()
+
+
+@pytest.mark.parametrize(("options", "host", "keys", "is_allowed"), [
+    ({}, "0.0.0.0", [], False), ({}, "::", [], False), ({}, "127.0.0.1", [], True), ({}, "0.0.0.0", ["k"], True),
+    ({"insecure": True}, "0.0.0.0", [], True),
+])  # fmt: skip
+def test_an_address_that_others_reach_needs_keys(
+    options: dict[str, object], host: str, keys: list[str], is_allowed: bool
+) -> None:
+    read = credentials_reader(options, ListenAddress(host=host), {}, keys)
+    if is_allowed:
+        assert read().are_required is bool(keys)
+        return
+    with pytest.raises(ConfigError, match=f"host {host} is not a loopback address and needs API keys") as caught:
+        read()
+    assert caught.value.details["option"] == "host"
+
+
+def test_client_certificates_are_as_good_as_keys() -> None:
+    listening = ListenAddress(host="0.0.0.0", certificate=Path("c"), key=Path("k"), client_ca=Path("ca"))
+    assert not credentials_reader({}, listening, {}, [])().are_required

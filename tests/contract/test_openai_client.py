@@ -14,6 +14,7 @@ from openai.types.shared import ErrorObject
 from pydantic import BaseModel
 
 from chairlift.protocol.request_fields import CHAT, COMPLETION, Effect
+from support_router_process import router_server
 from support_server import Server, real_server
 
 MODEL = "chairlift:demo"
@@ -34,9 +35,18 @@ WEATHER: Any = {
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def replica() -> Iterator[Server]:
     with real_server("--dtype", "float32", "--num-blocks", "1024") as running:
         yield running
+
+
+@pytest.fixture(scope="module", params=["direct", "router"])
+def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
+    if request.param == "direct":
+        yield replica
+        return
+    with router_server(replica) as router:
+        yield router
 
 
 @pytest.fixture(scope="module")

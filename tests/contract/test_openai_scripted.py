@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from chairlift.engine.runner.fake import FakeConfig
-from support_server import run, scripted_model_server, starting_server
+from support_router_process import router_server
+from support_server import Server, run, scripted_model_server, starting_server
 
 MODEL = "scripted"
 REASONING = "A cat has 4 legs.\n2 times 4 is 8."
@@ -33,9 +34,18 @@ WEATHER = openai.pydantic_function_tool(GetWeather, name="get_weather")
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def replica() -> Iterator[Server]:
     with scripted_model_server() as server:
-        yield server.url + "/v1"
+        yield server
+
+
+@pytest.fixture(scope="module", params=["direct", "router"])
+def url(request: pytest.FixtureRequest, replica: Server) -> Iterator[str]:
+    if request.param == "direct":
+        yield replica.url + "/v1"
+        return
+    with router_server(replica) as router:
+        yield router.url + "/v1"
 
 
 @pytest.fixture

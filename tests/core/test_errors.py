@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from chairlift.core import errors
+from chairlift.core import errors, router_errors
 from chairlift.core.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -15,6 +15,7 @@ from chairlift.core.errors import (
     DetokenizeFailed,
     DuplicateRequestId,
     EngineDead,
+    FingerprintMismatch,
     Forbidden,
     ForwardFailed,
     HeadersTooLarge,
@@ -48,7 +49,11 @@ from chairlift.core.errors import (
     error_from_wire,
 )
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ChairliftError)]
+KINDS = [
+    kind
+    for kind in (vars(errors) | vars(router_errors)).values()
+    if isinstance(kind, type) and issubclass(kind, ChairliftError)
+]
 
 EXAMPLES = [
     ChairliftError("something"),
@@ -77,12 +82,16 @@ EXAMPLES = [
     StructuredOutputFailed("a fault"), StructuredOutputTooComplex("too many states"),
     DetokenizeFailed("no text"),
     EngineDead("killed", exit_code=-9),
+    router_errors.DiscoveryFailed("etcd is down"),
+    router_errors.ReplicaFailed("no replica completed it"),
+    router_errors.ReplicaTimeout("none in time"),
     RequestRejected("no"),
     MalformedRequest("no JSON"),
     Unauthorized("a key is needed"),
     Forbidden("not from a page"),
     NotFound("no such route"),
     ModelNotFound("gpt", "demo"),
+    FingerprintMismatch("other", "mine"),
     MethodNotAllowed("POST alone", allow="POST"),
     BodyTimeout("30 s"),
     BodyTooLarge("9 bytes, the limit is 8"),
@@ -105,7 +114,8 @@ def test_every_kind_has_a_code_of_its_own_that_can_be_a_label() -> None:
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = re.findall(r"^ {4}([│ ├└─]*)(\w+)", errors.__doc__ or "", flags=re.MULTILINE)
+    texts = (errors.__doc__ or "") + (router_errors.__doc__ or "")
+    drawn = re.findall(r"^ {4}([│ ├└─]*)(\w+)", texts, flags=re.MULTILINE)
     assert {name: len(branch) // 4 for branch, name in drawn} == {
         kind.__name__: sum(issubclass(base, ChairliftError) for base in kind.__mro__) - 1 for kind in KINDS
     }
@@ -166,6 +176,7 @@ def test_a_retry_helps_where_the_caller_did_nothing_wrong() -> None:
     helps = {kind.code for kind in KINDS if kind.retryable}
     assert helps == {
         "queue_full", "timeout", "deadline_unreachable", "out_of_blocks", "engine_dead", "rate_limited", "overloaded",
+        "discovery_failed", "replica_failed", "replica_timeout",
         "unavailable",
     }  # fmt: skip
 

@@ -248,3 +248,22 @@ def test_scores_that_were_delivered_are_not_made_again_after_a_preemption() -> N
     harness.drain()
     harness.check_outputs(no_faults=True)
     assert harness.scheduler.counters.preemptions
+
+
+def test_the_first_choice_that_starts_anew_reports_the_prompt_before_any_other_has_a_token() -> None:
+    """Choice 0 is resumed, so choice 1 computes the prompt; choice 2 must not be faster by a cached prefix."""
+    harness = EngineHarness(FAKE, max_batch_tokens=4)
+    harness.submit(make_request("warm", 20, 2, seed=1))
+    harness.drain()
+    request = make_request("a", 20, 6, n=3, seed=1, prompt_logprobs=0)
+    tokens = expected_tokens(request.prompt_token_ids, request.params, FAKE)
+    outputs = []
+    harness.submit(replace(request, resume=(tuple(tokens[:2]), (), ())))
+    for _ in range(40):
+        outputs += harness.step()
+    assert "a" in harness.finals
+    reports = [at for at, output in enumerate(outputs) if output.prompt_logprobs]
+    starts = [at for at, output in enumerate(outputs) if output.choice_index and output.token_ids]
+    assert {outputs[at].choice_index for at in reports} == {1} and max(reports) <= min(starts)
+    harness.check_outputs(no_faults=True)
+    harness.close()

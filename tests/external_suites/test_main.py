@@ -38,15 +38,19 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
     deviations: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class FakeServer:
+        def __init__(self, log: Path) -> None:
+            self.url = f"http://{log.stem}"
+
         def __enter__(self) -> str:
-            return "http://x"
+            return self.url
 
         def __exit__(self, *error: object) -> None:
             return None
 
-    urls: list[str] = []
-    monkeypatch.setattr(command, "run_server", lambda words, log: FakeServer())
-    monkeypatch.setattr(command, "make_suites", lambda folder, *both: urls.extend(both) or [SUITE])
+    runs: list[tuple[str, ...]] = []
+    monkeypatch.setattr(command, "run_server", lambda words, log: FakeServer(log))
+    monkeypatch.setattr(command, "make_server_suites", lambda folder, *urls: runs.append(urls) or [])
+    monkeypatch.setattr(command, "make_suites", lambda folder: [SUITE])
     monkeypatch.setattr(command, "report", lambda suite, expected, folder: deviations)
     monkeypatch.setattr(sys, "argv", ["external_suites", str(tmp_path / "build")])
     if deviations:
@@ -54,7 +58,11 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
             command.main()
     else:
         command.main()
-    assert urls == ["http://x/v1", "http://x/v1"] and (tmp_path / "build").is_dir()
+    assert runs == [
+        ("http://server/v1", "http://scripted/v1"),
+        ("http://router/v1", "http://scripted-router/v1", " through a router"),
+    ]  # fmt: skip
+    assert (tmp_path / "build").is_dir()
 
 
 def test_every_suite_is_made_in_its_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -66,22 +74,23 @@ def test_every_suite_is_made_in_its_environment(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(command, "make_python", lambda pins, folder: folder / "bin" / "python")
     monkeypatch.setattr(command, "install_node_modules", lambda source, folder: None)
     monkeypatch.setattr(command, "find_missing_node", lambda: None)
-    suites = list(command.make_suites(tmp_path, "http://a/v1", "http://b/v1"))
+    suites = list(command.make_server_suites(tmp_path, "http://a/v1", "http://b/v1", " through a router"))
     assert [suite.name.split()[0] for suite in suites] == [
-        "openai-python", "langchain-tests", "LangChain", "JSON", "openai-agents", "instructor", "litellm", "lm_eval",
-        "openai", "ai", "schemathesis",
+        "openai-python", "langchain-tests", "LangChain", "openai-agents", "instructor", "litellm", "lm_eval", "openai",
+        "ai",
     ]  # fmt: skip
-    assert [suite.python == tmp_path / "clients" / "bin" / "python" for suite in suites[4:8]] == [True] * 4
-    assert [suite.python for suite in suites[8:10]] == [None, None]
-    assert all(
-        suite.environ["CHAIRLIFT_SUITE_SCRIPTED_URL"] == "http://b/v1" for suite in [*suites[1:3], *suites[4:10]]
-    )
-    assert suites[3].environ["CHAIRLIFT_SUITE_FOLDER"] == str(tmp_path / "jsonschema")
+    assert all(suite.name.endswith(" through a router") for suite in suites)
+    assert [suite.python == tmp_path / "clients" / "bin" / "python" for suite in suites[3:7]] == [True] * 4
+    assert [suite.python for suite in suites[7:]] == [None, None]
+    assert all(suite.environ["CHAIRLIFT_SUITE_SCRIPTED_URL"] == "http://b/v1" for suite in suites[1:])
+    others = list(command.make_suites(tmp_path))
+    assert [suite.name.split()[0] for suite in others] == ["JSON", "schemathesis"]
+    assert others[0].environ["CHAIRLIFT_SUITE_FOLDER"] == str(tmp_path / "jsonschema")
 
 
 def test_a_missing_node_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(command._make_node_suites(tmp_path, {})) == []
+    assert list(command._make_node_suites(tmp_path, {}, "")) == []
     assert capsys.readouterr().out == "Node clients (openai, ai): SKIPPED, node and npm not found in PATH\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from external_suites.server_process import demo_command, run_server, scripted_command
+from external_suites.server_process import demo_command, router_command, run_server, scripted_command
 
 
 def test_a_server_under_some_names(tmp_path: Path) -> None:
@@ -21,6 +21,15 @@ def test_a_server_with_scripted_replies(tmp_path: Path) -> None:
     with run_server(scripted_command(), tmp_path / "log") as url:
         message = httpx.post(url + "/v1/chat/completions", json=body, timeout=30).json()["choices"][0]["message"]
     assert message["content"] == "Eight." and message["reasoning_content"].startswith("A cat has 4 legs.")
+
+
+def test_a_router_in_front_of_a_server(tmp_path: Path) -> None:
+    with (
+        run_server(scripted_command(), tmp_path / "log") as url,
+        run_server(router_command(url), tmp_path / "router") as routed_url,
+    ):
+        response = httpx.get(routed_url + "/v1/models", timeout=30)
+    assert [model["id"] for model in response.json()["data"]] == ["scripted"] and routed_url != url
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,27 @@ def test_an_echo_is_the_prompt_before_the_output(prompt: str | None, text: str) 
     assert result.outputs[0].token_ids == list(b"ok")
 
 
+def test_each_choice_reports_all_scores_of_the_prompt() -> None:
+    processor = make_processor(prompt_logprobs=0, n=2, echo=True)
+    entries = (TokenLogprob(2, -0.5), TokenLogprob(3, -0.25))
+    events = processor.process(EngineOutput("r", prompt_logprobs=entries[:1]))
+    events += processor.process(EngineOutput("r", tuple(b"o"), prompt_logprobs=entries[1:]))
+    for _ in range(2):
+        events += processor.process(EngineOutput("r", tuple(b"k"), choice_index=1))
+    assert [(event.index, event.prompt_logprobs) for event in events] == [
+        (0, entries[:1]), (0, entries[1:]), (1, entries), (1, ()),
+    ]  # fmt: skip
+
+
+def test_a_request_with_a_choice_that_starts_anew_has_scores_of_the_prompt() -> None:
+    for resume, expected in (((b"x", b""), [None, TokenLogprob(2, -0.5)]), ((b"x", b"y"), None)):
+        processor = make_processor(prompt_logprobs=0, n=2, echo=True, resume=resume)
+        processor.process(EngineOutput("r", tuple(b"k"), choice_index=1, prompt_logprobs=(TokenLogprob(2, -0.5),)))
+        for index in (0, 1):
+            processor.process(EngineOutput("r", (), finish_reason=FinishReason.LENGTH, choice_index=index))
+        assert processor.result().prompt_token_logprobs == expected
+
+
 def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> None:
     processor = make_processor(prompt_logprobs=0, max_tokens=0, echo=True)
     entries = (TokenLogprob(2, -0.5), TokenLogprob(3, -0.25))
@@ -285,6 +306,16 @@ def test_a_choice_that_had_met_its_stop_string_is_ended_here_and_not_said_again(
         EngineOutput("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, choice_index=1, usage=Usage(3, 5, 0))
     )
     assert [choice.text for choice in processor.result().outputs] == ["ab", "xy"]
+
+
+def test_text_that_is_held_back_stays_so_at_an_error() -> None:
+    """The stream may be resumed from its tokens elsewhere, and the text would come twice."""
+    for last, expected in ((FinishReason.ERROR, "a"), (FinishReason.LENGTH, "a!st")):
+        processor = make_processor(stop="!stop")
+        events = [*processor.process(EngineOutput("r", tuple(b"a!s")))]
+        error = EngineDead("the engine failed") if last is FinishReason.ERROR else None
+        events += processor.process(EngineOutput("r", tuple(b"t"), (), last, error, Usage(3, 4, 0)))
+        assert "".join(event.delta for event in events) == expected
 
 
 def test_an_echo_is_not_said_again() -> None:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics
 
-BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "state", "process"}
+BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source"}
 """Labels that have few values, whatever clients send."""
 
 
@@ -135,3 +135,17 @@ def test_threads_lose_no_count() -> None:
         metrics.render()
         thread.join(30)
     assert value(metrics, "steps_total") == value(metrics, "step_seconds_count", phase="launch") == 2000
+
+
+@pytest.mark.parametrize(("kind", "name"), [("gauge", "kv_cache_blocks"), ("counter", "requests_aborted")])
+def test_what_is_removed_is_exported_no_more_and_may_return(kind: str, name: str) -> None:
+    metrics = Metrics()
+    child = getattr(metrics, kind)(name, "used")
+    child.inc(3)
+    getattr(metrics, kind)(name, "free").inc(2)
+    metrics.remove(name, "used")
+    metrics.remove(name, "used")
+    metrics.remove(name, "unknown")
+    assert len(parse_metrics(metrics)[name].samples) == 1
+    getattr(metrics, kind)(name, "used").inc(1)
+    assert {sample.value for sample in parse_metrics(metrics)[name].samples} == {2, 1}

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.strategies import DataObject, data, integers, lists, sampled_from
 
+from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
-from chairlift.engine.kv.block_hash import BlockHash, extend_block_hashes
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.kv.free_block_list import NULL_BLOCK
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit

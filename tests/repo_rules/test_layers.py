@@ -9,7 +9,7 @@ import pytest
 
 from support_source_tree import PACKAGE, ROOT, imported, module_name, package_files, shown, tree_of
 
-WITHOUT_TORCH = ("core", "observability", "text", "protocol", "engine", "web", "llm", "server", "cli")
+WITHOUT_TORCH = ("core", "observability", "text", "protocol", "engine", "web", "llm", "server", "router", "cli")
 
 BLOCKER = """
 import importlib, sys

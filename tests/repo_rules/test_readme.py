@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from support_server import real_server
+from support_services_processes import free_port
 from support_source_tree import ROOT
 
 SERVED = "localhost:8000"
@@ -97,6 +98,20 @@ def test_the_console_examples_run(page: str, folder: Path, address: str) -> None
     assert any(SERVED in line for line in lines)
 
 
+def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(folder: Path) -> None:
+    (example,) = [each for each in examples(README) if "chairlift router" in each.body]
+    *servers, request, kill = commands(example.body)
+    assert len(servers) == 3 and request.startswith("curl ") and "kill -9 %1" in kill
+    ready = f"until curl -sf {SERVED}/readyz; do sleep 0.1; done >/dev/null"
+    script = "\n".join(["set -m", "trap 'kill -9 $(jobs -p)' EXIT", "trap exit TERM", *servers, ready, request, kill,
+                        "wait %4"])  # fmt: skip
+    ports = {port: str(free_port()) for port in ("8101", "8102", "8000")}
+    script = re.sub(r"\b(8101|8102|8000)\b", lambda match: ports[match[0]], script)
+    script = script.replace("chairlift router", f"chairlift router --port {ports['8000']}")
+    output = run(["timeout", "120", "bash", "-c", script], folder)
+    assert output.rstrip().endswith("data: [DONE]"), output
+
+
 def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: Path) -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     command = "chairlift generate --quiet --json --no-chat --prompt x --max-tokens 1"
@@ -109,7 +124,8 @@ def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: P
 def test_a_block_is_left_out_with_a_reason_only(page: str) -> None:
     """The commands that set up the machine are what runs these tests; running them in here would never end."""
     left_out = [example for example in examples(text_of(page)) if example.reason]
-    assert all(line.startswith("make ") for example in left_out for line in commands(example.body))
+    of_makefile = [example for example in left_out if "chairlift router" not in example.body]
+    assert all(line.startswith("make ") for example in of_makefile for line in commands(example.body))
     assert all(example.language == "console" for example in left_out)
 
 

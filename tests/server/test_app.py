@@ -11,9 +11,8 @@ import pytest
 
 from chairlift import __version__
 from chairlift.core.errors import Overloaded
-from chairlift.core.load_report import ReplicaState
-from chairlift.server.app import OPEN, ServerApp
-from chairlift.server.config import ServerConfig
+from chairlift.core.load_report import LoadSummary, ReplicaState
+from chairlift.server.app import server_app
 from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
 from chairlift.web.admission import AdmissionLimits, Permit
@@ -21,6 +20,8 @@ from chairlift.web.auth.api_keys import KeyRing, read_keys
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.auth.principal import Principal
 from chairlift.web.http_protocol import Rejection
+from chairlift.web.service.http_app import OPEN, HttpApp
+from support_config import make_server_config
 from support_http import ListeningServer, run_scenario
 from support_server import CHAT, COMPLETIONS, HELLO, open_server, run
 from support_services import FAKE, fake_service
@@ -67,17 +68,28 @@ JSON = [(b"content-type", b"application/json; charset=utf-8")]
 KEY = (b"authorization", b"Bearer key")
 
 
-def full_server(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, Replica]:
+def full_server(keys: KeyRing | None = None, **options: Any) -> tuple[HttpApp, Replica]:
     """Open a server whose admission queue is full; a test starts its replica if needed."""
     limits = AdmissionLimits(max_waiting_requests=1)
-    replica = Replica(ServerConfig(served_names=("fake",), admission=limits, **options))
+    replica = Replica(make_server_config("fake", admission=limits, **options))
 
     async def drain() -> None:
         replica.lifecycle.drain()
 
     replica.lifecycle.mark_started(lambda: ReplicaState.READY)
     replica.admission.admit(1)
-    return ServerApp(replica, Credentials(keys or KeyRing()), drain), replica
+    return server_app(replica, Credentials(keys or KeyRing()), drain), replica
+
+
+def test_a_router_that_is_turned_away_early_gets_the_load() -> None:
+    server, _ = full_server()
+    assert server.early_check is not None
+    rejection = server.early_check(CHAT.encode(), [*JSON, (b"x-chairlift-router", b"1")], None)
+    assert isinstance(rejection, Rejection)
+    [(name, value)] = rejection.headers
+    assert name == b"x-chairlift-load" and LoadSummary.from_header(value.decode()).waiting_requests == 1
+    plain = server.early_check(CHAT.encode(), JSON, None)
+    assert isinstance(plain, Rejection) and plain.headers == ()
 
 
 def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:

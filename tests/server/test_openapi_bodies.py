@@ -115,6 +115,7 @@ BOTH_ROUTES: dict[str, tuple[list[Any], list[Any]]] = {
     "timeout": ([0.5, 86_400], [0, -1, 86_401, "5"]),
     "return_token_ids": ([True], ["yes"]),
     "resume": ([[], [[1, 2], []], None], [[5], [["a"]], [[-1]], [[2**31]], "x", 5]),
+    "resume_fingerprint": (["", "ab12", None], [5, ["a"], "x" * 129]),
     "cache_salt": (["s", "s" * 128, None], ["", "s" * 129, 5]),
     "user": (["u", "u" * 1000, ""], [5, []]),
     "chat_template": ([None], ["x", {}]),

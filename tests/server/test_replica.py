@@ -14,7 +14,9 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, TINY_BODY_BYTES, Replica
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
+from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
+from support_config import make_server_config
 from support_process import TIMEOUT_SECONDS
 from support_server import run
 from support_services import AsciiTokenizer, fake_service
@@ -22,7 +24,7 @@ from support_services import AsciiTokenizer, fake_service
 
 def with_replica(check: Any, **options: Any) -> None:
     async def scenario() -> None:
-        replica = Replica(ServerConfig(served_names=("a", "b"), **options))
+        replica = Replica(make_server_config("a", "b", **options))
         service = fake_service()
         replica.attach_service(service, lambda: None, 2048)
         try:
@@ -259,8 +261,8 @@ def test_the_metrics_wait_for_no_engine() -> None:
 def test_limits_are_taken_over_and_nothing_else() -> None:
     async def scenario() -> Replica:
         replica = Replica(ServerConfig(served_names=("a",)))
-        replica.reload_limits(ServerConfig(
-            served_names=("b",), reject_unknown_fields=True, admission=AdmissionLimits(max_waiting_requests=2),
+        replica.reload_limits(HttpConfig(
+            body_timeout=1, admission=AdmissionLimits(max_waiting_requests=2),
             tenant=TenantLimits(tenant_max_open_requests=1),
         ))  # fmt: skip
         replica.tenants.begin("t")
@@ -269,6 +271,6 @@ def test_limits_are_taken_over_and_nothing_else() -> None:
         await replica.close()
         return replica
 
-    config = run(scenario()).config
-    assert (config.served_names, config.reject_unknown_fields) == (("a",), False)
+    config = run(scenario()).config.http
+    assert config.body_timeout == 30
     assert (config.admission.max_waiting_requests, config.tenant.tenant_max_open_requests) == (2, 1)

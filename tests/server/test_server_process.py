@@ -1,174 +1,94 @@
-"""server_process.py: listen addresses, and a server from its socket to its exit code.
-
-tests/system/ has faults.
-"""
+"""Tests of ReplicaService; tests/web/service/test_http_process.py runs whole processes."""
 
 import asyncio
-import signal
-import socket
-import ssl
-import subprocess
-import sys
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-import httpx
 import pytest
-import uvloop
 
-from chairlift.core.errors import ConfigError
-from chairlift.server.server_process import ACCEPTS_PER_ITERATION, ListenAddress, listeners
-from support_process import wait_until
-from support_server import CHAT, HELLO, fake_server, starting_server
-
-
-def test_any_free_port_is_taken_and_printed() -> None:
-    with ListenAddress(port=0).bind() as listener:
-        port = listener.getsockname()[1]
-        assert ListenAddress(port=0).url(listener) == f"http://127.0.0.1:{port}"
-        with pytest.raises(ConfigError, match=f"port {port}"):
-            ListenAddress(port=port).bind()
+from chairlift.core.errors import ModelError
+from chairlift.core.load_report import ReplicaState
+from chairlift.llm.text_service import TextService
+from chairlift.server.server_process import ReplicaService, ServerParts
+from chairlift.web.auth.credentials import Credentials
+from chairlift.web.service.listen_address import ListenAddress
+from support_config import make_server_config
+from support_services import fake_service
 
 
-@pytest.mark.parametrize(("host", "is_loopback"), [
-    ("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.5.5.5", True), ("0.0.0.0", False), ("::", False),
-])  # fmt: skip
-def test_who_can_reach_an_address(host: str, is_loopback: bool) -> None:
-    assert ListenAddress(host=host).is_loopback is is_loopback
+def parts(start: Any, lines: list[str] | None = None, **options: Any) -> ServerParts:
+    return ServerParts(
+        config=make_server_config("m", **options), listening=ListenAddress(port=0), tls=None,
+        read_credentials=Credentials,
+        start=start, engine_pid=lambda _: None, budget=2048, max_running=4, print_line=(lines or []).append,
+    )  # fmt: skip
 
 
-def test_an_address_that_is_none() -> None:
-    with pytest.raises(ConfigError, match="cannot resolve the host"):
-        ListenAddress(host="nowhere.invalid").bind()
-    with pytest.raises(ConfigError, match="cannot resolve the host"):
-        _ = ListenAddress(host="nowhere.invalid").is_loopback
-    with pytest.raises(ConfigError, match="cannot resolve the host"):
-        ListenAddress(host="x" * 300).bind()
+async def drain() -> None: ...
 
 
-@pytest.mark.parametrize(("num_sockets", "accepted"), [(1, 2), (ACCEPTS_PER_ITERATION, ACCEPTS_PER_ITERATION)])
-def test_many_connections_are_accepted_in_one_turn_of_the_loop(num_sockets: int, accepted: int) -> None:
-    """With one socket, each loop iteration would accept few of many new connections."""
-    connections: list[int] = []
+def test_a_service_is_ready_when_its_engine_is_and_fails_when_that_is_dead() -> None:
+    async def scenario() -> None:
+        service = ReplicaService(parts(fake_service), Credentials(), drain)
+        assert service.lifecycle.state is ReplicaState.STARTING
+        assert list(await service.start()) == list(service.replica.service.client.info.startup_report)
+        assert service.lifecycle.state is ReplicaState.READY and service.failure == ""
+        engine = service.replica.service
+        engine.client.close()
+        assert service.replica.service.client.state is not ReplicaState.READY
+        await service.close()
 
-    class Protocol(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            connections.append(1)
+    asyncio.run(scenario())
+
+
+def test_the_error_of_the_start_reaches_the_process() -> None:
+    def start() -> TextService:
+        raise ModelError("no such model")
 
     async def scenario() -> None:
-        with ListenAddress(port=0).bind() as listener:
-            sockets = listeners(listener)
-            assert len(sockets) == ACCEPTS_PER_ITERATION
-            loop = asyncio.get_running_loop()
-            servers = [await loop.create_server(Protocol, sock=each) for each in sockets[:num_sockets]]
-            clients = [socket.create_connection(listener.getsockname()) for _ in range(ACCEPTS_PER_ITERATION)]
-            while not connections:
-                await asyncio.sleep(0)
-            assert (len(connections) <= accepted) if num_sockets == 1 else (len(connections) == accepted)
-            for each in (*clients, *servers, *sockets):
-                each.close()
+        service = ReplicaService(parts(start), Credentials(), drain)
+        with pytest.raises(ModelError, match="no such model"):
+            await service.start()
+        await service.close()
 
-    uvloop.run(scenario())
+    asyncio.run(scenario())
 
 
-def test_it_says_what_it_does_and_leaves_with_zero() -> None:
-    with fake_server() as server:
-        assert httpx.post(server.url + CHAT, json=HELLO).status_code == 200
-        assert server.stop() == 0
-    assert [line.split()[0] for line in server.lines] == ["listening", "ready", "stopped"]
+def test_an_engine_whose_start_was_cancelled_is_closed_once_it_has_started() -> None:
+    closed: list[bool] = []
+
+    client = SimpleNamespace(close=lambda: closed.append(True))
+
+    async def scenario() -> None:
+        release = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def start() -> TextService:
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
+            return cast("TextService", SimpleNamespace(client=client))
+
+        service = ReplicaService(parts(start), Credentials(), drain)
+        starting = asyncio.create_task(cast("Any", service.start()))
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        await service.close()
+        assert not closed
+        release.set()
+        async with asyncio.timeout(10):
+            while not closed:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(scenario())
 
 
-def test_a_connection_that_is_kept_does_not_keep_the_server() -> None:
-    with fake_server() as server, httpx.Client(base_url=server.url) as http:
-        assert http.get("/livez").status_code == 200
-        assert server.stop(signal.SIGINT) == 0
+def test_no_line_of_throughput_without_an_interval() -> None:
+    async def scenario(interval: float) -> int:
+        service = ReplicaService(parts(fake_service, log_stats_interval=interval), Credentials(), drain)
+        tasks = list(service.background())
+        for each in tasks:
+            each.close()
+        await service.close()
+        return len(tasks)
 
-
-def test_it_speaks_tls_and_reads_a_new_certificate(tmp_path: Path) -> None:
-    make_certificate(tmp_path, "first")
-    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
-    with fake_server(tls=files) as server:
-        assert server.url.startswith("https://")
-        assert name_of(server.port) == "first"
-        assert httpx.get(server.url + "/livez", verify=False).status_code == 200
-        make_certificate(tmp_path, "second")
-        server.process.send_signal(signal.SIGHUP)
-        while name_of(server.port) != "second":
-            assert server.process.poll() is None
-        with socket.create_connection(("127.0.0.1", server.port)) as client:
-            client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
-            assert b"200" not in client.recv(1000)
-
-
-def test_a_certificate_with_the_key_of_another_leaves_the_old_one_at_work(tmp_path: Path) -> None:
-    """A certificate loaded without its key would fail every handshake from then on."""
-    make_certificate(tmp_path, "first")
-    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
-    with fake_server(tls=files) as server:
-        key = (tmp_path / "key.pem").read_bytes()
-        make_certificate(tmp_path, "second")
-        (tmp_path / "key.pem").write_bytes(key)
-        server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "the old keys, certificates and limits stay" in server.log)
-        for _ in range(3):
-            assert name_of(server.port) == "first"
-            assert httpx.get(server.url + "/livez", verify=False).status_code == 200
-
-
-def test_a_certificate_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "cert.pem").write_text("nonsense", encoding="utf-8")
-    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "cert.pem")}
-    with starting_server(tls=files) as server:
-        assert server.wait_for_exit() != 0 and "cert.pem has no certificate in PEM format" in server.log
-        assert "listening on" not in server.log
-
-
-@pytest.mark.parametrize("content", [None, "", "nonsense"])
-def test_a_ca_file_without_certificates_ends_the_start_before_it_listens(tmp_path: Path, content: str | None) -> None:
-    make_certificate(tmp_path, "first")
-    if content is not None:
-        (tmp_path / "ca.pem").write_text(content, encoding="utf-8")
-    files = {"certificate": "cert.pem", "key": "key.pem", "client_ca": "ca.pem"}
-    with starting_server(tls={name: str(tmp_path / file) for name, file in files.items()}) as server:
-        assert server.wait_for_exit() != 0
-        reason = "No such file or directory" if content is None else "it has no certificate (PEM)"
-        assert f"cannot read the tls_client_ca file {tmp_path / 'ca.pem'}: {reason}" in server.log
-        assert "listening on" not in server.log
-
-
-WITHOUT_TLS_FILES = """
-import sys
-from pathlib import Path
-from chairlift.cli.main import main
-from chairlift.server import server_process
-
-def remove_files_and_stop(server):
-    for file in sys.argv[1:]:
-        Path(file).unlink()
-    server._stop_requested.set()
-
-server_process._Server._catch_signals = remove_files_and_stop
-sys.exit(main(["serve", "chairlift:random", "--port", "0", "--tls-cert", sys.argv[1], "--tls-key", sys.argv[2]]))
-"""
-
-
-def test_the_tls_files_are_read_once_before_the_model(tmp_path: Path) -> None:
-    """Files that a deployment replaces during the start cannot end it: no second read finds others, or none."""
-    make_certificate(tmp_path, "first")
-    command = [sys.executable, "-c", WITHOUT_TLS_FILES, str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, list(tmp_path.iterdir())) == (0, []), done.stderr
-    assert "listening on https://" in done.stderr
-
-
-def make_certificate(folder: Path, name: str) -> None:
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
-    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-def name_of(port: int) -> str:
-    """Return the name in the certificate of a server."""
-    certificate = ssl.get_server_certificate(("127.0.0.1", port))
-    command = ["openssl", "x509", "-noout", "-subject"]
-    result = subprocess.run(command, input=certificate, text=True, check=True, capture_output=True)
-    return result.stdout.split("=")[-1].strip()
+    assert asyncio.run(scenario(0)) + 1 == asyncio.run(scenario(10))

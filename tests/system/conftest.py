@@ -7,15 +7,29 @@ import httpx
 import pytest
 
 from support_bad_input import send_good_request
+from support_router_process import router_server
 from support_server import Server, fake_server
+
+ROUTER_LIMITS = ("--max-body-bytes", "4000000", "--body-timeout", "1", "--idle-timeout", "2")
+"""The low limits of a router."""
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def replica() -> Iterator[Server]:
     """A server process with a fake engine and low limits."""
     limits = {"max_body_bytes": 4_000_000, "body_timeout": 1.0, "head": {"seconds": 2.0}, "idle_timeout": 2}
     with fake_server(server=limits) as process:
         yield process
+
+
+@pytest.fixture(scope="module", params=["direct", "router"])
+def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
+    """A server process with a fake engine, or a router in front of it; both have low limits."""
+    if request.param == "direct":
+        yield replica
+        return
+    with router_server(replica, options=ROUTER_LIMITS) as router:
+        yield router
 
 
 @pytest.fixture(scope="module")

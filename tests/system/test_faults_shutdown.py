@@ -12,7 +12,13 @@ from chairlift.engine.runner.fake import FakeConfig
 from chairlift.web.auth.api_keys import key_line
 from support_faults import LONG_REQUEST, NUM_STREAMS, SLOW_ENGINE, read_stream, run_streams_during, unlimited_client
 from support_process import wait_until
-from support_server import CHAT, HELLO, events, fake_server, run
+from support_server import CHAT, COMPLETIONS, HELLO, events, fake_server, run
+
+
+def is_aborted(text: str) -> bool:
+    """Whether a stream ends with the error of a server that leaves, and not as a complete one."""
+    name, data = events(text)[-1]
+    return name == "error" and (data["error"]["code"], data["error"]["retryable"]) == ("draining", True)
 
 
 def test_sigterm_lets_open_requests_finish_and_refuses_new_ones() -> None:
@@ -43,15 +49,65 @@ def test_the_second_signal_ends_what_is_open(signal_number: int) -> None:
             server.process.send_signal(signal_number)
 
         results = run(run_streams_during(server, shut_down))
-        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in results)
+        assert all(is_aborted(text) for _, text in results)
         assert server.wait_for_exit() == 0
 
 
 def test_what_does_not_finish_in_time_is_aborted() -> None:
     with fake_server(SLOW_ENGINE, server={"drain_timeout": 0.5}) as server:
         results = run(run_streams_during(server, lambda: server.process.send_signal(signal.SIGTERM)))
-        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in results)
+        assert all(is_aborted(text) for _, text in results)
         assert server.wait_for_exit() == 0
+
+
+def test_a_drain_hands_the_streams_of_a_router_over_and_lets_others_finish() -> None:
+    router = {"x-chairlift-router": "1"}
+    requests: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({**LONG_REQUEST, "stream": True, "return_token_ids": True}, router),
+        (LONG_REQUEST, {**router, "x-chairlift-progress": "1"}),
+        ({**LONG_REQUEST, "stream": True}, router),  # without token ids it cannot be resumed
+        ({**LONG_REQUEST, "stream": True, "return_token_ids": True}, {}),
+    ]
+    slow_engine = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.004, verify=False)
+    with fake_server(slow_engine, server={"drain_timeout": 30.0, "drain_handover": 0.3}) as server:
+        started: list[int] = []
+
+        async def read(http: httpx.AsyncClient, body: dict[str, Any], headers: dict[str, str]) -> str:
+            async with http.stream("POST", COMPLETIONS, json=body, headers=headers) as response:
+                text = ""
+                async for piece in response.aiter_text():
+                    started.extend([] if text else [1])
+                    text += piece
+                return text
+
+        async def run_all() -> list[str]:
+            async with unlimited_client(server) as http:
+                tasks = [asyncio.create_task(read(http, body, headers)) for body, headers in requests]
+                while len(started) < len(requests):
+                    await asyncio.sleep(0.01)
+                server.process.send_signal(signal.SIGTERM)
+                return await asyncio.gather(*tasks)
+
+        streamed, progress, *others = run(run_all())
+        assert is_aborted(streamed) and is_aborted(progress)
+        assert all(text.endswith("data: [DONE]\n\n") for text in others)
+        assert server.wait_for_exit() == 0 and "handed over 2 requests" in server.log
+
+
+def test_a_response_that_is_not_streamed_is_refused_where_its_server_leaves() -> None:
+    with fake_server(SLOW_ENGINE, server={"drain_timeout": 0.2}) as server:
+
+        async def scenario() -> httpx.Response:
+            async with unlimited_client(server) as http:
+                task = asyncio.create_task(http.post(COMPLETIONS, json=LONG_REQUEST))
+                while (await http.get("/load")).json()["running_requests"] < 1:
+                    await asyncio.sleep(0.02)
+                server.process.send_signal(signal.SIGTERM)
+                return await task
+
+        response = run(scenario())
+        assert response.status_code == 503 and response.json()["error"]["code"] == "draining"
+        assert "retry-after" in response.headers
 
 
 def test_an_operator_can_drain_it() -> None:
@@ -91,8 +147,7 @@ def test_aborts_are_waited_for_where_a_step_is_long() -> None:
                 return await asyncio.gather(*tasks)
 
         results = run(run_streams())
-        assert all(text.endswith("data: [DONE]\n\n") for _, text in results)
-        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in results)
+        assert all(is_aborted(text) for _, text in results)
         assert server.wait_for_exit() == 0
 
 

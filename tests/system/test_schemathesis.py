@@ -17,6 +17,7 @@ import pytest
 
 import support_schemathesis as hooks
 from support_process import TIMEOUT_SECONDS, wait_until
+from support_router_process import router_server
 from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
@@ -30,15 +31,28 @@ CHECKS = (
     "response_headers_conformance", "negative_data_rejection", "unsupported_method", "allow_header_conformance",
     "missing_required_header", "ignored_auth", "is_accepted_or_explained", "a_stream_has_an_end",
 )  # fmt: skip
+ENDING_PATHS = ("/admin/drain", "/admin/replicas/drain", "/admin/replicas/weight")
+"""Operations that end the server, or leave a router without its only replica where a sequence of calls names it."""
+
 API_KEY = "the-key-of-the-api"
 SMALL = ("--max-model-len", "96", "--num-blocks", "1024")
 """Options for a short context, in which outputs are short and prompts are often too long."""
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def replica() -> Iterator[Server]:
     with real_server(*SMALL, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as process:
         yield process
+
+
+@pytest.fixture(scope="module", params=["direct", "router"])
+def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
+    """A replica, or a router in front of it."""
+    if request.param == "direct":
+        yield replica
+        return
+    with router_server(replica, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as router:
+        yield router
 
 
 def run_schemathesis(folder: Path, url: str, *options: str) -> dict[str, Any]:
@@ -65,16 +79,20 @@ def write_document(folder: Path, url: str, key: str) -> None:
 
 
 @pytest.mark.timeout(3600 if FULL else 300)
-def test_everything_with_an_admins_key(tmp_path: Path, server: Server) -> None:
+def test_everything_with_an_admins_key(tmp_path: Path, server: Server, replica: Server) -> None:
     write_document(tmp_path, server.url, ADMIN_KEY)
-    result = run_schemathesis(
-        tmp_path, server.url, "--phases", PHASES, "-n", str(EXAMPLES), "--exclude-path", "/admin/drain",
-        "-H", f"Authorization: Bearer {ADMIN_KEY}",
-    )  # fmt: skip
+    admin = ("-H", f"Authorization: Bearer {ADMIN_KEY}")
+    excluded = [word for path in ENDING_PATHS for word in ("--exclude-path", path)]
+    result = run_schemathesis(tmp_path, server.url, "--phases", PHASES, "-n", str(EXAMPLES), *excluded, *admin)
     assert result["test_cases"]["generated"] >= MIN_CASES
-    assert result["operations"]["tested"] == result["operations"]["total"] - 1
-    wait_until(server.is_idle)
-    assert server.metric("engine_restarts_total") == 0 and server.metric("requests_finished_total") > 0
+    num_excluded = len(json.loads((tmp_path / "openapi.json").read_bytes())["paths"].keys() & {*ENDING_PATHS})
+    assert result["operations"]["tested"] == result["operations"]["total"] - num_excluded
+    if server is not replica:
+        one_by_one = ("--phases", "examples,coverage,fuzzing", "--include-path-regex", "/admin/replicas/")
+        result = run_schemathesis(tmp_path, server.url, "-n", str(EXAMPLES), *one_by_one, *admin)
+        assert result["operations"]["tested"] == 3
+    wait_until(replica.is_idle)
+    assert replica.metric("engine_restarts_total") == 0 and server.metric("requests_finished_total") > 0
 
 
 @pytest.mark.full
@@ -120,7 +138,8 @@ def test_a_stream_without_an_explained_end_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "body"), [
-    ("data: {}\n\ndata: [DONE]\n\n", {}), (EVENT % ("no token is left", "no_allowed_token"), {"choice": ["a"]}),
+    ("data: {}\n\ndata: [DONE]\n\n", {}), ("event: progress\ndata: {}\n\nevent: response\ndata: {}\n\n", {}),
+    (EVENT % ("no token is left", "no_allowed_token"), {"choice": ["a"]}),
     (EVENT % ("the request did not finish within its timeout of 0.5 s", "timeout"), {}),
 ])  # fmt: skip
 def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from chairlift.web.body import (
     header,
     parse_json_object,
     read_body,
+    timeout_of,
 )
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -289,3 +290,20 @@ def test_a_connection_ends_where_its_body_was_not_read_or_the_server_leaves(erro
 
 def test_no_response_is_sent_to_a_disconnected_client() -> None:
     assert issubclass(ClientGone, ChairliftError) and not ClientGone.retryable
+
+
+@pytest.mark.parametrize(("headers", "field", "seconds"), [
+    ((), None, None), ((), 2.0, 2.0), (((b"x-request-timeout-ms", b"1500"),), None, 1.5),
+    (((b"x-request-timeout-ms", b"1500"),), 1.0, 1.0), (((b"x-request-timeout-ms", b"1500"),), 2.0, 1.5),
+])  # fmt: skip
+def test_the_shorter_timeout_of_header_and_field_holds(
+    headers: Headers, field: float | None, seconds: float | None
+) -> None:
+    assert timeout_of({"headers": headers}, field) == seconds
+
+
+@pytest.mark.parametrize("value", [b"", b"0", b"-1", b"1.5", b"x", b"86400001", b"9" * 30])
+def test_a_timeout_header_out_of_range_is_rejected_by_its_name(value: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="must be an integer of 1 to 86400000 milliseconds") as rejection:
+        timeout_of({"headers": [(b"x-request-timeout-ms", value)]}, None)
+    assert rejection.value.details["param"] == "x-request-timeout-ms"

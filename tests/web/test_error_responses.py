@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import sampled_from, text
 
-from chairlift.core import errors
+from chairlift.core import errors, router_errors
 from chairlift.core.errors import (
     BodyTimeout,
     ChairliftError,
@@ -29,6 +29,7 @@ from chairlift.core.errors import (
     Unauthorized,
     Unavailable,
 )
+from chairlift.core.router_errors import ReplicaFailed
 from chairlift.web.error_responses import _TABLE, REPEATS, error_body, error_headers, error_object, error_response_of
 
 SECRET = "/root/models/secret.safetensors at 10.0.0.7"
@@ -47,6 +48,7 @@ STATUSES = {
     "RequestTimeout": 408,
     "BodyTimeout": 408,
     "DuplicateRequestId": 409,
+    "FingerprintMismatch": 409,
     "BodyTooLarge": 413,
     "UnsupportedMediaType": 415,
     "HeadersTooLarge": 431,
@@ -66,15 +68,24 @@ STATUSES = {
     "EngineDead": 503,
     "OutOfBlocks": 503,
     "Unavailable": 503,
+    "ReplicaFailed": 502,
+    "ReplicaTimeout": 504,
 }
-AT_START = {"ConfigError", "ModelError", "UnknownOption", "UnsupportedArchitecture", "UnsupportedModel"}
+AT_START = {
+    "ConfigError",
+    "DiscoveryFailed",
+    "ModelError",
+    "UnknownOption",
+    "UnsupportedArchitecture",
+    "UnsupportedModel",
+}
 BASES = {"ChairliftError", "RequestRejected"}
 
 
 def error_types(root: type[ChairliftError] = ChairliftError) -> Iterator[type[ChairliftError]]:
     yield root
     for error_type in root.__subclasses__():
-        if error_type.__module__ == errors.__name__:
+        if error_type.__module__ in {errors.__name__, router_errors.__name__}:
             yield from error_types(error_type)
 
 
@@ -115,7 +126,7 @@ def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
 def test_what_is_the_servers_fault_says_nothing_of_its_inside_and_names_the_request(error: BaseException) -> None:
     result = error_object(error, "req-7")
     status = error_response_of(error).status
-    if status >= 500 and not isinstance(error, Unavailable):
+    if status >= 500 and not isinstance(error, Unavailable | ReplicaFailed):
         assert SECRET not in json.dumps(result)
         assert result["message"].endswith("(request req-7)")
         assert result["type"] == "server_error"

@@ -25,12 +25,13 @@ class RejectingCheck:
     def __init__(self) -> None:
         self.requests: list[tuple[bytes, dict[bytes, bytes]]] = []
         self.records: list[AccessRecord] = []
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]], server: object) -> Rejection | None:
         self.requests.append((target, dict(headers)))
         if target != b"/task":
             return None
-        return Rejection(Overloaded(MESSAGE, retry_after=2.5), "/tasks/{id}", "tenant-1")
+        return Rejection(Overloaded(MESSAGE, retry_after=2.5), "/tasks/{id}", "tenant-1", self.headers)
 
 
 def run_with_rejection(
@@ -62,6 +63,18 @@ def test_who_is_turned_away_is_answered_and_may_ask_again_on_the_same_connection
     assert [(each.route, each.status, each.code, each.tenant, each.was_submitted) for each in check.records] == [
         ("/tasks/{id}", 429, "overloaded", "tenant-1", False)
     ] * 3
+
+
+def test_the_answer_has_the_headers_of_the_rejection() -> None:
+    async def scenario(server: ListeningServer) -> None:
+        client = await server.connect()
+        for number in range(3):
+            check.headers = ((b"x-load", b"%d" % number),) if number else ()
+            response = await client.request(POST % b"task")
+            assert response.status == 429 and response.headers.get("x-load") == (str(number) if number else None)
+
+    check = RejectingCheck()
+    run_scenario(scenario, early_check=check, log_access=check.records.append)
 
 
 def test_the_answer_has_the_requests_own_id_or_a_new_one() -> None:

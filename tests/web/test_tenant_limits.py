@@ -313,3 +313,39 @@ def test_limits_come_and_go_while_requests_are_open() -> None:
     tenants.renew(TenantLimits())
     for _ in range(5):
         tenants.begin("a", 1000)
+
+
+# -- what several routers need --------------------------------------------------------------------------------------
+
+
+def test_the_amount_in_use_fills_again_and_survives_a_new_size() -> None:
+    bucket = TokenBucket(60, 0.0)
+    bucket.take(90, 0.0)
+    assert bucket.in_use(0.0) == 90
+    assert bucket.in_use(30.0) == pytest.approx(60)
+    bucket.resize(600, 30.0)
+    assert bucket.in_use(30.0) == pytest.approx(60)
+    assert bucket.in_use(36.0) == 0
+
+
+def test_released_tokens_can_be_reserved_again_once() -> None:
+    limiter = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=100), FakeClock())
+    reservation = limiter.begin("t", 40)
+    reservation.reserve(60)
+    reservation.release(60)
+    assert reservation.reserved_tokens == 40
+    reservation.reserve(60)
+    with pytest.raises(RateLimited):
+        reservation.reserve(1)
+    reservation.end(100)
+
+
+def test_nothing_is_released_that_was_not_reserved() -> None:
+    """A request that began without a limit has reserved nothing when there is one."""
+    limiter = TenantRateLimiter(TenantLimits(), FakeClock())
+    reservation = limiter.begin("t", 50)
+    limiter.renew(TenantLimits(tenant_tokens_per_minute=100))
+    reservation.release(50)
+    usage = limiter.usages["t"].tokens
+    assert reservation.reserved_tokens == 0 and usage is not None and usage.in_use(0.0) == 0
+    assert limiter.limits.tenant_tokens_per_minute == 100

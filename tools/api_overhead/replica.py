@@ -14,9 +14,10 @@ from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import ListenAddress, ServerParts, run
+from chairlift.server.server_process import ServerParts, run
 from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.web.auth.credentials import CredentialSources
+from chairlift.web.service.listen_address import ListenAddress
 
 MODEL = "fake"
 FAKE = FakeConfig(vocab_size=128, max_model_len=4096, num_blocks=65_536, verify=False)

@@ -1,4 +1,4 @@
-"""Run every external suite against real servers, and report the outcomes that differ from expected_failures.toml.
+"""Run every external suite against real servers and a router, and report outcomes that expected_failures.toml lacks.
 
 python -m external_suites build/contract
 """
@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 from external_suites.client_environment import find_missing_node, install_node_modules, make_python
 from external_suites.expected_failures import ExpectedFailure, find_deviations, read_expected_failures, summary_lines
 from external_suites.fetch_sdist import fetch_source
-from external_suites.server_process import demo_command, run_server, scripted_command
+from external_suites.server_process import demo_command, router_command, run_server, scripted_command
 from external_suites.suite_runner import Suite, run_suite
 
 ROOT = Path(__file__).parents[2]
@@ -38,15 +39,32 @@ DEMO_MODEL = "chairlift:demo"
 MODEL_NAMES = (DEMO_MODEL, "chairlift:again", "gpt-6-astra", "gpt-3.5-turbo-instruct")
 """Served names of the demo model: its own name, a second one, and the names in openai-python's suite."""
 
+THROUGH_ROUTER = " through a router"
+"""End of the names of suites that run against a router in front of the two servers."""
+
 SCOPE = ("asyncio_default_fixture_loop_scope=session", "asyncio_default_test_loop_scope=session")
 LOOP = ["--override-ini", "asyncio_mode=auto", *(word for each in SCOPE for word in ("--override-ini", each))]
 """pytest options: one event loop for all tests."""
 
 
-def make_suites(folder: Path, url: str, scripted_url: str) -> Iterator[Suite]:
-    """Yield all suites for the URLs of the two servers; what a suite needs is installed into a folder before it.
+def make_suites(folder: Path) -> Iterator[Suite]:
+    """Yield the suites that need no server or start their own."""
+    jsonschema = version("jsonschema")
+    yield Suite(
+        f"JSON Schema Test Suite of jsonschema {jsonschema}", ROOT, [str(CASES / "json_schema_cases.py"), "-n", "0"],
+        {"CHAIRLIFT_SUITE_FOLDER": str(fetch_source("jsonschema", jsonschema, folder, "json/tests"))},
+        "tests.contract.suites.json_schema_cases.",
+    )  # fmt: skip
+    yield Suite(
+        f"schemathesis {version('schemathesis')}", ROOT, ["tests/system/test_schemathesis.py", "-n", "0"],
+        {"CHAIRLIFT_FULL": "1"}, "tests.system.test_schemathesis.",
+    )  # fmt: skip
 
-    Suites for Node are left out, with a message, if Node is not installed.
+
+def make_server_suites(folder: Path, url: str, scripted_url: str, suffix: str = "") -> Iterator[Suite]:
+    """Yield the suites for the URLs of the two servers; what a suite needs is installed into a folder before it.
+
+    Each name ends with `suffix`. Suites for Node are left out, with a message, if Node is not installed.
     """
     environ = {
         "CHAIRLIFT_SUITE_URL": url, "CHAIRLIFT_SUITE_MODEL": DEMO_MODEL, "CHAIRLIFT_SUITE_OTHER": MODEL_NAMES[1],
@@ -55,45 +73,35 @@ def make_suites(folder: Path, url: str, scripted_url: str) -> Iterator[Suite]:
     }  # fmt: skip
     openai = version("openai")
     yield Suite(
-        f"openai-python {openai}", fetch_source("openai", openai, folder),
+        f"openai-python {openai}{suffix}", fetch_source("openai", openai, folder),
         [*(f"tests/api_resources/{name}" for name in OPENAI_TESTS), "-n", "0"],
         {"TEST_API_BASE_URL": url}, "tests.api_resources.",
     )  # fmt: skip
     yield Suite(
-        f"langchain-tests {version('langchain-tests')}", ROOT,
+        f"langchain-tests {version('langchain-tests')}{suffix}", ROOT,
         [str(CASES / "langchain_cases.py"), "-n", "0", "--record-mode", "once", *LOOP], environ,
         "tests.contract.suites.langchain_cases.",
     )  # fmt: skip
     yield Suite(
-        "LangChain tests for the demo model", ROOT,
+        f"LangChain tests for the demo model{suffix}", ROOT,
         [str(CASES / "langchain_reach.py"), "-n", "0", *LOOP], environ,
         "tests.contract.suites.langchain_reach.",
     )  # fmt: skip
-    jsonschema = version("jsonschema")
-    yield Suite(
-        f"JSON Schema Test Suite of jsonschema {jsonschema}", ROOT, [str(CASES / "json_schema_cases.py"), "-n", "0"],
-        {"CHAIRLIFT_SUITE_FOLDER": str(fetch_source("jsonschema", jsonschema, folder, "json/tests"))},
-        "tests.contract.suites.json_schema_cases.",
-    )  # fmt: skip
-    yield from _make_client_suites(folder, environ)
-    yield from _make_node_suites(folder / "node", environ)
-    yield Suite(
-        f"schemathesis {version('schemathesis')}", ROOT, ["tests/system/test_schemathesis.py", "-n", "0"],
-        {"CHAIRLIFT_FULL": "1"}, "tests.system.test_schemathesis.",
-    )  # fmt: skip
+    yield from _make_client_suites(folder, environ, suffix)
+    yield from _make_node_suites(folder / "node", environ, suffix)
 
 
-def _make_client_suites(folder: Path, environ: dict[str, str]) -> Iterator[Suite]:
+def _make_client_suites(folder: Path, environ: dict[str, str], suffix: str) -> Iterator[Suite]:
     """Yield the suites of Python clients, which run in an environment of their own."""
     python = make_python(CLIENT_PINS, folder / "clients")
     pins = dict(line.split("==") for line in CLIENT_PINS.read_text(encoding="utf-8").splitlines() if "==" in line)
     for name, file in CLIENTS.items():
         options = ["--confcutdir", str(CLIENT_TESTS), "-n", "0", *LOOP]
         prefix = f"tests.contract.clients.{Path(file).stem}."
-        yield Suite(f"{name} {pins[name]}", ROOT, [str(CLIENT_TESTS / file), *options], environ, prefix, python)
+        yield Suite(f"{name} {pins[name]}{suffix}", ROOT, [str(CLIENT_TESTS / file), *options], environ, prefix, python)
 
 
-def _make_node_suites(folder: Path, environ: dict[str, str]) -> Iterator[Suite]:
+def _make_node_suites(folder: Path, environ: dict[str, str], suffix: str) -> Iterator[Suite]:
     """Yield the suites of clients for Node, or none with a message that names what is missing."""
     if (missing := find_missing_node()) is not None:
         _print(f"Node clients ({', '.join(NODE_CLIENTS)}): SKIPPED, {missing}")
@@ -101,7 +109,7 @@ def _make_node_suites(folder: Path, environ: dict[str, str]) -> Iterator[Suite]:
     install_node_modules(CLIENT_TESTS / "node", folder)
     packages = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
     for name, file in NODE_CLIENTS.items():
-        yield Suite(f"{name} for Node {packages[name]}", folder, [file], environ, "test.", None)
+        yield Suite(f"{name} for Node {packages[name]}{suffix}", folder, [file], environ, "test.", None)
 
 
 def _print(line: str) -> None:
@@ -129,8 +137,17 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     expected = read_expected_failures()
     demo, scripted = demo_command(MODEL_NAMES), scripted_command()
-    with run_server(demo, folder / "server.log") as url, run_server(scripted, folder / "scripted.log") as other_url:
-        suites = make_suites(folder, url + "/v1", other_url + "/v1")
+    with (
+        run_server(demo, folder / "server.log") as url,
+        run_server(scripted, folder / "scripted.log") as other_url,
+        run_server(router_command(url), folder / "router.log") as routed_url,
+        run_server(router_command(other_url), folder / "scripted-router.log") as other_routed_url,
+    ):
+        suites = chain(
+            make_server_suites(folder, url + "/v1", other_url + "/v1"),
+            make_server_suites(folder, routed_url + "/v1", other_routed_url + "/v1", THROUGH_ROUTER),
+            make_suites(folder),
+        )
         deviations = [each for suite in suites for each in report(suite, expected, folder)]
     if deviations:
         sys.exit(f"{len(deviations)} outcomes differ from expected_failures.toml")

@@ -24,6 +24,11 @@ def scripted_command() -> list[str]:
     return [sys.executable, str(TESTS / "support_scripted_model.py")]
 
 
+def router_command(url: str) -> list[str]:
+    """Return the command that routes to one server."""
+    return [sys.executable, "-m", "chairlift", "router", "--port", "0", "--replica", url]
+
+
 @contextmanager
 def run_server(command: Sequence[str], log: Path) -> Iterator[str]:
     """Run a server and yield its URL; its processes import the modules of tests/.

@@ -8,6 +8,7 @@ from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.server_flag_table import ALIASES, REJECTED, SAME_NAMES, SOME_VALUES, WITHOUT_EFFECT
 from chairlift.cli.settings.server_flags import ServerFlag, describe_value
+from chairlift.core import router_errors
 from chairlift.core.errors import ChairliftError, RequestRejected
 from chairlift.core.load_report import ReplicaState
 from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, MetricSpec
@@ -29,6 +30,7 @@ ABOUT = {
     "logging": "For every command.",
     "workload": "For `bench offline` and `bench simulate`.",
     "load": "For `bench serve`.",
+    "router": "For `router`, which also has the settings of the server that are not about a model.",
 }
 """Group of settings -> the commands that have it."""
 
@@ -67,7 +69,10 @@ Every label has few values, whatever clients send:
 
 * `code` is a code of [errors.md](errors.md).
 * `process` is `api` or `engine`.
-* `reason` is `client` if the client disconnected, otherwise `server`.
+* `reason` of an abort is `client` if the client disconnected, otherwise `server`. That of an ejection is
+  `consecutive_faults`, `error_share`, `time_to_first_token`, `inter_token_latency`, `trial` or `other_router`.
+* `replica` is the URL of a replica of the router; a replica that is removed has no metrics any more.
+* `source` is a discovery source of the router as its setting names it.
 * `route` and `method` are `other` for a path or a method that the server does not know.
 * `status` is 499 if the client disconnected before the end of the response."""
 
@@ -211,9 +216,9 @@ def _exported_name(name: str, spec: MetricSpec) -> str:
 
 
 def _error_kinds(root: type[ChairliftError]) -> Iterator[type[ChairliftError]]:
-    """Yield the classes of core/errors.py, without the base class RequestRejected, which is never raised itself."""
+    """Yield the classes of core, without the base class RequestRejected, which is never raised itself."""
     for kind in root.__subclasses__():
-        if kind.__module__ == root.__module__:
+        if kind.__module__ in {root.__module__, router_errors.__name__}:
             if kind is not RequestRejected:
                 yield kind
             yield from _error_kinds(kind)

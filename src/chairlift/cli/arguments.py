@@ -37,7 +37,7 @@ def add_command(
 ) -> Parser:  # fmt: skip
     """Declare the command that `run` of a module in chairlift.cli.commands executes.
 
-    The command's name is the last word of the module's name: bench_serve is `serve`.
+    The command's name is the last word of the module's name: bench.bench_serve is `serve`.
     """
     parser = subcommands.add_parser(
         module.rpartition("_")[2], help=help, description=description, usage=usage, epilog=epilog

@@ -10,7 +10,8 @@ from chairlift import __version__
 from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
-from chairlift.cli.settings import bench_settings, settings, value_parsers
+from chairlift.cli.bench_command_line import add_bench
+from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
 from chairlift.cli.settings.access_settings import TOKEN_COMMAND
 from chairlift.cli.settings.server_flag_actions import add_server_flags
 
@@ -31,13 +32,15 @@ def build_parser() -> Parser:
         dest="command", required=True, metavar="COMMAND", parser_class=Parser, title="commands"
     )
     _serve(subcommands)
+    _router(subcommands)
     _generate(subcommands)
     _chat(subcommands)
-    _bench(subcommands)
+    add_bench(subcommands)
     _config(subcommands)
     _key(subcommands)
     _token(subcommands)
     _doctor(subcommands)
+    _top(subcommands)
     return parser
 
 
@@ -69,15 +72,32 @@ def _serve(subcommands: "Subcommands[Parser]") -> None:
     )  # fmt: skip
     add_model(parser)
     add_verbosity(parser)
-    parser.add_argument(
-        "--api-key", action="append", default=[], metavar="KEY",
-        help="API key of the tenant default; every user of the machine can see it, unlike --key-file (default: none)",
-    )  # fmt: skip
+    _add_api_key(parser)
     parser.add_setting(settings.SERVE_SEED, parser)
     add_settings(parser, "server", settings.SERVER)
     add_settings(parser, "engine", settings.SERVE_SETTINGS)
     add_settings(parser, "logging", settings.LOGGING)
     add_server_flags(parser, in_help=True)
+
+
+def _router(subcommands: "Subcommands[Parser]") -> None:
+    parser = add_command(
+        subcommands, "router", help="serve many replicas at one address",
+        description=texts.ROUTER_HELP, epilog=texts.ROUTER_END,
+        usage="chairlift router --replica URL [--replica URL ..] [--policy NAME] [--discovery SOURCE] [options]",
+    )  # fmt: skip
+    add_verbosity(parser)
+    _add_api_key(parser)
+    add_settings(parser, "router", router_settings.ROUTER)
+    add_settings(parser, "server", settings.ROUTER_SERVER)
+    add_settings(parser, "logging", settings.LOGGING)
+
+
+def _add_api_key(parser: Parser) -> None:
+    parser.add_argument(
+        "--api-key", action="append", default=[], metavar="KEY",
+        help="API key of the tenant default; every user of the machine can see it, unlike --key-file (default: none)",
+    )  # fmt: skip
 
 
 def _chat(subcommands: "Subcommands[Parser]") -> None:
@@ -149,6 +169,7 @@ def _config(subcommands: "Subcommands[Parser]") -> None:
     add_settings(show, "engine", settings.SERVE_SETTINGS)
     add_settings(show, "sampling", settings.SAMPLING)
     add_settings(show, "logging", settings.LOGGING)
+    add_settings(show, "router", router_settings.ROUTER)
     add_server_flags(show)
     show.settings += bench_settings.WORKLOAD  # shown, although this command has no flags for them
     validate = add_command(
@@ -212,148 +233,20 @@ def _doctor(subcommands: "Subcommands[Parser]") -> None:
     add_server_flags(parser)
 
 
-def _bench(subcommands: "Subcommands[Parser]") -> None:
-    parser = subcommands.add_parser("bench", help="measure the engine or a server", description=texts.BENCH_HELP)
-    inner = parser.add_subparsers(dest="bench", required=True, metavar="COMMAND", parser_class=Parser, title="commands")
-    _bench_serve(inner)
-    _bench_offline(inner)
-    _bench_simulate(inner)
-    _bench_scenarios(inner)
-    _bench_cost(inner)
-    _bench_structured(inner)
-
-
-def _add_json(parser: Parser) -> None:
-    parser.add_argument("--json", metavar="FILE", help="write the report to FILE as JSON")
-
-
-def _add_plot(parser: Parser) -> None:
-    parser.add_argument("--plot", metavar="FILE.png", help="write a plot of the report to this file (needs matplotlib)")
-
-
-def _add_count(parser: Parser, flag: str, default: int, help: str) -> None:
-    parser.add_argument(
-        flag, type=value_parsers.integer, default=default, metavar="N", help=f"{help} (default: {default})"
-    )
-
-
-def _bench_offline(subcommands: "Subcommands[Parser]") -> None:
+def _top(subcommands: "Subcommands[Parser]") -> None:
     parser = add_command(
-        subcommands, "bench_offline", help="run a workload on the engine without a server",
-        description=texts.OFFLINE_HELP, epilog=texts.OFFLINE_END,
-        usage="chairlift bench offline [MODEL] [--workload NAME | FILE.jsonl] [--json FILE] [options]",
-    )  # fmt: skip
-    add_model(parser)
-    _add_json(parser)
-    _add_plot(parser)
-    _add_count(parser, "--repeat", 1, "number of runs of each compared engine or option")
-    parser.add_argument(
-        "--compare", action="append", default=[], metavar="OPTION=A,B",
-        help="compare these values of an engine setting; for several settings, compare every combination",
+        subcommands, "top", help="show a server's replicas in a live table", description=texts.TOP_HELP,
+        usage="chairlift top [--url URL] [--interval SECONDS] [--once] [--json] [options]",
     )  # fmt: skip
     parser.add_argument(
-        "--against", action="append", default=[], metavar="PEER,..",
-        help="compare with other engines: transformers (generate() in batches of 8, and its continuous batching), "
-        "transformers-single (one request at a time), vllm, openvino, llama.cpp; NAME@LABEL adds another "
-        "configuration of an engine",
+        "--url", metavar="URL", default="http://127.0.0.1:8000",
+        help="URL of a router or of one replica (default: http://127.0.0.1:8000)",
     )  # fmt: skip
     parser.add_argument(
-        "--peer", action="append", default=[], metavar="NAME.SETTING=VALUE",
-        help="setting of an engine in --against, such as vllm.python=venv/bin/python, openvino.model=FOLDER or "
-        "llama.cpp.model=FILE.gguf; may be given several times",
+        "--interval", type=value_parsers.number, default=2.0, metavar="SECONDS",
+        help="seconds between two readings (default: 2)",
     )  # fmt: skip
-    parser.add_argument(
-        "--threads", type=value_parsers.integer, metavar="N",
-        help="number of threads of each compared engine (default: the engine's own)",
-    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="print one table, with the rates of one interval, and exit")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each reading, one a line")
     add_verbosity(parser)
-    add_settings(parser, "workload", bench_settings.WORKLOAD)
-    add_settings(parser, "engine", settings.ENGINE)
-    add_settings(parser, "logging", settings.LOGGING)
-    add_server_flags(parser)
-
-
-def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench_simulate", help="run a workload on the real scheduler in simulated time",
-        description=texts.SIMULATE_HELP, epilog=texts.OFFLINE_END,
-        usage="chairlift bench simulate [--workload NAME | FILE.jsonl] [--json FILE] [options]",
-    )  # fmt: skip
-    _add_json(parser)
-    parser.add_argument("--step-times", metavar="FILE", help="read the durations of steps from FILE (JSON)")
-    parser.add_argument(
-        "--fit", metavar="FILE", help="fit the durations of steps to FILE, a trace of a real run (--profile)"
-    )
-    parser.add_argument(
-        "--save-step-times", metavar="FILE", help="write the durations in use to FILE, for --step-times"
-    )
-    parser.add_argument(
-        "--noise", type=value_parsers.number, metavar="X",
-        help="relative spread of the durations of steps (default: 0, or that of --step-times)",
-    )  # fmt: skip
-    add_verbosity(parser)
-    add_settings(parser, "workload", bench_settings.WORKLOAD)
-    add_settings(parser, "engine", settings.SIMULATE_SETTINGS)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_scenarios(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench_scenarios", help="measure the guarantees of the scheduling policies",
-        description=texts.SCENARIOS_HELP, usage="chairlift bench scenarios [NAME ..] [--json FILE]",
-    )  # fmt: skip
-    parser.add_argument("names", nargs="*", metavar="NAME", help="scenario to run (default: all)")
-    _add_json(parser)
-    add_verbosity(parser)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_cost(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench_cost", help="measure the scheduler's time per step", description=texts.COST_HELP,
-        usage="chairlift bench cost [POLICY ..] [--json FILE] [options]",
-    )  # fmt: skip
-    parser.add_argument("policies", nargs="*", metavar="POLICY", help="scheduling policy to measure (default: all)")
-    _add_json(parser)
-    _add_count(parser, "--windows", 5, "number of measured windows of each case")
-    _add_count(parser, "--steps", 100, "number of steps in a window")
-    _add_count(parser, "--seed", 0, "random seed of the requests")
-    add_verbosity(parser)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_structured(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench_structured", help="measure the cost of structured output",
-        description=texts.STRUCTURED_HELP,
-        usage="chairlift bench structured [MODEL] [--json FILE] [options]",
-    )  # fmt: skip
-    add_model(parser)
-    _add_json(parser)
-    _add_count(parser, "--requests", 32, "number of requests in a batch")
-    _add_count(parser, "--output-tokens", 128, "number of output tokens of each request")
-    _add_count(parser, "--repeat", 5, "number of runs of each batch")
-    _add_count(parser, "--seed", 0, "random seed of the requests")
-    add_verbosity(parser)
-    add_settings(parser, "engine", settings.ENGINE)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_serve(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench_serve", help="measure a running server",
-        description=texts.BENCH_SERVE_HELP, epilog=texts.BENCH_SERVE_END,
-        usage="chairlift bench serve [--url URL] [--rate R,.. | --concurrency N | --overload X,..] [options]",
-    )  # fmt: skip
-    parser.add_argument(
-        "--url",
-        default="http://127.0.0.1:8000",
-        metavar="URL",
-        help="URL of the server (default: http://127.0.0.1:8000)",
-    )
-    parser.add_argument("--model", metavar="NAME", help="model name of the server (default: its first)")
-    _add_json(parser)
-    _add_plot(parser)
-    add_verbosity(parser)
-    add_settings(parser, "load", bench_settings.LOAD_SETTINGS)
     add_settings(parser, "logging", settings.LOGGING)

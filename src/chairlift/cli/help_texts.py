@@ -32,6 +32,21 @@ file of --config (drain_timeout: 10). A flag overrides a variable, and a variabl
 config show` prints each value and its source. API keys are the variables CHAIRLIFT_API_KEY and
 CHAIRLIFT_ADMIN_KEY, or lines of --key-file, which `chairlift key TENANT` creates. The secret of tokens is the
 variable CHAIRLIFT_JWT_SECRET or the content of --jwt-secret-file, and `chairlift token TENANT` creates a token."""
+ROUTER_HELP = """\
+Serve many replicas to OpenAI clients at one address. A response goes on when its replica is lost.
+
+  chairlift serve --port 8101
+  chairlift serve --port 8102
+  chairlift router --replica http://127.0.0.1:8101 --replica http://127.0.0.1:8102
+  curl localhost:8000/v1/completions -H "Content-Type: application/json" \\
+       -d '{"model": "chairlift:demo", "prompt": "Hello"}'
+
+Replicas are Chairlift servers or any server with the OpenAI API. /admin/replicas lists them with their health, and
+/metrics has the metrics for Prometheus. On SIGTERM or Ctrl-C the router finishes open requests and exits."""
+ROUTER_END = """\
+Every setting can also be an environment variable (--policy is CHAIRLIFT_POLICY) or a key in the file of --config
+(policy: session). A flag overrides a variable, and a variable the file. API keys are the variables
+CHAIRLIFT_API_KEY and CHAIRLIFT_ADMIN_KEY, or lines of --key-file."""
 CHAT_HELP = """\
 Chat with a model in the terminal, either with a local model or with the model of a server.
 
@@ -124,6 +139,17 @@ Check whether this machine can run MODEL (by default the embedded demo model), a
   chairlift doctor MODEL --max-model-len 8192
 
 Every problem is printed with a remedy. The exit code is 1 when the model cannot run."""
+
+TOP_HELP = """\
+Show the replicas of a router, or one replica, in a table that is read again every two seconds: state, requests, tokens
+a second, cache hits, KV cache use and attempts.
+
+  chairlift top --url http://localhost:8000
+  chairlift top --url http://localhost:8000 --once
+  chairlift top --json --interval 10
+
+The keys are the variables CHAIRLIFT_ADMIN_KEY and CHAIRLIFT_API_KEY. A server that does not respond is shown as down.
+Ctrl-C ends the command. The exit code of --once is 1 when the server is down."""
 
 CONFIG_HELP = """\
 Show the settings and their sources, or validate a settings file.

@@ -1,18 +1,21 @@
 """Server options: convert server settings to the listen address and the ServerConfig."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from chairlift.cli.registration_options import replica_registration
+from chairlift.cli.settings.sources import check_is_file
 from chairlift.core.errors import ConfigError
 from chairlift.core.sampling import MAX_CHOICES
 from chairlift.engine.config import SchedulerConfig
 from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import ListenAddress
 from chairlift.web.admission import AdmissionLimits
-from chairlift.web.auth.credentials import CredentialSources
+from chairlift.web.auth.credentials import Credentials, CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.tenant_limits import TenantLimits
 
 MAX_PORT = 65_535
@@ -23,9 +26,10 @@ def validate_server_options(options: Mapping[str, Any]) -> None:
 
     The files that they name are not read.
     """
-    listen_address(options)
+    names = tuple(options.get("served_model_name") or ["model"])
+    replica_registration(options, listen_address(options), names)
     credential_sources(options)
-    server_config(tuple(options.get("served_model_name") or ["model"]), options)
+    server_config(names, options)
 
 
 def listen_address(options: Mapping[str, Any]) -> ListenAddress:
@@ -63,16 +67,48 @@ def credential_sources(options: Mapping[str, Any]) -> CredentialSources:
     )  # fmt: skip
 
 
+def credentials_reader(
+    options: Mapping[str, Any], listening: ListenAddress, environ: Mapping[str, str], api_keys: Sequence[str]
+) -> Callable[[], Credentials]:
+    """Return what reads the keys, at the start and again on SIGHUP; it raises ConfigError.
+
+    It rejects a listen address that other machines can reach where no key is needed, unless `insecure` is set.
+    """
+    sources = credential_sources(options)
+    is_open_to_all = listening.client_ca is None and not options.get("insecure")
+    were_read = False
+
+    def read() -> Credentials:
+        nonlocal were_read
+        for file, name in sources.files() if were_read else ():
+            check_is_file(file, name)
+        credentials, were_read = sources.read(environ, api_keys), True
+        if is_open_to_all and not credentials.are_required and not listening.is_loopback:
+            raise ConfigError(
+                f"host {listening.host} is not a loopback address and needs API keys; set --key-file or "
+                "CHAIRLIFT_API_KEY, or accept requests without keys by --insecure", option="host",
+            )  # fmt: skip
+        return credentials
+
+    return read
+
+
+def http_config(options: Mapping[str, Any]) -> HttpConfig:
+    """Return the settings that every HTTP service has. Raises ConfigError."""
+    own = _fields_of(options, HttpConfig)
+    for name in ("cors_origins", "allowed_hosts"):
+        if name in own:
+            own[name] = tuple(own[name])
+    admission, tenant = _fields_of(options, AdmissionLimits), _fields_of(options, TenantLimits)
+    return HttpConfig(admission=AdmissionLimits(**admission), tenant=TenantLimits(**tenant), **own)
+
+
 def server_config(names: tuple[str, ...], options: Mapping[str, Any]) -> ServerConfig:
     """Return the config of an API server with these settings. Raises ConfigError."""
     own = _fields_of(options, ServerConfig)
-    for name in ("cors_origins", "allowed_hosts", "metric_aliases"):
-        if name in own:
-            own[name] = tuple(own[name])
-    return ServerConfig(
-        served_names=names, admission=AdmissionLimits(**_fields_of(options, AdmissionLimits)),
-        tenant=TenantLimits(**_fields_of(options, TenantLimits)), **own,
-    )  # fmt: skip
+    if "metric_aliases" in own:
+        own["metric_aliases"] = tuple(own["metric_aliases"])
+    return ServerConfig(served_names=names, http=http_config(options), **own)
 
 
 def engine_queue_size(server: Mapping[str, Any], engine: Mapping[str, Any]) -> int:

@@ -31,6 +31,7 @@
         ├── Forbidden               the API key does not permit this
         ├── NotFound                no such route
         │   └── ModelNotFound       no such model on this server
+        ├── FingerprintMismatch     the request resumes from tokens of other weights
         ├── MethodNotAllowed        the route has other methods
         ├── BodyTimeout             the body took too long to arrive
         ├── BodyTooLarge
@@ -40,7 +41,8 @@
         ├── Overloaded              the queue is longer than the client can wait, or than the limit
         └── Unavailable             starting, draining, or without an engine
 
-A message that names a bound carries both numbers: the received value and the limit.
+The errors of routers are in router_errors.py. A message that names a bound carries both numbers: the received value
+and the limit.
 """
 
 from typing import ClassVar, Self
@@ -308,6 +310,19 @@ class ModelNotFound(NotFound):
 
     def __init__(self, model: str, served: str) -> None:
         super().__init__(f"the model {model[:200]!r} is not served here; served are {served}", param="model")
+
+
+class FingerprintMismatch(RequestRejected):
+    """The tokens from which the request resumes are of other weights than this server's, or of another tokenizer."""
+
+    code = "fingerprint_mismatch"
+
+    def __init__(self, expected: str, fingerprint: str) -> None:
+        message = (
+            f"resume_fingerprint is {expected!r}, this server's fingerprint is {fingerprint!r}; resume on a server "
+            "with the same fingerprint, or send the request without resume"
+        )
+        super().__init__(message, param="resume_fingerprint", fingerprint=fingerprint)
 
 
 class MethodNotAllowed(RequestRejected):

@@ -1,7 +1,12 @@
-"""LoadReport: the state and load of one replica, for health checks and routing."""
+"""LoadReport, ReplicaReport and LoadSummary: the state and load of one replica, for health checks and routing."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from math import isfinite
+from typing import Any, Self, get_type_hints
+
+MAX_NAME_CHARS = 128
 
 
 class ReplicaState(StrEnum):
@@ -31,3 +36,122 @@ class LoadReport:
     finished_requests: int = 0
     preemptions: int = 0
     step_age_seconds: float = 0.0  # seconds that the step in progress has taken so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaReport(LoadReport):
+    """What /load says: the load of a replica's engine and admission queue, and what the replica is.
+
+    Attributes:
+        admission_waiting_requests: admitted requests without a first token.
+        admission_waiting_tokens: their prompt tokens.
+        expected_wait_seconds: expected wait of a request that arrives now.
+        instance_id: another one after each start of the server and of its engine, which empties the prefix cache.
+        fingerprint: equal on replicas that give the same tokens for the same request; "" until the model is loaded.
+        version: Chairlift's version.
+        models: names under which the model is served.
+        adapters: names of the loaded adapters.
+        block_size: tokens in a block of the KV cache.
+        max_running_requests: requests that run at once at most; 0 while unknown.
+        prefill_tokens_per_second: speed at which recent steps have computed prompts; 0 before the first.
+        output_tokens_per_second: output tokens of all requests together, recently.
+    """
+
+    admission_waiting_requests: int = 0
+    admission_waiting_tokens: int = 0
+    expected_wait_seconds: float = 0.0
+    instance_id: str = ""
+    fingerprint: str = ""
+    version: str = ""
+    models: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    block_size: int = 0
+    max_running_requests: int = 0
+    prefill_tokens_per_second: float = 0.0
+    output_tokens_per_second: float = 0.0
+
+    @classmethod
+    def from_object(cls, body: Mapping[str, Any]) -> Self:
+        """Read the JSON object of /load; fields that this version does not have are skipped.
+
+        Raises ValueError for a missing state and for a value of another type, with the field's name.
+        """
+        if "state" not in body:
+            raise ValueError("the report has no field state")
+        types, known = get_type_hints(cls), [field.name for field in fields(cls) if field.name in body]
+        return cls(**{name: _checked(name, body[name], types[name]) for name in known})
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """Return a field of a report as its type. Raises ValueError."""
+    if kind is ReplicaState and isinstance(value, str):
+        return _state(value)
+    if kind is str and isinstance(value, str):
+        return value[:MAX_NAME_CHARS]
+    if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+        return kind(value)
+    if kind == tuple[str, ...] and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise ValueError(f"the report has no valid {name}: {str(value)[:40]!r}")
+
+
+def _state(value: str) -> ReplicaState:
+    try:
+        return ReplicaState(value)
+    except ValueError:
+        raise ValueError(f"the report has an unknown state: {value[:40]!r}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSummary:
+    """The load of a replica in one header line, which every response to a router has.
+
+    The line has `name=value` pairs, separated by semicolons, without spaces, in this order:
+    `state=ready;running=3;waiting=0;waiting_tokens=0;wait_ms=0;kv=0.125;instance=9f0c;fingerprint=ab12`
+
+    Attributes:
+        state: the replica's state.
+        running_requests: requests with a first token.
+        waiting_requests: admitted requests without one.
+        waiting_tokens: prompt tokens of the waiting requests.
+        expected_wait_ms: expected wait of a request that arrives now.
+        kv_use: share of the KV cache's blocks that requests hold, 0 to 1.
+        instance_id: as of ReplicaReport.
+        fingerprint: as of ReplicaReport.
+    """
+
+    state: ReplicaState
+    running_requests: int = 0
+    waiting_requests: int = 0
+    waiting_tokens: int = 0
+    expected_wait_ms: int = 0
+    kv_use: float = 0.0
+    instance_id: str = ""
+    fingerprint: str = ""
+
+    def header_value(self) -> bytes:
+        """Return the line."""
+        return (
+            f"state={self.state};running={self.running_requests};waiting={self.waiting_requests};"
+            f"waiting_tokens={self.waiting_tokens};wait_ms={self.expected_wait_ms};kv={self.kv_use:.3f};"
+            f"instance={self.instance_id};fingerprint={self.fingerprint}"
+        ).encode()
+
+    @classmethod
+    def from_header(cls, value: str) -> Self:
+        """Read the line; names that this version does not have are skipped. Raises ValueError."""
+        pairs = dict(pair.partition("=")[::2] for pair in value.split(";"))
+        try:
+            numbers = [int(pairs.get(name, "0")) for name in ("running", "waiting", "waiting_tokens", "wait_ms")]
+            kv_use = float(pairs.get("kv", "0"))
+        except ValueError:
+            raise ValueError(f"the load has a value that is no number: {value[:200]!r}") from None
+        if min(numbers) < 0 or not 0 <= kv_use <= 1:
+            raise ValueError(f"the load has a value outside its range: {value[:200]!r}")
+        running, waiting, tokens, wait_ms = numbers
+        return cls(
+            state=_state(pairs.get("state", "")), running_requests=running, waiting_requests=waiting,
+            waiting_tokens=tokens, expected_wait_ms=wait_ms, kv_use=kv_use,
+            instance_id=pairs.get("instance", "")[:MAX_NAME_CHARS],
+            fingerprint=pairs.get("fingerprint", "")[:MAX_NAME_CHARS],
+        )  # fmt: skip

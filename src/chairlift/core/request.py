@@ -95,7 +95,7 @@ class GenerateRequest:
         if not self.resume:
             return
         params, stops = self.params, self.all_stop_token_ids
-        if params.num_choices > params.n:
+        if params.num_choices > params.n and any(self.resume):
             raise invalid_param(
                 "resume", "cannot be combined with best_of, because the resumed tokens have no logprobs"
             )

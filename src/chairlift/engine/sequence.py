@@ -8,9 +8,9 @@ Prefill and decode are not separate: each step schedules tokens so that num_sche
 
 from enum import Enum, auto
 
+from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, GenerateRequest, RequestState
-from chairlift.engine.kv.block_hash import BlockHash, extend_block_hashes
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.step_plan import NewSequence
 from chairlift.engine.structured.grammar import Grammar
@@ -110,8 +110,9 @@ class Sequence:
         self.hash_root = hash_root
         self.token_ids = [*request.prompt_token_ids, *resumed]
         self.num_prompt_tokens = len(request.prompt_token_ids)
-        # Prompt logprobs come once a request, before its first token.
-        returns_logprobs = params.prompt_logprobs is not None and not index and not resumed
+        # Prompt logprobs come once a request, before the first token of the choices that start with their prompt.
+        is_first_to_start = not resumed and all(map(request.resumed_tokens, range(index)))
+        returns_logprobs = params.prompt_logprobs is not None and is_first_to_start
         self.num_prompt_logprobs_done = 1 if returns_logprobs else self.num_prompt_tokens
         self.max_output_tokens = params.max_tokens
         self.max_length = self.num_prompt_tokens + self.max_output_tokens

@@ -2,6 +2,9 @@
 
 choice 0     computes the prompt ──► first token ...   others share its blocks: a hit of all but the prompt's last
 choices 1..  deferred ............ queued ──► ...      token, whose last block is copied
+
+Where choices are resumed and others start with their prompt, the first of the latter is the owner: it alone reports the
+prompt's logprobs, before any of them has a token.
 """
 
 from chairlift.core.request import FinishReason, GenerateRequest, Usage
@@ -23,8 +26,9 @@ class SequenceGroup:
         """Group the sequences of the open choices; the finished ones had num_outputs tokens together."""
         self.request = request
         self.open = {sequence.choice_index: sequence for sequence in sequences}
-        self.deferred = sequences[1:]
-        self._prompt_owner = sequences[0] if sequences else None
+        first = sequences[0] if sequences else None
+        self._prompt_owner = next((sequence for sequence in sequences if sequence.needs_prompt_logprobs), first)
+        self.deferred = [sequence for sequence in sequences if sequence is not self._prompt_owner]
         self._num_outputs = num_outputs
 
     def remove(self, sequence: Sequence) -> None:

@@ -53,6 +53,7 @@ class OutputProcessor:
         self.has_logprobs = self._user_params.logprobs is not None
         self.token_pieces = None if tokenizer is None else TokenPieces(tokenizer)
         self._prompt_logprobs: list[TokenLogprob] = []
+        self._num_reported_prompt_logprobs = [0] * request.params.num_choices
         self._usage: Usage | None = None
         self._timeline: Timeline | None = None
         self._error: ChairliftError | None = None
@@ -84,14 +85,22 @@ class OutputProcessor:
         self._timeline = output.timeline or self._timeline
         self._error = output.error or self._error  # belongs to the whole request, even when this choice has ended
         events = self._of_choice(self._choices[output.choice_index], output)
-        if events and output.prompt_logprobs:
-            events[0] = replace(events[0], prompt_logprobs=output.prompt_logprobs)
+        if events and self._prompt_logprobs:
+            events[0] = self._with_prompt_logprobs(events[0])
         if output.is_final or self._error is not None:
             reason = FinishReason.ERROR if self._error is not None else output.finish_reason or FinishReason.ERROR
             events += [self._ended(choice, reason) for choice in self._choices if not choice.ended]
         if not self._num_open:
             return self._finish(events, output)
         return [] if self._is_ranked else events
+
+    def _with_prompt_logprobs(self, event: TextEvent) -> TextEvent:
+        """Return an event with the prompt's logprobs that its choice has not reported; each choice reports all."""
+        num_reported = self._num_reported_prompt_logprobs[event.index]
+        self._num_reported_prompt_logprobs[event.index] = len(self._prompt_logprobs)
+        if num_reported == len(self._prompt_logprobs):
+            return event
+        return replace(event, prompt_logprobs=tuple(self._prompt_logprobs[num_reported:]))
 
     @property
     def _is_ranked(self) -> bool:
@@ -103,8 +112,9 @@ class OutputProcessor:
         if choice.resumed_to_stop_string is not None:
             return [self._ended(choice, FinishReason.STOP, choice.resumed_to_stop_string)]
         ends = output.finish_reason is not None
+        flushes = ends and output.finish_reason is not FinishReason.ERROR  # after an error the request may be resumed
         try:
-            delta, count, matched = choice.add_tokens(output.token_ids, last=ends)
+            delta, count, matched = choice.add_tokens(output.token_ids, last=flushes)
         except Exception as error:
             self._error = _as_request_error(error)
             self.pending_aborts += (
@@ -171,14 +181,15 @@ class OutputProcessor:
                 final.finish_reason, final.stop_reason,
                 self._error if final.finish_reason is FinishReason.ERROR else None, seed=final.seed, index=index,
             ))  # fmt: skip
-        return [replace(events[0], prompt_logprobs=tuple(self._prompt_logprobs)), *events[1:]]
+        return [replace(event, prompt_logprobs=tuple(self._prompt_logprobs)) for event in events]
 
     def result(self) -> RequestOutput:
         """Return the whole request; it must have ended."""
         assert self._usage is not None, "the request has not ended"
         for choice in self._choices:
             choice.output.token_pieces = self.token_pieces
-        has_prompt_logprobs = self._user_params.prompt_logprobs is not None and not any(self.request.resume)
+        resumed = (self.request.resumed_tokens(index) for index in range(self.request.params.num_choices))
+        has_prompt_logprobs = self._user_params.prompt_logprobs is not None and not all(resumed)
         prompt_logprobs = [None, *self._prompt_logprobs] if has_prompt_logprobs else None
         return RequestOutput(
             request_id=self.request.request_id, prompt=self.prompt, outputs=[choice.output for choice in self._choices],

@@ -144,7 +144,8 @@ class TextEvent:
         timeline: on the request's final event.
         seed: the sampling seed of the request.
         index: index of the choice; with best_of the best is 0.
-        prompt_logprobs: one entry for each further prompt token except the first, when requested.
+        prompt_logprobs: one entry for each further prompt token except the first, when requested; each choice has all
+            of them before its first token.
     """
 
     request_id: str

@@ -111,6 +111,28 @@ METRICS: Mapping[str, MetricSpec] = {
         "Share of prompt tokens taken from the prefix cache since the engine's start, from 0 to 1."
     ),
     "preemptions": _counter("Number of preemptions; a preempted sequence is computed again."),
+    # the router's replicas
+    "router_replicas": _gauge(
+        "Number of replicas, by state: pending, healthy, probing, ejected, unhealthy, not_ready, drained, removed.",
+        "state",
+    ),
+    "router_replica_open_requests": _gauge("Number of requests that the router has open on a replica.", "replica"),
+    "router_replica_transitions": _counter("Number of changes of a replica's state, by the new state.", "state"),
+    "router_replica_restarts": _counter("Number of replicas that were found to be new processes."),
+    "router_ejections": _counter("Number of ejections of replicas, by reason.", "reason"),
+    "router_ejections_suppressed": _counter(
+        "Number of ejections that did not happen because half of the replicas of a model were ejected."
+    ),
+    "router_panic_picks": _counter("Number of requests that were routed while no replica of the model was healthy."),
+    "router_probes": _counter("Number of active probes of replicas, by outcome: success or failure.", "outcome"),
+    "router_notifications": _counter("Number of webhook notifications, by outcome: sent, failed, dropped.", "outcome"),
+    "router_attempts": _counter("Number of attempts that have ended, by outcome: success, fault, neutral.", "outcome"),
+    "router_request_attempts": _histogram("Number of attempts of a request.", (1, 2, 3, 4, 6, 8)),
+    "router_source_up": _gauge("1 if a discovery source answers with a list of replicas, otherwise 0.", "source"),
+    "router_source_replicas": _gauge("Number of replicas in the list of a discovery source that is in use.", "source"),
+    "router_source_failures": _counter("Number of failures of a discovery source.", "source"),
+    "router_shared_state_up": _gauge("1 if limits, sessions and ejections are shared as configured, otherwise 0."),
+    "router_shared_state_outages": _counter("Number of times that the shared state became unavailable."),
     # processes
     "ready": _gauge("1 if the server accepts requests, otherwise 0."),
     "engine_restarts": _counter("Number of restarts of the engine process."),
@@ -119,6 +141,16 @@ METRICS: Mapping[str, MetricSpec] = {
     "process_open_files": _gauge("Number of open file descriptors of a process.", "process"),
 }  # fmt: skip
 
+
+ROUTER_METRICS = frozenset({
+    "http_requests", "requests_finished", "requests_rejected", "requests_open", "admission_waiting_requests",
+    "time_to_first_token_seconds", "e2e_request_latency_seconds", "ready", "process_cpu_seconds",
+    "process_memory_bytes", "process_open_files",
+}) | {name for name in METRICS if name.startswith("router_")}  # fmt: skip
+"""The metrics that a router exports."""
+
+SERVER_METRICS = frozenset(name for name in METRICS if not name.startswith("router_"))
+"""The metrics that a replica's server exports."""
 
 HOT_METRICS = frozenset({"inter_token_latency_seconds", "output_tokens"})
 """Metrics that one thread writes for every streamed token (fast_metrics.py); the others are prometheus_client's."""
@@ -132,7 +164,8 @@ class Metrics:
         more: further registries that `render` exports.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: frozenset[str] = frozenset(METRICS)) -> None:
+        """Create the metrics of these names, by default all."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids an unused `_created` series per metric
         self.registry = CollectorRegistry()
         self.more: list[CollectorRegistry] = []
@@ -141,6 +174,8 @@ class Metrics:
         self._histograms: dict[str, Histogram | FastHistogram] = {}
         self._children: dict[tuple[str, ...], Any] = {}  # a cache: prometheus_client's lookup is slow and takes a lock
         for name, spec in METRICS.items():
+            if name not in names:
+                continue
             if name in HOT_METRICS:
                 self._add_fast_metric(name, spec)
             elif spec.kind is MetricKind.COUNTER:
@@ -178,6 +213,12 @@ class Metrics:
         if child is None:
             child = self._children[key] = parents[name].labels(*labels)
         return child
+
+    def remove(self, name: str, *labels: str) -> None:
+        """Stop exporting a labelled gauge or counter, because what it measured is gone."""
+        if self._children.pop((name, *labels), None) is not None:
+            parents: Mapping[str, Any] = self._counters if METRICS[name].kind is MetricKind.COUNTER else self._gauges
+            parents[name].remove(*labels)
 
     def render(self) -> bytes:
         """Return the Prometheus exposition text. It takes milliseconds, so an event loop must not call it."""

@@ -44,6 +44,7 @@ MAX_CHAT_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_MESSAGES = 8192
 MAX_PROMPTS = 128
+MAX_FINGERPRINT_CHARS = 128
 MAX_SALT_CHARS = 128
 MAX_MODEL_CHARS = 1000
 MAX_MODALITIES = 8
@@ -174,7 +175,12 @@ _OURS: Mapping[str, Field] = {
     "timeout": Field({"type": "number", "exclusiveMinimum": 0, "maximum": 86400}, "seconds that the request may take"),
     "return_token_ids": _flag("every choice has token_ids, every chunk its output position"),
     "resume": Field(
-        {"type": "array", "items": _TOKENS}, "for each choice the output tokens that were delivered before"
+        {"type": "array", "items": _TOKENS},
+        "for each choice of all prompts the output tokens that were delivered before",
+    ),
+    "resume_fingerprint": Field(
+        {"type": "string", "maxLength": MAX_FINGERPRINT_CHARS},
+        "fingerprint of the server whose tokens `resume` has, as /load reports it; 409 on a server with another one",
     ),
     "cache_salt": Field(
         {"type": "string", "minLength": 1, "maxLength": MAX_SALT_CHARS},

@@ -96,7 +96,9 @@ LOAD = object_schema(
     state=_STATE, waiting_requests=COUNT, waiting_tokens=COUNT, running_requests=COUNT, total_blocks=COUNT,
     free_blocks=COUNT, steps=COUNT, prompt_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT,
     finished_requests=COUNT, preemptions=COUNT, step_age_seconds=_SECONDS, admission_waiting_requests=COUNT,
-    admission_waiting_tokens=COUNT, expected_wait_seconds=_SECONDS,
+    admission_waiting_tokens=COUNT, expected_wait_seconds=_SECONDS, instance_id=TEXT, fingerprint=TEXT, version=TEXT,
+    models=array_schema(TEXT), adapters=array_schema(TEXT), block_size=COUNT, max_running_requests=COUNT,
+    prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS,
 )  # fmt: skip
 STATE = object_schema(
     scheduler={"type": "object"},
@@ -112,3 +114,20 @@ REQUEST: Schema = {
     ]
 }  # fmt: skip
 """A finished request's record, or the sequences of an open one."""
+
+# -- of a router -------------------------------------------------------------------------------------------------------
+
+ROUTED_MODEL = object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT)
+ROUTED_MODELS = object_schema(object={"const": "list"}, data=array_schema(ROUTED_MODEL))
+ROUTER_LOAD = object_schema(
+    state=_STATE, open_requests=COUNT, admission_waiting_requests=COUNT,
+    replicas={"type": "object", "additionalProperties": COUNT}, models=array_schema(TEXT),
+)  # fmt: skip
+REPLICA = object_schema(
+    replica_id=TEXT, state=TEXT, cause=TEXT, reason=TEXT, seconds_in_state=_SECONDS, weight=_SECONDS,
+    weight_override=nullable(_SECONDS), effective_weight=_SECONDS, open_requests=COUNT,
+    load={"type": ["object", "null"]}, load_age_seconds=nullable(_SECONDS), kind=TEXT, resumable={"type": "boolean"},
+    server_version=TEXT, version=TEXT, zone=TEXT, models=array_schema(TEXT), incarnation=TEXT, num_attempts=COUNT,
+    num_ejections=COUNT, num_restarts=COUNT,
+)  # fmt: skip
+REPLICAS = object_schema(replicas=array_schema(REPLICA))

@@ -25,12 +25,7 @@ class AdminRoutes:
 
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the replica's load, for load balancers."""
-        report, admission = await self._replica.load(), self._replica.admission
-        await send_object(
-            send, {**asdict(report), "admission_waiting_requests": admission.waiting_requests,
-                   "admission_waiting_tokens": admission.waiting_tokens,
-                   "expected_wait_seconds": round(admission.expected_wait, 3)},
-        )  # fmt: skip
+        await send_object(send, asdict(self._replica.reporter.report(await self._replica.load())))
 
     async def drain(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reject new requests, and shut down when the open requests have ended."""

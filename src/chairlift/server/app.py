@@ -1,103 +1,45 @@
-"""ServerApp: the ASGI application of one replica, its routes and the middleware around them.
+"""server_app: the application of one replica: its routes, within the middleware of every HTTP service."""
 
-request middleware (id, errors, access log) ──> cors ──> auth ──> router ──> route
-"""
+from collections.abc import Iterable
+from functools import partial
 
-from collections.abc import Awaitable, Callable
-
-from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
-
-from chairlift.core.errors import ChairliftError, Overloaded
+from chairlift.protocol.router_headers import ROUTER_HEADER
 from chairlift.server.admin import AdminRoutes
+from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.openai import chat_completions, completions
 from chairlift.server.openai.models import ModelRoutes
-from chairlift.server.openapi import DocsRoutes
+from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
 from chairlift.server.unknown_route import unknown_route
-from chairlift.web.admission import Permit
 from chairlift.web.auth.credentials import Credentials
-from chairlift.web.auth.host_check import HostCheck
-from chairlift.web.auth.middleware import AuthMiddleware
-from chairlift.web.body import App, Receive, Scope, Send, check_type
+from chairlift.web.body import App, Receive, Scope, Send, has_flag
 from chairlift.web.error_responses import Header
-from chairlift.web.http_protocol import AcquirePermit, EarlyCheck, Rejection
-from chairlift.web.middleware import RequestMiddleware
+from chairlift.web.service.docs_routes import DocsRoutes
+from chairlift.web.service.http_app import HttpApp, RouteEntry
+from chairlift.web.service.http_process import Drain
 
-OPEN = frozenset({"/livez", "/readyz", "/health", "/ping"})
-"""Paths that need no API key."""
-
-GENERATION_PATHS = {path.encode(): path for path in (chat_completions.PATH, completions.PATH)}
-"""Request target of each route that needs the engine, and its path."""
-
-UNLOGGED_PATHS = OPEN | {"/metrics", "/load"}
-"""Paths whose responses the access log omits, unless they fail."""
+GENERATION_PATHS = (chat_completions.PATH, completions.PATH)
+"""Routes that need the engine."""
 
 
-class ServerApp:
-    """The ASGI application of one replica.
-
-    Attributes:
-        app: the application that uvicorn runs.
-        auth: the check of keys and tokens, which may be replaced.
-        early_check: admits or rejects a request to a generation route by its header block; None where CORS headers need
-            the whole application.
-    """
-
-    def __init__(
-        self, replica: Replica, credentials: Credentials, drain: Callable[[], Awaitable[None]], host: str = ""
-    ) -> None:
-        """Build the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
-        config = replica.config
-        routes = _routes(replica, drain)
-        router = Router(routes, redirect_slashes=False, default=_not_found([each.path for each in routes]))
-        open_paths = OPEN | ({"/metrics"} if config.public_metrics else set())
-        host_check = HostCheck(config.allowed_hosts, (host,), config.cors_origins)
-        self.auth = AuthMiddleware(_with_router(router), credentials, frozenset(open_paths), host_check)
-        self._admission, self._lifecycle = replica.admission, replica.lifecycle
-        self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check
-        app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=replica.telemetry.record_response)
-        if config.cors_origins:
-            app = CORSMiddleware(
-                app, allow_origins=config.cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",),
-                expose_headers=("x-request-id", "x-ignored-parameters", "retry-after", "retry-after-ms"),
-            )  # fmt: skip
-        self.app = app
-
-    def _early_check(
-        self, target: bytes, headers: list[Header], server: tuple[str, int | None] | None
-    ) -> Rejection | AcquirePermit | None:
-        """Admit or reject a request by its header block, which keeps a flood of requests cheap.
-
-        A request that would be rejected earlier, for another reason, is left to the application.
-        """
-        path = GENERATION_PATHS.get(target)
-        if path is None:
-            return None
-        scope = {"method": "POST", "path": path, "headers": headers, "server": server}
-        try:
-            self.auth.check_host(scope)
-            self._lifecycle.check()
-            tenant = self.auth.principal(scope).tenant
-            check_type(scope)
-        except ChairliftError:
-            return None
-        error = self._admission.rejection()
-        return self._acquire_permit if error is None else Rejection(error, path, tenant)
-
-    def _acquire_permit(self) -> Permit | None:
-        try:
-            return self._admission.admit(0)
-        except Overloaded:  # another request took the place in the meantime; the application rejects this one
-            return None
+def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
+    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
+    routes = _routes(replica, drain)
+    return HttpApp(
+        replica.config.http, credentials, routes, _not_found([path for _, path, _ in routes]),
+        lifecycle=replica.lifecycle, admission=replica.admission, generation_paths=GENERATION_PATHS,
+        on_response=replica.telemetry.record_response, host=host,
+        rejection_headers=lambda scope: _load_headers(scope, replica.reporter),
+    )  # fmt: skip
 
 
-def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Route]:
+def _routes(replica: Replica, drain: Drain) -> list[RouteEntry]:
     lifecycle, models, admin = replica.lifecycle, ModelRoutes(replica), AdminRoutes(replica, drain)
-    docs = DocsRoutes(replica)
-    routes: list[tuple[str, str, App]] = [
-        ("POST", chat_completions.PATH, chat_completions.ChatCompletions(replica)),
-        ("POST", completions.PATH, completions.Completions(replica)),
+    docs = DocsRoutes(partial(document, replica.config.served_names))
+    chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
+    return [
+        ("POST", chat_completions.PATH, _with_load_header(chat, replica.reporter)),
+        ("POST", completions.PATH, _with_load_header(complete, replica.reporter)),
         ("GET", "/v1/models", models.list),
         ("GET", "/v1/models/{id:path}", models.one),
         ("POST", "/tokenize", models.tokenize),
@@ -116,29 +58,20 @@ def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Rout
         ("GET", "/admin/state", admin.state),
         ("GET", "/admin/requests/{id}", admin.request),
     ]
-    return [
-        Route(path, _Endpoint(path.replace(":path", ""), handle), methods=[method]) for method, path, handle in routes
-    ]
 
 
-class _Endpoint:
-    """Wraps a handler as an ASGI application, which Starlette does not wrap again."""
-
-    def __init__(self, path: str, handle: App) -> None:
-        self._path = path
-        self._handle = handle
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["route_path"] = self._path
-        await self._handle(scope, receive, send)
+def _load_headers(scope: Scope, reporter: LoadReporter) -> Iterable[Header]:
+    """Return the header of the load for a router, none for other clients."""
+    return reporter.headers() if has_flag(scope, ROUTER_HEADER) else ()
 
 
-def _with_router(router: Router) -> App:
-    """Let the router raise its errors, so that RequestMiddleware can send them."""
+def _with_load_header(handle: App, reporter: LoadReporter) -> App:
+    """Let every response to a router have the header of the load, errors too."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = router
-        await router(scope, receive, send)
+        if has_flag(scope, ROUTER_HEADER):
+            scope["response_headers"] = reporter.headers
+        await handle(scope, receive, send)
 
     return app
 

@@ -20,7 +20,8 @@ from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 from chairlift.server.config import ServerConfig
-from chairlift.server.malloc_tuning import MallocTrimmer, malloc_trimmer
+from chairlift.server.handover import Handover
+from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.telemetry import Telemetry
 from chairlift.text.reasoning_formats import ReasoningFormat
 from chairlift.text.token_pieces import TokenPieces
@@ -33,15 +34,16 @@ from chairlift.text.tool_formats.detect import (
 )
 from chairlift.text.tool_grammar import marker_ids
 from chairlift.web.admission import AdmissionController
-from chairlift.web.body import Receive, Scope, header, parse_json_object, read_body
+from chairlift.web.body import Receive, Scope, parse_json_object, read_body, timeout_of
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.service.malloc_tuning import MallocTrimmer, malloc_trimmer
 from chairlift.web.tenant_limits import TenantRateLimiter
 
 log = logging.getLogger(__name__)
 
 TEXT_THREADS = 4
 PULSE_SECONDS = 1.0
-MAX_TIMEOUT_MS = 86_400_000
 MAX_IGNORED_CHARS = 1024
 MAX_IGNORED_NAMES = 256
 TINY_BODY_BYTES = 1024
@@ -69,14 +71,18 @@ class Replica:
         telemetry: metrics and records of finished requests.
         admission: the admission queue in front of the engine.
         tenants: rate limits and usage of each tenant.
+        handover: open requests that a router can resume on another replica.
+        reporter: tells load balancers and routers about the replica.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.lifecycle = Lifecycle()
         self.telemetry = Telemetry(config.served_names[0], config.metric_aliases)
-        self.admission = AdmissionController(config.admission)
-        self.tenants = TenantRateLimiter(config.tenant)
+        self.admission = AdmissionController(config.http.admission)
+        self.reporter = LoadReporter(config.served_names, self.lifecycle, self.admission)
+        self.tenants = TenantRateLimiter(config.http.tenant)
+        self.handover = Handover()
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="chairlift-text")
         self._large_threads = ThreadPoolExecutor(1, thread_name_prefix="chairlift-large")
@@ -85,11 +91,12 @@ class Replica:
         self._malloc_trimmer: MallocTrimmer | None = None
         self._llm: AsyncLLM | None = None
 
-    def reload_limits(self, config: ServerConfig) -> None:
+    def reload_limits(self, limits: HttpConfig) -> None:
         """Apply the limits of another config; every other setting stays."""
-        self.config = replace(self.config, admission=config.admission, tenant=config.tenant)
-        self.admission.renew(config.admission)
-        self.tenants.renew(config.tenant)
+        http = replace(self.config.http, admission=limits.admission, tenant=limits.tenant)
+        self.config = replace(self.config, http=http)
+        self.admission.renew(limits.admission)
+        self.tenants.renew(limits.tenant)
 
     # -- the model -------------------------------------------------------------------------------------------------
 
@@ -104,9 +111,11 @@ class Replica:
         self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
         self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
         self._engine_pid = engine_pid
+        self.reporter.attach_service(service)
 
         def on_step(stats: StepStats) -> None:
             self.admission.engine_counts = stats.waiting, stats.running
+            self.reporter.record_step(stats)
             self.telemetry.record_step(stats, budget)
 
         service.client.watch_steps(on_step)
@@ -201,7 +210,7 @@ class Replica:
         """
         self.lifecycle.check()
         config = self.config
-        body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_timeout)
+        body = await read_body(scope, receive, max_bytes=config.http.max_body_bytes, seconds=config.http.body_timeout)
         scope["body_bytes"] = size = len(body)
         if is_work and "permit" in scope:
             scope["permit"].set_body_bytes(size)
@@ -233,13 +242,7 @@ class Replica:
 
     def timeout(self, scope: Scope, requested_seconds: float | None) -> float | None:
         """Return the seconds that a request may take: the shorter of its field and its header."""
-        header_value = header(scope, b"x-request-timeout-ms")
-        if header_value is None:
-            return requested_seconds
-        if not header_value.isdigit() or len(header_value) > 9 or not 0 < int(header_value) <= MAX_TIMEOUT_MS:
-            raise invalid_param("x-request-timeout-ms", f"must be an integer of 1 to {MAX_TIMEOUT_MS} milliseconds")
-        seconds = int(header_value) / 1000
-        return seconds if requested_seconds is None else min(seconds, requested_seconds)
+        return timeout_of(scope, requested_seconds)
 
     # -- load and gauges -------------------------------------------------------------------------------------------
 
@@ -252,6 +255,7 @@ class Replica:
         if self._service is None:
             return LoadReport(state=self.lifecycle.state)
         report = await asyncio.to_thread(self._service.client.load)
+        self.reporter.record_load(report)
         state = self.lifecycle.state
         return report if state is ReplicaState.READY else LoadReport(state=state)
 

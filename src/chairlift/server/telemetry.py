@@ -13,7 +13,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, Usage
 from chairlift.engine.stats import CacheState, StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
-from chairlift.observability.metrics import Metrics
+from chairlift.observability.metrics import SERVER_METRICS, Metrics
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
@@ -38,7 +38,7 @@ class Telemetry:
     """
 
     def __init__(self, model: str, aliases: tuple[str, ...]) -> None:
-        self.metrics = Metrics()
+        self.metrics = Metrics(SERVER_METRICS)
         self._records: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.num_prefill_tokens = self.num_output_tokens = 0
         self.cache_usage = self.prefix_hit_ratio = 0.0

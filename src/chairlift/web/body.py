@@ -14,6 +14,8 @@ from chairlift.core.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
+from chairlift.core.validation import invalid_param
+from chairlift.protocol.router_headers import MAX_TIMEOUT_MS, TIMEOUT_HEADER
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,9 +38,25 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return next((value for key, value in scope["headers"] if key == name), None)
 
 
+def has_flag(scope: Scope, name: bytes) -> bool:
+    """Return whether a header has the value 1."""
+    return header(scope, name) == b"1"
+
+
 def all_headers(scope: Scope, name: bytes) -> list[bytes]:
     """Return the values of all headers with this name."""
     return [value for key, value in scope["headers"] if key == name]
+
+
+def timeout_of(scope: Scope, requested_seconds: float | None) -> float | None:
+    """Return the seconds that a request may take: the shorter of its header and its field. Raises InvalidRequest."""
+    value = header(scope, TIMEOUT_HEADER)
+    if value is None:
+        return requested_seconds
+    if not value.isdigit() or len(value) > 9 or not 0 < int(value) <= MAX_TIMEOUT_MS:
+        raise invalid_param(TIMEOUT_HEADER.decode(), f"must be an integer of 1 to {MAX_TIMEOUT_MS} milliseconds")
+    seconds = int(value) / 1000
+    return seconds if requested_seconds is None else min(seconds, requested_seconds)
 
 
 def abort_connection(scope: Scope) -> None:
@@ -48,13 +66,16 @@ def abort_connection(scope: Scope) -> None:
         abort()
 
 
-async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, seconds: float) -> bytes:
+async def read_body(
+    scope: Scope, receive: Receive, *, max_bytes: int, seconds: float, any_type: bool = False
+) -> bytes:  # fmt: skip
     """Return the body of a request.
 
-    Raises UnsupportedMediaType unless its headers declare plain JSON, BodyTooLarge as soon as that is known,
-    BodyTimeout, ClientGone.
+    Raises UnsupportedMediaType unless its headers declare plain JSON or `any_type` is set, BodyTooLarge as soon as that
+    is known, BodyTimeout, ClientGone.
     """
-    check_type(scope)
+    if not any_type:
+        check_type(scope)
     length = header(scope, b"content-length")
     if length is not None and length.isdigit() and int(length[:20]) > max_bytes:
         raise BodyTooLarge(f"the body has {length[:20].decode()} bytes, the limit is {max_bytes}")

@@ -41,6 +41,7 @@ _TABLE: dict[str, ErrorResponse] = {
     "malformed_request": ErrorResponse(400, INVALID),
     "timeout_too_short": ErrorResponse(400, INVALID),
     "duplicate_request_id": ErrorResponse(409, INVALID),
+    "fingerprint_mismatch": ErrorResponse(409, INVALID),
     "invalid_api_key": ErrorResponse(401, AUTHENTICATION),
     "forbidden": ErrorResponse(403, PERMISSION),
     "not_found": ErrorResponse(404, NOT_FOUND),
@@ -58,6 +59,8 @@ _TABLE: dict[str, ErrorResponse] = {
     "out_of_blocks": ErrorResponse(503, SERVER, "the engine has no memory left for this request now"),
     "unavailable": ErrorResponse(503, SERVER),
     "engine_dead": ErrorResponse(503, SERVER, "the engine stopped while it worked on this"),
+    "replica_failed": ErrorResponse(502, SERVER),
+    "replica_timeout": ErrorResponse(504, SERVER),
     "request_failed": ErrorResponse(500, SERVER, "the request failed inside the model"),
     "forward_failed": ErrorResponse(500, SERVER, "the model fails on this request"),
     "non_finite_logits": ErrorResponse(500, SERVER, "the model computed no finite number for this request"),
@@ -73,7 +76,7 @@ INTERNAL_ERROR = ErrorResponse(500, SERVER, "internal server error; the server's
 RETRY_SECONDS = 1.0
 """Seconds to retry after, for a retryable error that names no time."""
 
-REPEATS = frozenset({"timeout", "body_timeout", "duplicate_request_id", "timeout_too_short"})
+REPEATS = frozenset({"timeout", "body_timeout", "duplicate_request_id", "fingerprint_mismatch", "timeout_too_short"})
 """Codes of errors about time or ids for which a client might retry, although a retry cannot help."""
 
 
@@ -88,6 +91,11 @@ def _search(kind: type) -> ErrorResponse:
 
 
 _of_kind: Callable[[type], ErrorResponse] = cache(_search)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Return whether the same request may succeed later, or on another server."""
+    return isinstance(error, ChairliftError) and error.retryable and error.code not in REPEATS
 
 
 def error_object(error: BaseException, request_id: str) -> dict[str, Any]:
@@ -120,7 +128,7 @@ def error_headers(error: BaseException) -> Iterator[Header]:
         return
     if "allow" in error.details:
         yield b"allow", str(error.details["allow"]).encode()
-    if error.retryable and error.code not in REPEATS:
+    if is_retryable(error):
         seconds = _seconds(error.details.get("retry_after"))
         yield b"retry-after", b"%d" % math.ceil(seconds)
         yield b"retry-after-ms", b"%d" % math.ceil(seconds * 1000)

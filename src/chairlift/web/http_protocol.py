@@ -55,11 +55,13 @@ class Rejection:
         error: the error of the response.
         route: the route's path pattern.
         tenant: the client's tenant.
+        headers: further headers of the response.
     """
 
     error: ChairliftError
     route: str
     tenant: str = ""
+    headers: tuple[Header, ...] = ()
 
 
 AcquirePermit = Callable[[], Permit | None]
@@ -286,11 +288,10 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         rejected_id = request_id(header(scope, b"x-request-id"))
         keep_alive = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
-        self.transport.write(
-            self.raw_responses.write(
-                verdict.error, rejected_id, self.server_state.default_headers, keep_alive=keep_alive
-            )
-        )
+        common = self.server_state.default_headers
+        if verdict.headers:
+            common = [*common, *verdict.headers]
+        self.transport.write(self.raw_responses.write(verdict.error, rejected_id, common, keep_alive=keep_alive))
         status = error_response_of(verdict.error).status
         record = AccessRecord(rejected_id, "POST", verdict.route, status, 0.0, verdict.error.code, verdict.tenant)
         self.on_rejected(record)

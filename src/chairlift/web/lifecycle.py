@@ -38,11 +38,15 @@ class Lifecycle:
         self.phase = "starting"
         self._started_at = time.monotonic()
         self._engine: Callable[[], ReplicaState] | None = None
+        self._restart_message = ENGINE_STARTS
         self._is_draining = False
 
-    def mark_started(self, engine: Callable[[], ReplicaState]) -> None:
-        """Serve requests while `engine` returns READY; the call must not block."""
-        self.phase, self._engine = "serving", engine
+    def mark_started(self, engine: Callable[[], ReplicaState], restart_message: str = ENGINE_STARTS) -> None:
+        """Serve requests while `engine` returns READY; the call must not block.
+
+        `restart_message` says why it returns STARTING later.
+        """
+        self.phase, self._engine, self._restart_message = "serving", engine, restart_message
 
     def drain(self) -> None:
         """Reject new requests from now on."""
@@ -65,7 +69,7 @@ class Lifecycle:
         """Why requests are not served now, "" while they are."""
         state = self.state
         if state is ReplicaState.STARTING and self._engine is not None:
-            return ENGINE_STARTS
+            return self._restart_message
         return STATE_MESSAGES.get(state, "")
 
     def check(self) -> None:

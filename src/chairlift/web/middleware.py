@@ -23,7 +23,10 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 class RequestMiddleware:
-    """Wraps the application. The access log omits a quiet path unless it fails."""
+    """Wraps the application. The access log omits a quiet path unless it fails.
+
+    Every response of a request has the headers that `scope["response_headers"]` returns, if a route has set it.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class RequestMiddleware:
         started_at = time.monotonic()
         scope["request_id"] = given_id = request_id(header(scope, b"x-request-id"))
         current_id.set(given_id)
-        writer = _ResponseWriter(send, given_id)
+        writer = _ResponseWriter(send, given_id, scope)
         try:
             await self._app(scope, receive, writer.send)
         except ClientGone as error:
@@ -76,16 +79,19 @@ class RequestMiddleware:
 class _ResponseWriter:
     """Sends one response, and records its status and the code of the error that ended it."""
 
-    def __init__(self, send: Send, given_id: str) -> None:
+    def __init__(self, send: Send, given_id: str, scope: Scope) -> None:
         self._send = send
         self._id = given_id
+        self._scope = scope
         self.status, self.code = 0, ""
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message; add the request's id to the first one."""
+        """Send an ASGI message; add the request's id, and the route's own headers, to the first one."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
+            if (more := self._scope.get("response_headers")) is not None:
+                message["headers"] += more()
         await self._send(message)
 
     async def fail(self, error: BaseException) -> None:

@@ -1,6 +1,7 @@
 """TenantRateLimiter: limits each tenant's requests and tokens a minute, and its open requests."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chairlift.core.clock import Clock, SystemClock
@@ -52,6 +53,11 @@ class TokenBucket:
         self._fill(now)
         self._level = min(self._size, self._level - amount)
 
+    def in_use(self, now: float) -> float:
+        """Return the amount that was taken and has not filled again."""
+        self._fill(now)
+        return self._size - self._level
+
     def resize(self, per_minute: float, now: float) -> None:
         """Change the rate and size; the amount in use stays in use."""
         self._fill(now)
@@ -64,8 +70,14 @@ class TokenBucket:
         self._at = now
 
 
-class _TenantUsage:
-    """Usage of one tenant."""
+class TenantUsage:
+    """Usage of one tenant.
+
+    Attributes:
+        open: number of open requests.
+        requests: bucket of the requests a minute, None without a limit.
+        tokens: bucket of the tokens a minute, None without a limit.
+    """
 
     def __init__(self, limits: TenantLimits, now: float) -> None:
         self.open = 0
@@ -89,13 +101,17 @@ class _TenantUsage:
 
 
 class TenantReservation:
-    """Tokens that one request has reserved of its tenant's limit. Must be ended, once."""
+    """Tokens that one request has reserved of its tenant's limit. Must be ended, once.
 
-    def __init__(self, usage: _TenantUsage, limits: TenantLimits, clock: Clock) -> None:
+    Attributes:
+        reserved_tokens: tokens that were taken of the limit; 0 without a limit.
+    """
+
+    def __init__(self, usage: TenantUsage, limits: TenantLimits, clock: Clock) -> None:
         self._usage = usage
         self._limits = limits
         self._clock = clock
-        self._reserved = 0
+        self.reserved_tokens = 0
 
     def reserve(self, tokens: int) -> None:
         """Reserve tokens. Raises RateLimited when the tenant has too few left."""
@@ -103,9 +119,15 @@ class TenantReservation:
         if bucket is None:
             return
         if (seconds := bucket.seconds_until(tokens, now)) > 0:
-            raise _used_up("tokens", self._limits.tenant_tokens_per_minute, seconds)
+            raise minute_used_up("tokens", self._limits.tenant_tokens_per_minute, seconds)
         bucket.take(tokens, now)
-        self._reserved += tokens
+        self.reserved_tokens += tokens
+
+    def release(self, tokens: int) -> None:
+        """Return tokens of an earlier reserve()."""
+        if self._usage.tokens is not None and self.reserved_tokens >= tokens:
+            self._usage.tokens.take(-tokens, self._clock.now())
+            self.reserved_tokens -= tokens
 
     def refund_request(self) -> None:
         """Refund the request: it was rejected because of other requests' load. end() follows."""
@@ -116,12 +138,18 @@ class TenantReservation:
         """End the request, which has used `used` tokens."""
         self._usage.open -= 1
         if self._usage.tokens is not None:
-            self._usage.tokens.take(used - self._reserved, self._clock.now())
+            self._usage.tokens.take(used - self.reserved_tokens, self._clock.now())
 
 
-def _used_up(what: str, limit: float | None, seconds: float) -> RateLimited:
+def minute_used_up(what: str, limit: float | None, seconds: float) -> RateLimited:
+    """Return the error of a tenant that has used its requests or tokens of this minute."""
     message = f"your {what} of this minute are used up, the limit is {limit or 0:g} per minute"
     return RateLimited(message, retry_after=seconds)
+
+
+def too_many_open(num_open: int, limit: int | None) -> RateLimited:
+    """Return the error of a tenant that has as many requests open as its limit permits."""
+    return RateLimited(f"{num_open} of your requests are open, the limit is {limit}")
 
 
 class TenantRateLimiter:
@@ -130,7 +158,7 @@ class TenantRateLimiter:
     def __init__(self, limits: TenantLimits, clock: Clock | None = None) -> None:
         self._limits = limits
         self._clock = clock or SystemClock()
-        self._usages: dict[str, _TenantUsage] = {}
+        self._usages: dict[str, TenantUsage] = {}
 
     def renew(self, limits: TenantLimits) -> None:
         """Apply other limits from now on; this minute's usage stays."""
@@ -138,14 +166,24 @@ class TenantRateLimiter:
         for usage in self._usages.values():
             usage.renew(limits, now)
 
+    @property
+    def limits(self) -> TenantLimits:
+        """The limits of each tenant."""
+        return self._limits
+
+    @property
+    def usages(self) -> Mapping[str, TenantUsage]:
+        """The usage of each tenant that has any."""
+        return self._usages
+
     def begin(self, tenant: str, tokens: int = 0) -> TenantReservation:
         """Start a request and reserve `tokens`, as far as they are known. Raises RateLimited."""
         now, limits = self._clock.now(), self._limits
         usage = self._usage(tenant, now)
         if limits.tenant_max_open_requests is not None and usage.open >= limits.tenant_max_open_requests:
-            raise RateLimited(f"{usage.open} of your requests are open, the limit is {limits.tenant_max_open_requests}")
+            raise too_many_open(usage.open, limits.tenant_max_open_requests)
         if usage.requests is not None and (seconds := usage.requests.seconds_until(1, now)) > 0:
-            raise _used_up("requests", limits.tenant_requests_per_minute, seconds)
+            raise minute_used_up("requests", limits.tenant_requests_per_minute, seconds)
         reservation = TenantReservation(usage, limits, self._clock)
         reservation.reserve(tokens)
         if usage.requests is not None:
@@ -153,9 +191,9 @@ class TenantRateLimiter:
         usage.open += 1
         return reservation
 
-    def _usage(self, tenant: str, now: float) -> _TenantUsage:
+    def _usage(self, tenant: str, now: float) -> TenantUsage:
         if tenant not in self._usages:
             if len(self._usages) >= MAX_TENANTS:
                 self._usages = {name: usage for name, usage in self._usages.items() if usage.open}
-            self._usages[tenant] = _TenantUsage(self._limits, now)
+            self._usages[tenant] = TenantUsage(self._limits, now)
         return self._usages[tenant]

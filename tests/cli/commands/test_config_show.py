@@ -84,3 +84,18 @@ def test_a_value_that_cannot_be_parsed_is_rejected(
     assert main(["config", "show"]) == 2
     err = capsys.readouterr().err
     assert err == "chairlift: CHAIRLIFT_PORT must be an integer, got 'tcp://10.0.0.1:80'\n"
+
+
+def test_settings_of_the_router_have_values_and_sources(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "router.yaml"
+    path.write_text("replica: [http://a, http://b]\nmax_attempts: 4\n", encoding="utf-8")
+    monkeypatch.setenv("CHAIRLIFT_PROBE_INTERVAL", "9")
+    out = run_show(capsys, "--config", str(path), "--policy", "random")
+    assert [part.strip() for part in row(out, "replica")] == ['["http://a", "http://b"]', f"{path} line 1"]
+    assert [part.strip() for part in row(out, "max_attempts")] == ["4", f"{path} line 2"]
+    assert [part.strip() for part in row(out, "probe_interval")] == ["9.0", "environment CHAIRLIFT_PROBE_INTERVAL"]
+    assert [part.strip() for part in row(out, "policy")] == ["random", "flag --policy"]
+    assert [part.strip() for part in row(out, "shared_state")] == ["in memory", "default"]
+    assert capsys.readouterr().err == ""

@@ -101,3 +101,20 @@ def test_an_error_that_names_no_setting_ends_the_search(tmp_path: Path, monkeypa
     (tmp_path / "a.yaml").write_text("port: 5\nhost: b\n", encoding="utf-8")
     problems = list(invalid_values(read_config(str(tmp_path / "a.yaml"))))
     assert [(problem.line, problem.message) for problem in problems] == [(0, "not valid together")]
+
+
+def test_every_problem_of_router_settings_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = (
+        "replica: ['http://a/b']\npolicy: best\nmodel_route: [x]\nmax_attempts: 0\nprobe_interval: 0\n"
+        "shared_state: foo\nreplica_tls_cert: a.pem\nempty_grace: -1\ndiscovery: ['etcd://']\nhedging: maybe\n"
+    )
+    code, problems = run_validate(capsys, tmp_path, text)
+    assert code == 1
+    assert [problem.partition(":")[0].strip() for problem in problems] == [f"line {line}" for line in range(1, 11)]
+    assert problems[0].endswith("a replica's URL looks like http://10.0.0.7:8000")
+    assert problems[4] == " line 5: probe_interval must be a number of seconds above 0, got 0"
+
+
+def test_a_valid_file_of_a_router_whose_files_are_not_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = "discovery: ['file:nowhere.yaml', 'kubernetes://a/b']\nreplica_key_file: nowhere\nport: 8000\n"
+    assert run_validate(capsys, tmp_path, text) == (0, [": valid, 3 settings"])

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings.reload import FIXED_SETTINGS, SettingsReloader
+from chairlift.cli.settings.reload import FIXED_ROUTER_SETTINGS, FIXED_SETTINGS, SettingsReloader
 from chairlift.cli.settings.sources import load_settings_file
 from chairlift.core.errors import ConfigError
 from support_process import TIMEOUT_SECONDS
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 def make_reloader(path: Path, *words: str, **environ: str) -> SettingsReloader:
     arguments = build_parser().parse_args(["serve", "--config", str(path), *words])
     load_settings_file(arguments, environ)
-    return SettingsReloader(arguments, environ, ("m",), 2000)
+    return SettingsReloader.of_server(arguments, environ, ("m",), 2000)
 
 
 def test_limits_and_log_level_come_from_the_new_file(path: Path) -> None:
@@ -35,7 +35,7 @@ def test_limits_and_log_level_come_from_the_new_file(path: Path) -> None:
     assert reload().config.tenant.tenant_requests_per_minute == 5
     path.write_text("tenant_requests_per_minute: 7\nmax_waiting_tokens: 3\nlog_level: debug\n", encoding="utf-8")
     reloaded = reload()
-    assert reloaded.config.tenant.tenant_requests_per_minute == 7 and reloaded.config.served_names == ("m",)
+    assert reloaded.config.tenant.tenant_requests_per_minute == 7
     assert (reloaded.config.admission.max_waiting_tokens, reloaded.config.admission.max_queue_wait) == (3, None)
     assert reloaded.log.level == logging.DEBUG
 
@@ -124,3 +124,41 @@ def test_a_server_reads_its_limits_again_on_sighup(path: Path) -> None:
         reload_until("keys, certificates and limits were read again")
         assert [status(), status(), status()] == [200, 200, 429]
         assert server.stop() == 0
+
+
+def router_reloader(path: Path, *words: str, **environ: str) -> SettingsReloader:
+    arguments = build_parser().parse_args(["router", "--config", str(path), *words])
+    load_settings_file(arguments, environ)
+    return SettingsReloader.of_router(arguments, environ)
+
+
+def test_a_router_reads_its_limits_again_and_reports_what_needs_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "router.yaml"
+    path.write_text("replica: [http://a]\ntenant_requests_per_minute: 5\n", encoding="utf-8")
+    reload = router_reloader(path, "--max-queue-wait", "3")
+    config = reload().config
+    assert (config.tenant.tenant_requests_per_minute, config.admission.max_queue_wait) == (5, 3.0)
+    assert not caplog.records
+    path.write_text("replica: [http://b]\npolicy: random\ntenant_requests_per_minute: 6\n", encoding="utf-8")
+    assert reload().config.tenant.tenant_requests_per_minute == 6
+    assert "the new values of replica, policy apply only after a restart" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["policy: best\n", "max_attempts: 0\n", "replica: [http://a/b]\n", "probe_timeout: x\n"]
+)
+def test_a_router_rejects_a_file_that_is_not_valid_as_a_whole(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "router.yaml"
+    path.write_text("replica: [http://a]\n", encoding="utf-8")
+    reload = router_reloader(path)
+    path.write_text(f"tenant_requests_per_minute: 7\n{text}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"router\.yaml line 2: "):
+        reload()
+
+
+def test_the_fixed_settings_of_a_router_are_its_own() -> None:
+    names = {setting.name for setting in FIXED_ROUTER_SETTINGS}
+    assert {"replica", "policy", "port", "shared_state"} <= names
+    assert not names & {"tenant_requests_per_minute", "log_level", "num_blocks", "served_model_name"}

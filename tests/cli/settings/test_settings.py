@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.cli.command_line import build_parser
+from chairlift.cli.registration_options import DEFAULT_WEIGHT
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.settings import (
@@ -28,6 +29,7 @@ from chairlift.server.server_process import ListenAddress
 from chairlift.text.reasoning_formats import AUTO
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.jwt_verifier import JWTConfig
+from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_parsers import leaf_parsers
 
@@ -56,8 +58,8 @@ def test_the_displayed_defaults_are_the_real_ones() -> None:
 
 
 def test_the_displayed_defaults_of_a_server_are_the_real_ones() -> None:
-    real: dict[str, Any] = {"insecure": False}
-    for config_type in (ServerConfig, AdmissionLimits, TenantLimits, ListenAddress):
+    real: dict[str, Any] = {"insecure": False, "register_weight": DEFAULT_WEIGHT}
+    for config_type in (ServerConfig, HttpConfig, AdmissionLimits, TenantLimits, ListenAddress):
         real.update({spec.name: spec.default for spec in fields(config_type)})
     real.update({f"jwt_{spec.name}": spec.default for spec in fields(JWTConfig)})
     for setting in SERVER:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFa
 from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
 from chairlift.engine.structured.compile_sandbox import (
     COMMAND,
+    COMPILE_TIMEOUT_SECONDS,
     LENGTH_BYTES,
     MAX_CPU_SECONDS,
     READY,
@@ -84,6 +86,16 @@ def test_what_kills_the_compiler_kills_nothing_else(
         sandbox.check(bad)
     assert len(str(caught.value)) < 500
     assert sandbox.check(GOOD)
+
+
+def test_a_good_one_is_not_refused_because_the_machine_is_busy(sandbox: CompileSandbox) -> None:
+    """Its fork gets no CPU for longer than a grammar may take."""
+    fork = only_fork(sandbox)
+    os.kill(fork, signal.SIGSTOP)
+    timer = threading.Timer(COMPILE_TIMEOUT_SECONDS + 0.3, os.kill, (fork, signal.SIGCONT))
+    timer.start()
+    assert "[0-9]+" in sandbox.check(GOOD)
+    timer.join()
 
 
 def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_for_a_vocabulary(

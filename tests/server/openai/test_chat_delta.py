@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core.request import FinishReason
-from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta, merged_delta
 from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
@@ -209,3 +209,26 @@ def test_text_is_passed_on_at_once() -> None:
     assert builder.push("ink> Yes <to") == [{"content": "Yes "}]
     assert [*builder.push("ol_call>" + CALL_F[:-1])[0]] == ["tool_calls"]
     assert builder.finish("}") == []
+
+
+def test_the_ids_of_calls_follow_from_the_key_of_the_choice() -> None:
+    def ids(key: bytes | None, num_id_chars: int = 0) -> list[str]:
+        more: dict[str, Any] = {} if key is None else {"call_key": lambda: key}
+        builder = ChatDeltaBuilder(HERMES.make_parser({}), num_id_chars=num_id_chars, **more)
+        message = builder.message(f"<tool_call>{CALL_F}</tool_call><tool_call>{CALL_G}</tool_call>")
+        return [call["id"] for call in message["tool_calls"]]
+
+    assert ids(b"a") == ids(b"a") and len({*ids(b"a"), *ids(b"b"), *ids(None), *ids(None)}) == 8
+    assert [len(call_id) for call_id in ids(b"a", 9)] == [9, 9] and ids(b"a", 9) != ids(b"b", 9)
+
+
+def test_merged_deltas_are_what_a_client_joins() -> None:
+    text = f"So <tool_call>{CALL_F}</tool_call><tool_call>{CALL_G}</tool_call>"
+    deltas = deltas_of(delta_builder(HERMES), list(text))
+    assert len(deltas) > 10
+    merged = merged_delta(deltas)
+    calls = merged.pop("tool_calls")
+    assert merged == {"content": "So "} and [call["index"] for call in calls] == [0, 1]
+    assert [call["function"] for call in calls] == join_deltas(deltas)["tool_calls"]
+    assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
+    assert merged_delta(deltas)["tool_calls"] == calls, "merging leaves the deltas as they are"

@@ -49,3 +49,22 @@ def test_an_invalid_request_is_not_parsed() -> None:
         parsed(n=0)
     with pytest.raises(InvalidRequest, match="x-request-timeout-ms"):
         parsed((b"x-request-timeout-ms", b"soon"))
+
+
+def test_a_routers_flags_are_read_from_the_headers() -> None:
+    for headers, body, expected in (
+        ([], {}, (False, False)),
+        ([(b"x-chairlift-router", b"1")], {}, (True, False)),
+        ([(b"x-chairlift-progress", b"1")], {}, (False, True)),
+        ([(b"x-chairlift-progress", b"1")], {"stream": True}, (False, False)),
+        ([(b"x-chairlift-router", b"yes"), (b"x-chairlift-progress", b"0")], {}, (False, False)),
+    ):
+        context, _ = parsed(*headers, **body)
+        assert (context.is_from_router, context.reports_progress) == expected, headers
+
+
+def test_a_request_id_that_comes_again_has_an_engine_request_of_its_own() -> None:
+    """A router replays a request with the same id, while the first attempt may still run."""
+    context, _ = parsed()
+    first, second = (context.engine_options()["request_id"] for _ in range(2))
+    assert first != second and first is not None and first.startswith("mine.")

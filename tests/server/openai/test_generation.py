@@ -1,28 +1,15 @@
 """generation.py: metrics, admission, tenants' limits and errors of a request."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from chairlift.core.errors import (
-    DetokenizeFailed,
-    InvalidRequest,
-    NoAllowedToken,
-    NotFound,
-    StructuredOutputTooComplex,
-)
-from chairlift.core.request import FinishReason, Timeline, TimelineEvent
-from chairlift.llm.outputs import TextEvent
+from chairlift.core.request import FinishReason
 from chairlift.server.openai import generation as module
-from chairlift.server.openai.generation import _GenerationTracker, _StreamWriter, with_client_field
-from chairlift.server.openai.parse_request import read_completion
-from chairlift.server.openai.response import CompletionRenderer, ResponseMeta
-from chairlift.server.telemetry import Telemetry
-from chairlift.web.admission import AdmissionController, AdmissionLimits
+from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
 from support_server import CHAT, COMPLETIONS, HELLO, events, open_server, run
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service
@@ -139,6 +126,18 @@ def test_a_tenant_has_its_share() -> None:
     run(scenario())
 
 
+def test_resumed_tokens_are_charged_once() -> None:
+    async def scenario() -> None:
+        async with open_server(fake_service(), tenant=TenantLimits(tenant_tokens_per_minute=125)) as server:
+            body = {**HELLO, "max_tokens": 40, "return_token_ids": True}  # 13 + 40 tokens
+            [choice] = (await server.http.post(CHAT, json=body)).json()["choices"]
+            resumed = {**body, "resume": [choice["token_ids"][:38]]}  # 13 + 2 tokens
+            statuses = [(await server.http.post(CHAT, json=each)).status_code for each in [resumed] * 4 + [body]]
+            assert statuses == [200, 200, 200, 200, 429], "53 + 4 * 15 tokens are used, 12 are left"
+
+    run(scenario())
+
+
 def test_a_text_that_cannot_be_made_ends_its_stream_with_an_event() -> None:
     async def scenario() -> None:
         async with open_server(fake_service(tokenizer=AsciiTokenizer())) as server:
@@ -182,33 +181,6 @@ def test_a_rejection_by_admission_uses_no_request_of_the_tenant() -> None:
     run(scenario())
 
 
-def test_the_text_before_an_error_is_sent() -> None:
-    """This holds also where text and error arrive in one batch, as for a slow client."""
-    request = read_completion({"model": "fake", "prompt": "x", "stream": True})
-    tracker = _GenerationTracker(
-        Telemetry("fake", ()), AdmissionController(AdmissionLimits()).admit(1), 0.0, [], request
-    )
-    error = DetokenizeFailed("no text")
-
-    async def batches() -> AsyncGenerator[Any, None]:
-        yield [(0, TextEvent("r", "a", (1,)))]
-        yield [(0, TextEvent("r", "b", (2,))), (0, TextEvent("r", "c", (3,), finish_reason=ERROR, error=error)),
-               (0, TextEvent("r", "d", (4,)))]  # fmt: skip
-
-    data: list[bytes] = []
-
-    async def send(message: Any) -> None:
-        data.append(message.get("body", b""))
-
-    renderer = CompletionRenderer(request, ResponseMeta("cmpl-r", "fake", 1), None)
-    result = run(_StreamWriter(send, [], renderer, tracker).run(batches(), "r", with_usage=False))
-    assert isinstance(result, DetokenizeFailed)
-    *chunks, (event_name, event_data) = events(b"".join(data).decode())
-    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "abc"
-    assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
-    assert event_name == "error" and event_data["error"]["code"] == "detokenize_failed"
-
-
 @pytest.mark.parametrize("num_logprobs", [None, 5])
 def test_a_long_answer_becomes_json_in_a_thread_and_is_the_same(
     num_logprobs: int | None, monkeypatch: pytest.MonkeyPatch
@@ -225,24 +197,6 @@ def test_a_long_answer_becomes_json_in_a_thread_and_is_the_same(
 
     inline, in_thread = run(scenario())
     assert inline == in_thread and len(inline) == 3
-
-
-def test_an_error_of_a_structure_names_the_field_that_asked_for_it() -> None:
-    data = with_client_field(InvalidRequest("structured.regex: parentheses", param="structured"), "regex")
-    assert data.message == "regex: parentheses" and data.details == {"param": "regex"}
-    data = with_client_field(
-        InvalidRequest("structured: not possible with this model's tokenizer", param="structured"), "tools"
-    )
-    assert data.message == "tools: not possible with this model's tokenizer" and data.details == {"param": "tools"}
-    internal = InvalidRequest("structured.grammar: at 3(14): failed to compile", param="structured")
-    assert with_client_field(internal, "tools").message == "tools: failed to compile"
-    assert with_client_field(internal, "grammar").message == "grammar: at 3(14): failed to compile"
-    late = with_client_field(StructuredOutputTooComplex("too many states"), "guided_json")
-    assert isinstance(late, StructuredOutputTooComplex) and late.details["param"] == "guided_json"
-    for other in (InvalidRequest("n is bad", param="n"), NotFound("structured.regex: x")):
-        assert with_client_field(other, "regex") is other
-    plain = InvalidRequest("structured.regex: x", param="structured")
-    assert with_client_field(plain, "") is plain, "no field of the client holds the structure"
 
 
 def test_a_request_that_the_engine_rejects_is_not_charged_and_a_scheduled_one_is_counted() -> None:
@@ -265,24 +219,60 @@ def test_a_request_that_the_engine_rejects_is_not_charged_and_a_scheduled_one_is
     run(scenario())
 
 
-@pytest.mark.parametrize(("event_names", "metric"), [
-    (("queued", "scheduled"), 'requests_finished_total{outcome="no_allowed_token"}'),
-    (("queued",), 'requests_rejected_total{code="no_allowed_token"}'),
-])  # fmt: skip
-def test_a_request_without_allowed_tokens_counts_as_started_once_it_was_scheduled(
-    event_names: Any, metric: str
-) -> None:
-    request, telemetry = read_completion({"model": "fake", "prompt": "x"}), Telemetry("fake", ())
-    tracker = _GenerationTracker(telemetry, AdmissionController(AdmissionLimits()).admit(1), 0.0, [], request)
-    timeline = Timeline(tuple(TimelineEvent(name, 0.0) for name in event_names))
-    final_event = TextEvent("r", finish_reason=ERROR, error=NoAllowedToken("every token is banned"), timeline=timeline)
-    _, error = tracker.take([(0, final_event)])
-    assert isinstance(error, NoAllowedToken)
-    tracker.end("r", error)
-    lines = telemetry.metrics.render().decode().splitlines()
-    counts = [
-        each
-        for each in lines
-        if each.startswith(("chairlift_requests_finished_total{", "chairlift_requests_rejected_total{"))
-    ]
-    assert counts == [f"chairlift_{metric} 1.0"]
+def test_a_request_may_come_again_with_its_id_while_it_runs() -> None:
+    gate = Gate()
+
+    async def scenario() -> None:
+        async with open_server(fake_service(hook=gate)) as server:
+            headers = {"x-request-id": "r-1", "x-request-timeout-ms": "20000"}
+            tasks = [asyncio.create_task(server.http.post(CHAT, json=HELLO, headers=headers)) for _ in range(2)]
+            await asyncio.to_thread(gate.reached.wait, 30)
+            while server.replica.admission.open_requests < 2:
+                await asyncio.sleep(0.001)
+            gate.opened.set()
+            first, second = [response.json() for response in await asyncio.gather(*tasks)]
+            assert first["id"] == second["id"] == "chatcmpl-r-1"
+            assert first["choices"] == second["choices"]
+
+    run(scenario())
+
+
+def test_the_header_of_the_timeout_is_the_deadline_that_is_left() -> None:
+    async def scenario() -> None:
+        slow_engine = replace(FAKE, seconds_per_step=0.02)
+        async with open_server(fake_service(slow_engine)) as server:
+            body = {**HELLO, "max_tokens": 300, "stream": True, "timeout": 50}
+            response = await server.http.post(CHAT, json=body, headers={"x-request-timeout-ms": "150"})
+            name, data = events(response.text)[-1]
+            assert name == "error" and data["error"]["code"] == "timeout"
+
+    run(scenario())
+
+
+def test_a_drain_may_hand_over_what_a_router_can_resume() -> None:
+    gate = Gate()
+    router, progress = {"x-chairlift-router": "1"}, {"x-chairlift-progress": "1"}
+    prompt = {"model": "fake", "prompt": "x", "max_tokens": 3}
+    resumable: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({**prompt, "stream": True, "return_token_ids": True}, router), (prompt, router | progress),
+    ]  # fmt: skip
+    others: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({**prompt, "stream": True, "return_token_ids": True}, {}), ({**prompt, "stream": True}, router),
+        (prompt, router), (prompt, progress), ({**prompt, "best_of": 2}, router | progress),
+    ]  # fmt: skip
+
+    async def scenario() -> None:
+        async with open_server(fake_service(hook=gate)) as server:
+            tasks = []
+            for number, (body, headers) in enumerate([*resumable, *others]):
+                sent = {**headers, "x-request-id": f"r-{number}"}
+                tasks.append(asyncio.create_task(server.http.post(COMPLETIONS, json=body, headers=sent)))
+            while len(server.replica.llm._dispatcher().open_ids) < len(tasks):
+                await asyncio.sleep(0.001)
+            taken = server.replica.handover.take_all()
+            assert sorted(request_id.partition(".")[0] for request_id in taken) == ["r-0", "r-1"]
+            gate.opened.set()
+            assert [response.status_code for response in await asyncio.gather(*tasks)] == [200] * len(tasks)
+            assert server.replica.handover.take_all() == set()
+
+    run(scenario())

@@ -125,7 +125,7 @@ COMPLETION_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
     (37, "logprobs", [{"logprobs": value} for value in (6, 100_000, -1, "5", 1.5, True)]),
     (26, "echo", [{"echo": "yes"}, {"echo": 1}]),
     (26, "suffix", [{"suffix": "x"}, {"suffix": ""}]),
-    (26, "resume", [{"prompt": ["a", "b"], "resume": [[1]]}]),
+    (26, "resume", [{"prompt": ["a", "b"], "resume": [[1], [2], [3]]}]),
 ]  # fmt: skip
 
 

@@ -128,7 +128,8 @@ def test_every_chunk_of_a_chat_is_of_openais_type(more: dict[str, Any], text: st
             **({"usage": None} if "stream_options" in more else {}),
         }  # fmt: skip
     assert result == extensions
-    assert only_choice(chunks[0])["delta"] == {"role": "assistant", "content": ""}
+    first_text = text[:2][:-1] if "return_token_ids" in more else ""  # with token ids an output is one chunk
+    assert only_choice(chunks[0])["delta"] == {"role": "assistant", "content": first_text}
     assert not any("role" in only_choice(chunk)["delta"] for chunk in chunks[1:])
     reasons = [only_choice(chunk)["finish_reason"] for chunk in chunks]
     assert reasons == [None] * (len(chunks) - 1) + ["tool_calls" if TOOL_CALL in text else "stop"]
@@ -220,6 +221,28 @@ def test_tokens_without_text_yet_are_sent_where_the_client_counts_them() -> None
         chunks = chunks_of(renderer.event(0, silent))
         assert [only_choice(chunk)["delta"] for chunk in chunks] == ([{}] if is_sent else [])
         assert not renderer.event(0, TextEvent("r")), "an event without output makes no chunk"
+
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def test_an_output_is_one_chunk_where_the_client_counts_its_tokens() -> None:
+    """A stream that is cut between two chunks can then be resumed from the tokens of the chunks that came."""
+    renderer = chat_renderer(chat_request(stream=True, return_token_ids=True, tools=TOOLS))
+    (chunk,) = chunks_of(renderer.event(0, TextEvent("r", f"So {TOOL_CALL}", (7, 8), finish_reason=STOP)))
+    choice = only_choice(chunk)
+    (part,) = choice["delta"].pop("tool_calls")
+    assert choice["delta"] == {"role": "assistant", "content": "So "}
+    assert part["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert (choice["token_ids"], choice["finish_reason"]) == ([7, 8], "tool_calls")
+
+
+def test_an_end_that_was_delivered_is_repeated_without_text() -> None:
+    for finish_reason, delta in ((STOP, {}), (LENGTH, {}), (FinishReason.ABORT, {"content": "<tool_"})):
+        renderer = chat_renderer(chat_request(stream=True, return_token_ids=True, resume=[[7]], tools=TOOLS))
+        renderer._builders[0].push("<tool_")
+        (chunk,) = chunks_of(renderer.event(0, TextEvent("r", "", (), finish_reason=finish_reason)))
+        assert only_choice(chunk)["delta"] == delta and only_choice(chunk)["finish_reason"] == str(finish_reason)
 
 
 def test_the_end_of_a_choice_is_sent_even_without_text() -> None:

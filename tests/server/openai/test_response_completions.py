@@ -128,6 +128,16 @@ def test_a_completion_says_nothing_while_there_is_nothing_to_say() -> None:
     assert only_choice(chunk) == {"index": 0, "text": "", "logprobs": None, "finish_reason": "length"}
 
 
+def test_an_echoed_prompt_waits_for_the_first_token_where_the_client_counts_them() -> None:
+    """A stream without a delivered token starts again elsewhere, and the prompt would come twice."""
+    renderer = completion_renderer(completion_request(stream=True, return_token_ids=True, logprobs=1, echo=True))
+    assert not renderer.event(0, TextEvent("r", "xy", prompt_logprobs=logprobs_of((121,))))
+    (chunk,) = chunks_of(renderer.event(0, TextEvent("r", "a", (97,), logprobs_of((97,)))))
+    choice = only_choice(chunk)
+    assert (choice["text"], choice["token_ids"]) == ("xya", [97])
+    assert choice["logprobs"]["tokens"][-2:] == ["y", "a"]
+
+
 def test_a_resumed_completion_goes_on_counting() -> None:
     renderer = completion_renderer(completion_request(stream=True, n=2, return_token_ids=True, resume=[[], [7, 8]]))
     chunks = render_chunks(renderer, events_of("ab", (1,), index=1))

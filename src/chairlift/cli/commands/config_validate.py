@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from chairlift.cli.console import escape_line, log_config
 from chairlift.cli.prompt_file import sampling_params
+from chairlift.cli.router_options import validate_router_options
 from chairlift.cli.server_options import engine_queue_size, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
@@ -25,6 +26,7 @@ def _check_engine(options: dict[str, Any]) -> None:
 
 CHECKS: Mapping[str, Check] = {
     "server": validate_server_options, "engine": _check_engine, "sampling": sampling_params, "logging": log_config,
+    "router": validate_router_options,
 }  # fmt: skip
 """The validation of a group's values that needs no model."""
 

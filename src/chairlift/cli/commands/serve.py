@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from chairlift.cli.console import Console
-from chairlift.cli.server_options import credential_sources, engine_queue_size, listen_address, server_config
+from chairlift.cli.registration_options import replica_registration
+from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.reload import SettingsReloader, check_is_file
-from chairlift.core.errors import ConfigError
+from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
@@ -19,7 +19,6 @@ from chairlift.llm.text_service import TextService
 from chairlift.observability.logging import line_handler, use_background_writer
 from chairlift.server.server_process import ServerParts
 from chairlift.server.server_process import run as serve
-from chairlift.web.auth.credentials import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     tls = listening.tls_context()
     prepared = prepare(arguments.model, engine, needs_full_length=True, needs_device=True)
     names = tuple(options.get("served_model_name") or [_model_display_name(prepared.model)])
-    sources = credential_sources(options)
-    is_open_to_all = listening.client_ca is None and not options.get("insecure")
-    were_read = False
-
-    def read_credentials() -> Credentials:
-        nonlocal were_read
-        for file, name in sources.files() if were_read else ():
-            check_is_file(file, name)
-        credentials, were_read = sources.read(environ, arguments.api_key), True
-        if is_open_to_all and not credentials.are_required and not listening.is_loopback:
-            raise ConfigError(
-                f"host {listening.host} is not a loopback address and needs API keys; set --key-file or "
-                "CHAIRLIFT_API_KEY, or serve without keys by --insecure", option="host",
-            )  # fmt: skip
-        return credentials
+    registration = replica_registration(options, listening, names)
+    read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
 
     console.print_line(f"serving {prepared.model}" if arguments.model else no_model_given())
     logs, lines = use_background_writer(), line_handler(sys.stderr)  # a blocked disk or pipe does not block the server
@@ -71,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
             read_credentials=read_credentials, start=prepared.start, engine_pid=_engine_pid,
             budget=prepared.scheduler.max_batch_tokens, max_running=prepared.scheduler.max_running_sequences,
             print_line=print_line,
-            read_settings=None if arguments.settings_file is None else SettingsReloader(
+            read_settings=None if arguments.settings_file is None else SettingsReloader.of_server(
                 arguments, environ, names, engine["max_queue_size"]
-            ),
+            ), registration=registration,
         ))  # fmt: skip
     finally:
         prepared.close()

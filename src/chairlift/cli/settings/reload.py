@@ -1,44 +1,77 @@
-"""SettingsReloader: reads a running server's settings file again."""
+"""SettingsReloader: reads the settings file of a running server or router again."""
 
 import argparse
 import copy
 import logging
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 from chairlift.cli.commands.config_validate import invalid_values
 from chairlift.cli.console import log_config
+from chairlift.cli.router_options import router_config
 from chairlift.cli.server_options import check_queue_size, engine_queue_size, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.declaration import Setting
-from chairlift.cli.settings.sources import read_file
+from chairlift.cli.settings.router_settings import ROUTER
+from chairlift.cli.settings.sources import check_is_file, read_file
 from chairlift.core.errors import ConfigError
-from chairlift.server.server_process import ReloadedSettings
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.service.http_process import ReloadedSettings
 
 log = logging.getLogger(__name__)
 
-FIXED_SETTINGS = tuple(
-    setting
-    for group in ((settings.MODEL,), settings.SERVER, settings.SERVE_SETTINGS, settings.LOGGING)
-    for setting in group
-    if not setting.is_reloadable
-)
-"""Settings whose new values apply only at the next start."""
+ReadConfig = Callable[[argparse.Namespace], HttpConfig]
+"""Returns the HTTP settings of arguments, which have the new settings file; raises ConfigError."""
+
+
+def _fixed(*groups: Sequence[Setting]) -> tuple[Setting, ...]:
+    return tuple(setting for group in groups for setting in group if not setting.is_reloadable)
+
+
+FIXED_SETTINGS = _fixed((settings.MODEL,), settings.SERVER, settings.SERVE_SETTINGS, settings.LOGGING)
+"""Settings of `serve` whose new values apply only at the next start."""
+
+FIXED_ROUTER_SETTINGS = _fixed(settings.ROUTER_SERVER, ROUTER, settings.LOGGING)
+"""Settings of `router` whose new values apply only at the next start."""
 
 
 class SettingsReloader:
     """Reads the settings file again; the flags and variables of the start still override it."""
 
     def __init__(
-        self, arguments: argparse.Namespace, environ: Mapping[str, str], names: tuple[str, ...], max_queue_size: int
-    ) -> None:
-        """Read with the arguments of the start; `max_queue_size` is that of the running engine, in sequences."""
-        self._max_queue_size = max_queue_size
+        self, arguments: argparse.Namespace, environ: Mapping[str, str], fixed_settings: Sequence[Setting],
+        read_config: ReadConfig,
+    ) -> None:  # fmt: skip
+        """Read with the arguments of the start; a change of `fixed_settings` is only reported."""
         self._arguments = arguments
         self._environ = environ
-        self._names = names
+        self._fixed_settings, self._read_config = fixed_settings, read_config
         self._initial_file: ConfigFile = arguments.settings_file
+
+    @classmethod
+    def of_server(
+        cls, arguments: argparse.Namespace, environ: Mapping[str, str], names: tuple[str, ...], max_queue_size: int
+    ) -> "SettingsReloader":
+        """Return the reloader of `serve`; `max_queue_size` is that of the running engine, in sequences."""
+
+        def read_config(arguments: argparse.Namespace) -> HttpConfig:
+            server = settings.resolve_group(settings.SERVER, arguments, environ)
+            config = server_config(names, server)
+            # the next start would fail
+            engine_queue_size(server, settings.resolve_group(settings.SERVE_SETTINGS, arguments, environ))
+            check_queue_size(max_queue_size, config.http.admission.max_waiting_requests)
+            return config.http
+
+        return cls(arguments, environ, FIXED_SETTINGS, read_config)
+
+    @classmethod
+    def of_router(cls, arguments: argparse.Namespace, environ: Mapping[str, str]) -> "SettingsReloader":
+        """Return the reloader of `router`."""
+
+        def read_config(arguments: argparse.Namespace) -> HttpConfig:
+            return router_config(settings.resolve_group((*settings.ROUTER_SERVER, *ROUTER), arguments, environ)).http
+
+        return cls(arguments, environ, FIXED_ROUTER_SETTINGS, read_config)
 
     def __call__(self) -> ReloadedSettings:
         """Return the new values, and log a warning about changes that need a restart.
@@ -56,34 +89,21 @@ class SettingsReloader:
         arguments, environ = copy.copy(self._arguments), self._environ
         arguments.settings_file = file
         try:
-            server_values, engine_values, logging_values = (
-                settings.resolve_group(group, arguments, environ)
-                for group in (settings.SERVER, settings.SERVE_SETTINGS, settings.LOGGING)
-            )
+            config = self._read_config(arguments)
+            logging_values = settings.resolve_group(settings.LOGGING, arguments, environ)
         except argparse.ArgumentTypeError as error:
             raise ConfigError(str(error), option=settings.CONFIG.name) from None
-        config = server_config(self._names, server_values)
-        engine_queue_size(server_values, engine_values)  # the next start would fail
-        check_queue_size(self._max_queue_size, config.admission.max_waiting_requests)
         reloaded = ReloadedSettings(
-            config=config,
-            log=log_config(logging_values, verbose=arguments.verbose, quiet=arguments.quiet),
+            config=config, log=log_config(logging_values, verbose=arguments.verbose, quiet=arguments.quiet)
         )
         changed = [
-            setting.dest for setting in FIXED_SETTINGS if _value(file, setting) != _value(self._initial_file, setting)
+            setting.dest
+            for setting in self._fixed_settings
+            if _value(file, setting) != _value(self._initial_file, setting)
         ]
         if changed:
             log.warning("%s: the new values of %s apply only after a restart", file.path, ", ".join(changed))
         return reloaded
-
-
-def check_is_file(path: str | Path, option: str) -> None:
-    """Raise ConfigError for a path that exists and is no regular file.
-
-    A second read of a pipe would block.
-    """
-    if Path(path).exists() and not Path(path).is_file():
-        raise ConfigError(f"{path} is not a regular file, so it cannot be read again", option=option)
 
 
 def _value(file: ConfigFile, setting: Setting) -> object:

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from chairlift.cli.settings.access_settings import ACCESS, TOKENS
 from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, WORKLOAD
 from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.fleet_settings import REGISTRATION
+from chairlift.cli.settings.router_settings import ROUTER, ROUTER_SECTIONS
 from chairlift.cli.settings.value_parsers import (
     boolean,
     fraction_or_bytes,
@@ -247,6 +249,7 @@ SERVER_SECTIONS: Sections = {
         *ACCESS,
     ),
     "tokens": TOKENS,
+    "registration": REGISTRATION,
     "requests": (
         Setting(name="reject_unknown_fields", parse=boolean, default=False,
                 help="reject a request with fields that have no effect, instead of naming them in a response header"),
@@ -262,6 +265,8 @@ SERVER_SECTIONS: Sections = {
                 help="seconds after which a connection without a request is closed"),
         Setting(name="drain_timeout", parse=number, metavar="SECONDS", default=30,
                 help="seconds within which open requests may finish at shutdown"),
+        Setting(name="drain_handover", parse=number, metavar="SECONDS", default=5,
+                help="seconds after which a shutdown hands a router's streams over to other replicas"),
     ),
     "admission": (
         Setting(name="max_waiting_requests", parse=integer, metavar="N", default=1024, is_reloadable=True,
@@ -289,6 +294,13 @@ SERVER_SECTIONS: Sections = {
     ),
 }  # fmt: skip
 SERVER = tuple(setting for section in SERVER_SECTIONS.values() for setting in section)
+
+ROUTER_SERVER = tuple(
+    setting for setting in SERVER
+    if setting.name not in ("served_model_name", "reject_unknown_fields", "tool_call_parser", "metric_aliases",
+                            "log_stats_interval")
+)  # fmt: skip
+"""The settings of SERVER that `router` has, too."""
 
 SIMULATE_SETTINGS = tuple(
     setting for setting in ENGINE
@@ -331,12 +343,12 @@ SERVE_SEED = Setting(
 
 GROUPS: tuple[tuple[str, Sequence[Setting]], ...] = (
     ("model", (MODEL,)), ("server", SERVER), ("engine", ENGINE), ("sampling", SAMPLING), ("logging", LOGGING),
-    ("workload", WORKLOAD), ("load", LOAD_SETTINGS),
+    ("workload", WORKLOAD), ("load", LOAD_SETTINGS), ("router", ROUTER),
 )  # fmt: skip
 """Every setting that a settings file may have, by group."""
 
 SECTIONS: Mapping[str, Sections] = {
-    "server": SERVER_SECTIONS, "engine": ENGINE_SECTIONS, "sampling": SAMPLING_SECTIONS,
+    "server": SERVER_SECTIONS, "engine": ENGINE_SECTIONS, "sampling": SAMPLING_SECTIONS, "router": ROUTER_SECTIONS,
 }  # fmt: skip
 """The sections that a group has in --help; the other groups have none."""
 

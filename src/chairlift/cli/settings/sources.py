@@ -5,11 +5,12 @@ import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.declaration import PREFIX, Setting
-from chairlift.core.errors import ChairliftError
+from chairlift.core.errors import ChairliftError, ConfigError
 
 if TYPE_CHECKING:
     from chairlift.cli.settings.config_file import ConfigFile
@@ -41,6 +42,15 @@ def read_file(path: str) -> "ConfigFile":
     from chairlift.cli.settings.config_file import read_config  # imports a YAML parser
 
     return read_config(path).check()
+
+
+def check_is_file(path: str | Path, option: str) -> None:
+    """Raise ConfigError for a path that exists and is no regular file.
+
+    A second read of a pipe would block.
+    """
+    if Path(path).exists() and not Path(path).is_file():
+        raise ConfigError(f"{path} is not a regular file, so it cannot be read again", option=option)
 
 
 def warn_unused_settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:

@@ -10,8 +10,8 @@ Each block is in exactly one state:
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from chairlift.core.block_hash import BlockHash
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.kv.block_hash import BlockHash
 from chairlift.engine.kv.free_block_list import BlockId, FreeBlockList
 
 BlockKey = tuple[int, BlockHash]

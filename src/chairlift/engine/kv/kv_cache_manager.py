@@ -9,9 +9,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chairlift.core.block_hash import BlockHash
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
-from chairlift.engine.kv.block_hash import BlockHash
 from chairlift.engine.kv.block_pool import BlockCounts, BlockPool
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId

@@ -14,6 +14,7 @@ from math import inf
 
 import numpy as np
 
+from chairlift.core.block_hash import root_hash
 from chairlift.core.errors import (
     ChairliftError,
     DuplicateRequestId,
@@ -24,7 +25,6 @@ from chairlift.core.errors import (
 )
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.block_hash import root_hash
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.scheduler.deadlines import Deadlines

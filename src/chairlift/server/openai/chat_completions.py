@@ -1,8 +1,11 @@
 """ChatCompletions: serves the route /v1/chat/completions."""
 
 import dataclasses
+import hashlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from chairlift.llm.output_processor import OutputProcessor
@@ -80,12 +83,22 @@ class _ChatHandler:
                 includes_reasoning=self.context.request.includes_reasoning,
                 allows_parallel_calls=tools is None or tools.allows_parallel_calls,
                 num_id_chars=0 if tools is None or tools.tool_format is None else tools.tool_format.num_id_chars,
+                call_key=partial(self._call_key, processor, index),
             )
-            for _ in range(self.context.request.params.n)
+            for index in range(self.context.request.params.n)
         ]
         for index, builder in enumerate(builders if self.context.request.stream else ()):
             builder.push(processor.resumed_text(index))
         return builders
+
+    def _call_key(self, processor: OutputProcessor, index: int) -> bytes:
+        """Return the key of a choice's tool call ids: equal where the same request goes on on another replica.
+
+        The prompt is a part of it, because clients repeat request ids from one turn of a conversation to the next.
+        """
+        digest = hashlib.sha256(f"{self.context.request_id} {index} ".encode())
+        digest.update(array("I", processor.request.prompt_token_ids).tobytes())
+        return digest.digest()
 
     def _reasoning_parser(self, processor: OutputProcessor) -> ReasoningParser | None:
         """Make the parser of one choice's reasoning; None where the output has none, or its tool parser reads it."""

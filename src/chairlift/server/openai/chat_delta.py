@@ -1,6 +1,8 @@
 """ChatDeltaBuilder: splits the text of one chat choice into content, reasoning and tool calls."""
 
+import hashlib
 import secrets
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chairlift.core.request import FinishReason
@@ -15,6 +17,12 @@ from chairlift.text.tool_formats.base import (
 )
 
 Delta = dict[str, Any]
+CALL_ID_CHARS = 24
+
+
+def random_call_key() -> bytes:
+    """Return a key that no other choice has."""
+    return secrets.token_bytes(16)
 
 
 class ChatDeltaBuilder:
@@ -32,17 +40,20 @@ class ChatDeltaBuilder:
         includes_reasoning: bool = True,
         allows_parallel_calls: bool = True,
         num_id_chars: int = 0,
+        call_key: Callable[[], bytes] = random_call_key,
     ):
         """Start a choice; without a parser, calls or reasoning stay text.
 
         `includes_reasoning` says whether reasoning is part of the response, `allows_parallel_calls` whether more
-        than one call may come, `num_id_chars` the length of their ids.
+        than one call may come, `num_id_chars` the length of their ids. `call_key` returns the bytes from which the ids
+        are derived; it is called for the first call. An equal key gives equal ids, also on another replica.
         """
         self._tool_parser = calls
         self._reasoning_parser = reasoning
         self._includes_reasoning = includes_reasoning
         self._allows_parallel_calls = allows_parallel_calls
         self._num_id_chars = num_id_chars
+        self._make_call_key, self._call_key = call_key, b""
         self.calls = 0
 
     def push(self, delta: str) -> list[Delta]:
@@ -118,4 +129,25 @@ class ChatDeltaBuilder:
 
     def _new_id(self) -> str:
         """Return the id of a new call: OpenAI's form, or as many characters as the chat template demands."""
-        return secrets.token_hex(16)[: self._num_id_chars] if self._num_id_chars else f"call_{secrets.token_hex(12)}"
+        self._call_key = self._call_key or self._make_call_key()
+        digest = hashlib.sha256(b"%b %d" % (self._call_key, self.calls)).hexdigest()
+        return digest[: self._num_id_chars] if self._num_id_chars else f"call_{digest[:CALL_ID_CHARS]}"
+
+
+def merged_delta(deltas: Sequence[Delta]) -> Delta:
+    """Return one delta with the parts of several: texts are joined, calls with an equal index are one entry."""
+    if len(deltas) == 1:
+        return deltas[0]
+    merged: Delta = {}
+    calls: dict[int, dict[str, Any]] = {}
+    for delta in deltas:
+        for name, value in delta.items():
+            if name != "tool_calls":
+                merged[name] = merged.get(name, "") + value
+                continue
+            for part in value:
+                if (call := calls.get(part["index"])) is None:
+                    calls[part["index"]] = {**part, "function": dict(part["function"])}
+                else:
+                    call["function"]["arguments"] += part["function"]["arguments"]
+    return merged | ({"tool_calls": list(calls.values())} if calls else {})

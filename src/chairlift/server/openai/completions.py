@@ -41,10 +41,11 @@ class _CompletionHandler:
         request, service = self.context.request, self.context.replica.service
         return [
             service.prepare_completion(
-                prompt, request.params, default_max_tokens=DEFAULT_COMPLETION_TOKENS, **self.context.engine_options()
+                prompt, request.params, default_max_tokens=DEFAULT_COMPLETION_TOKENS,
+                **self.context.engine_options(request.resumed_choices(number)),
             )
-            for prompt in request.prompts
-        ]
+            for number, prompt in enumerate(request.prompts)
+        ]  # fmt: skip
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> CompletionRenderer:
         meta = ResponseMeta.of("cmpl", self.context.request_id, self.context.request.model)

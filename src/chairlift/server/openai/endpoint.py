@@ -6,11 +6,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from chairlift.llm.text_service import RequestOptions
+from chairlift.llm.text_service import RequestOptions, Resume
+from chairlift.protocol.router_headers import PROGRESS_HEADER, ROUTER_HEADER
 from chairlift.server.openai.generation import EndpointHandler, admit, prepare
 from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.replica import Replica
-from chairlift.web.body import Receive, Scope, Send
+from chairlift.web.body import Receive, Scope, Send, has_flag
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
 
@@ -28,6 +29,8 @@ class RequestContext(Generic[RequestT]):
         tenant: the client's tenant.
         timeout: seconds that the request may take; None for no limit.
         headers: further headers of the response.
+        is_from_router: whether a router sends the request, which can resume it on another replica.
+        reports_progress: whether the tokens of a response that is not streamed are sent as they come.
     """
 
     replica: Replica
@@ -36,13 +39,19 @@ class RequestContext(Generic[RequestT]):
     tenant: str
     timeout: float | None
     headers: tuple[Header, ...] = ()
+    is_from_router: bool = False
+    reports_progress: bool = False
 
-    def engine_options(self) -> RequestOptions:
-        """Return the options of one engine request of this HTTP request, with a new request id."""
+    def engine_options(self, resume: Resume | None = None) -> RequestOptions:
+        """Return the options of one engine request of this HTTP request, with a new request id.
+
+        `resume` has the delivered tokens of its choices; None for those of the whole HTTP request.
+        """
         request = self.request
         return RequestOptions(
             request_id=self.replica.new_engine_request_id(self.request_id), priority=request.priority,
-            tenant=self.tenant, timeout=self.timeout, resume=request.resume, cache_salt=request.cache_salt,
+            tenant=self.tenant, timeout=self.timeout, resume=request.resume if resume is None else resume,
+            cache_salt=request.cache_salt,
         )  # fmt: skip
 
 
@@ -59,9 +68,13 @@ async def handle_generation(
     context = await parse(replica, scope, receive, read)
     with admit(replica, scope, context.timeout) as admitted:
         async with DisconnectWatcher(receive) as watcher:
-            generation = await prepare(admitted, make_handler(context), context.request, started_at)
+            generation = await prepare(
+                admitted, make_handler(context), context.request, started_at,
+                reports_progress=context.reports_progress, is_from_router=context.is_from_router,
+            )  # fmt: skip
             async with aclosing(generation.run()) as batches:
-                admitted.stream_error = await generation.respond(batches, send, context.headers)
+                with generation.resumable():
+                    admitted.stream_error = await generation.respond(batches, send, context.headers)
             watcher.response_complete()
 
 
@@ -70,11 +83,16 @@ async def parse(
 ) -> RequestContext[RequestT]:  # fmt: skip
     """Parse a body with `read`, and check the model's name and the fields without effect.
 
-    Raises InvalidRequest and ModelNotFound.
+    Raises InvalidRequest, ModelNotFound and FingerprintMismatch.
     """
     request = await replica.parse_body(scope, receive, read, is_work=True)
     replica.check_model(request.model)
+    replica.reporter.check_fingerprint(request.resume_fingerprint)
     timeout = replica.timeout(scope, request.timeout)
     scope["user_named"] = request.user
     headers = tuple(replica.ignored_fields_header(request.ignored))
-    return RequestContext(replica, request, scope["request_id"], scope["principal"].tenant, timeout, headers)
+    return RequestContext(
+        replica, request, scope["request_id"], scope["principal"].tenant, timeout, headers,
+        is_from_router=has_flag(scope, ROUTER_HEADER),
+        reports_progress=has_flag(scope, PROGRESS_HEADER) and not request.stream,
+    )  # fmt: skip

@@ -1,58 +1,32 @@
 """admit, prepare and Generation: the steps of one request from its admission to its response, streamed or whole."""
 
-import asyncio
-import logging
-import re
-import time
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
 import orjson
 
-from chairlift.core.errors import (
-    ChairliftError,
-    DeadlineUnreachable,
-    EngineDead,
-    Overloaded,
-    QueueFull,
-    error_from_wire,
-)
-from chairlift.core.request import FinishReason, Timeline, Usage
+from chairlift.core.errors import ChairliftError, DeadlineUnreachable, Overloaded, QueueFull
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import RequestOutput, TextEvent
+from chairlift.llm.outputs import RequestOutput
 from chairlift.protocol.sse import DONE, named_event
+from chairlift.server.openai.output.generation_tracker import Batch, GenerationTracker
+from chairlift.server.openai.output.stream_writer import StreamWriter
 from chairlift.server.openai.parse_request import BaseRequest
-from chairlift.server.openai.response import Renderer, total
+from chairlift.server.openai.response import Renderer
 from chairlift.server.replica import Replica
-from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import Permit
 from chairlift.web.body import ClientGone, Scope, Send
-from chairlift.web.error_responses import INTERNAL_ERROR, Header, error_object, error_response_of
+from chairlift.web.error_responses import Header
 from chairlift.web.middleware import send_bytes
 from chairlift.web.tenant_limits import TenantReservation
 from chairlift.web.write_timeout import WriteTimeout
 
-log = logging.getLogger(__name__)
-
-Batch = list[tuple[int, TextEvent]]
 SHORT_TOKENS = 4096
 """Tokens of a response, times its logprobs, that the event loop encodes as JSON itself: that takes a few ms."""
-
-TOOLS = "tools"
-POSITION = re.compile(r"(?<=: )at \d+\(\d+\): ")
-"""Line and column of an error in the grammar of the calls, which the client did not write."""
-
-REJECTION_STATUSES = frozenset({400, 429})
-"""HTTP statuses of errors with which the engine rejects a request before any work."""
-
-STREAM_HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-)
 
 
 class EndpointHandler(Protocol):
@@ -68,96 +42,8 @@ class EndpointHandler(Protocol):
         ...
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> Renderer:
-        """Return the renderer that writes the response."""
+        """Return a renderer that writes the response, or its progress; each writes only one of them."""
         ...
-
-
-class _GenerationTracker:
-    """Tracks a running request's tokens, usage and timeline for telemetry and admission."""
-
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        permit: Permit,
-        started_at: float,
-        processors: Sequence[OutputProcessor],
-        request: BaseRequest,
-    ) -> None:
-        self._structured_field, self._is_stream = request.structured_field, request.stream
-        self._telemetry = telemetry
-        self._permit = permit
-        self._started_at = started_at
-        self._prompts = [len(processor.request.prompt_token_ids) for processor in processors]
-        self._last: dict[tuple[int, int], float] = {}
-        self._usages: list[Usage] = []
-        self._output_tokens = 0
-        self._timeline: Timeline | None = None
-        self._reason = ""
-
-    def take(self, batch: Batch) -> tuple[Batch, ChairliftError | None]:
-        """Record a batch of events; return the events to deliver and the error that ends the request."""
-        now = time.monotonic()
-        for position, (number, event) in enumerate(batch):
-            self._timeline = event.timeline or self._timeline
-            self._note_tokens(number, event, now)
-            if event.error is not None:  # many requests may share this error object
-                error = with_client_field(
-                    error_from_wire(event.error.code, event.error.message, event.error.details), self._structured_field
-                )
-                return [*batch[:position], (number, replace(event, finish_reason=None, error=None))], error
-            if event.usage is not None:
-                self._usages.append(event.usage)
-                if len(self._usages) == len(self._prompts):
-                    self._permit.mark_finished()
-            self._reason = self._reason or event.finish_reason or ""
-        return batch, None
-
-    def _note_tokens(self, number: int, event: TextEvent, now: float) -> None:
-        if not event.token_ids:
-            return
-        self._permit.mark_running()
-        if not self._last:
-            self._telemetry.record_first_token(now - self._started_at)
-        last = self._last.get((number, event.index))
-        gap = now - last if last is not None and self._is_stream else None  # a whole response has no gaps
-        self._telemetry.record_tokens(len(event.token_ids), gap)
-        self._last[number, event.index] = now
-        self._output_tokens += len(event.token_ids)
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens used: as the engine reported, or as counted so far."""
-        usage_so_far = total(self._usages)
-        if len(self._usages) == len(self._prompts):
-            return usage_so_far
-        return Usage(sum(self._prompts), self._output_tokens, usage_so_far.cached_tokens)
-
-    @property
-    def _was_scheduled(self) -> bool:
-        """Whether the engine has started to run the request."""
-        moments = () if self._timeline is None else self._timeline.events
-        return bool(self._last) or any(moment.name == "scheduled" for moment in moments)
-
-    def end(self, request_id: str, error: BaseException | None) -> None:
-        """Record the request's end, with or without an error, and end its permit."""
-        usage = self.usage
-        used = usage.prompt_tokens + usage.completion_tokens if self._was_scheduled else 0
-        self._permit.end(used, makes_room=not isinstance(error, EngineDead))
-        if (
-            isinstance(error, ChairliftError)
-            and not self._was_scheduled
-            and error_response_of(error).status in REJECTION_STATUSES
-        ):
-            self._telemetry.record_rejection(error.code)
-            return
-        outcome = self._reason or "abort"
-        if isinstance(error, ClientGone | asyncio.CancelledError):
-            outcome = "abort"
-        elif error is not None:
-            outcome = error.code if isinstance(error, ChairliftError) else "internal_error"
-        if outcome == FinishReason.ABORT:
-            self._telemetry.record_abort("client" if isinstance(error, ClientGone) else "server")
-        self._telemetry.record_finished(request_id, outcome, time.monotonic() - self._started_at, usage, self._timeline)
 
 
 class AdmittedRequest:
@@ -177,7 +63,7 @@ class AdmittedRequest:
         self.scope = scope
         self.reservation = reservation
         self.permit = permit
-        self.tracker: _GenerationTracker | None = None
+        self.tracker: GenerationTracker | None = None
         self.stream_error: Exception | None = None
 
     def __enter__(self) -> Self:
@@ -229,48 +115,85 @@ def _acquire_permit(replica: Replica, scope: Scope, timeout: float | None, reser
 
 
 async def prepare(
-    admitted: AdmittedRequest, handler: EndpointHandler, request: BaseRequest, started_at: float
-) -> "Generation":
-    """Create a body's engine requests and reserve their tokens. Raises InvalidRequest, RateLimited."""
+    admitted: AdmittedRequest, handler: EndpointHandler, request: BaseRequest, started_at: float, *,
+    reports_progress: bool = False, is_from_router: bool = False,
+) -> "Generation":  # fmt: skip
+    """Create a body's engine requests and reserve their tokens. Raises InvalidRequest, RateLimited.
+
+    `reports_progress` is whether the response is a stream of the tokens, then the whole body; see Generation.
+    """
     replica, scope = admitted.replica, admitted.scope
     processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
     prompt = sum(len(each.request.prompt_token_ids) for each in processors)
     max_output_tokens = sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
     admitted.permit.set_prompt_tokens(prompt)
-    admitted.reservation.reserve(prompt + max_output_tokens)
+    num_resumed = sum(len(tokens) for each in processors for tokens in each.request.resume)  # charged when generated
+    admitted.reservation.reserve(prompt + max_output_tokens - num_resumed)
     renderer = handler.renderer(processors)
-    tracker = _GenerationTracker(replica.telemetry, admitted.permit, started_at, processors, request)
+    is_incremental = request.stream or reports_progress
+    tracker = GenerationTracker(
+        replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental
+    )
     admitted.tracker = tracker
     scope["was_submitted"] = True
-    return Generation(replica, scope, request, processors, renderer, tracker)
+    progress = handler.renderer(processors) if reports_progress else None
+    is_ranked = request.params.num_choices > request.params.n  # would start again: nothing of it was delivered
+    delivers_ids = (reports_progress and not is_ranked) or (request.stream and request.return_token_ids)
+    is_resumable = is_from_router and delivers_ids
+    return Generation(replica, scope, request, processors, renderer, tracker, progress, is_resumable)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The prepared engine requests of one HTTP request, with the renderer of its response."""
+    """The prepared engine requests of one HTTP request, with the renderer of its response.
+
+    Attributes:
+        progress: renders the tokens of a response that is not streamed, as they come; None without that header.
+        is_resumable: whether a router can resume the request on another replica.
+    """
 
     replica: Replica
     scope: Scope
     request: BaseRequest
     processors: list[OutputProcessor]
     renderer: Renderer
-    tracker: _GenerationTracker
+    tracker: GenerationTracker
+    progress: Renderer | None = None
+    is_resumable: bool = False
 
     def run(self) -> AsyncGenerator[Batch, None]:
         """Run the engine requests; yields their events in batches. Raises the engine's rejection."""
-        return self.replica.llm.run(self.processors, at_once=self.request.stream)
+        return self.replica.llm.run(self.processors, at_once=self.request.stream or self.progress is not None)
+
+    @contextmanager
+    def resumable(self) -> Iterator[None]:
+        """Let a drain hand the request over to another replica while the context is open, if a router can resume it."""
+        ids = [processor.request.request_id for processor in self.processors] if self.is_resumable else []
+        with self.replica.handover.registered(ids):
+            yield
 
     async def respond(
         self, batches: AsyncGenerator[Batch, None], send: Send, headers: Sequence[Header]
     ) -> Exception | None:
         """Send the response; return an error that a stream has reported to the client."""
-        if not self.request.stream:
+        if not self.request.stream and self.progress is None:
             await self._collect(batches)
             await send_bytes(send, await self._encode(), headers=[*headers])
             return None
-        with WriteTimeout(self.scope, send, self.replica.config.write_timeout) as writer:
-            stream = _StreamWriter(writer.send, headers, self.renderer, self.tracker)
-            return await stream.run(batches, self.scope["request_id"], with_usage=self.request.include_usage)
+        render, end = (
+            (self.renderer.event, self._end_of_stream)
+            if self.progress is None
+            else (self.progress.progress, self._end_of_progress)
+        )
+        with WriteTimeout(self.scope, send, self.replica.config.http.write_timeout) as writer:
+            stream = StreamWriter(writer.send, headers, render, self.tracker)
+            return await stream.run(batches, self.scope["request_id"], end)
+
+    async def _end_of_stream(self) -> bytes:
+        return (self.renderer.usage(self.tracker.usage) if self.request.include_usage else b"") + DONE
+
+    async def _end_of_progress(self) -> bytes:
+        return named_event(b"response", await self._encode())
 
     async def _collect(self, batches: AsyncGenerator[Batch, None]) -> None:
         """Wait for the last batch. Raises the error that ends the request."""
@@ -294,64 +217,3 @@ class Generation:
 
 def _encode_response(renderer: Renderer, results: list[RequestOutput]) -> bytes:
     return orjson.dumps(renderer.full_response(results))
-
-
-def with_client_field(error: ChairliftError, structured_field: str) -> ChairliftError:
-    """Return an error of the request's grammar under the field in which the client sent it."""
-    if not structured_field or error.details.get("param") != "structured":
-        return error
-    message = re.sub(r"^structured(\.\w+)?", structured_field, error.message)
-    if structured_field == TOOLS:
-        message = POSITION.sub("", message)
-    return error_from_wire(error.code, message, {**error.details, "param": structured_field})
-
-
-class _StreamWriter:
-    """Writes a streamed response; sends nothing before the first output, so early errors get a status."""
-
-    def __init__(self, send: Send, headers: Sequence[Header], renderer: Renderer, tracker: _GenerationTracker) -> None:
-        self._send = send
-        self._headers = headers
-        self._renderer = renderer
-        self._tracker = tracker
-        self._has_started = False
-
-    async def run(
-        self, batches: AsyncGenerator[Batch, None], request_id: str, *, with_usage: bool
-    ) -> Exception | None:  # fmt: skip
-        """Send outputs as they come; report an error after the first one in the stream, and return it."""
-        failure: ChairliftError | None = None
-        try:
-            async for batch in batches:
-                events, failure = self._tracker.take(batch)
-                if failure is not None and not self._has_started:
-                    raise failure
-                await self._write(b"".join([self._renderer.event(number, event) for number, event in events]))
-                if failure is not None:
-                    raise failure
-        except (ClientGone, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            if not self._has_started:
-                raise
-            payload = orjson.dumps({"error": error_object(error, request_id)})
-            await self._write(named_event(b"error", payload), more=False)
-            if error_response_of(error) is INTERNAL_ERROR:
-                log.error("the stream failed", exc_info=error)
-            else:
-                log.info("the stream ended: %s", error)
-            return error
-        finally:
-            failure = None  # as in Generation._collect
-        last = self._renderer.usage(self._tracker.usage) if with_usage else b""
-        await self._write(last + DONE, more=False)
-        return None
-
-    async def _write(self, body: bytes, *, more: bool = True) -> None:
-        if not body and more:
-            return
-        if not self._has_started:
-            self._has_started = True
-            headers = [*STREAM_HEADERS, *self._headers]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})

@@ -40,11 +40,12 @@ class CompletionLogprobs:
     ) -> None:  # fmt: skip
         """Start a choice; an echoed prompt's tokens come first, and the first of them has no logprob.
 
-        Where the output resumes from `resumed` tokens, these and the prompt are not reported again.
+        Where the output resumes from `resumed` tokens, these and the prompt's are not reported again.
         """
         self._pieces = pieces
         self._top = top
         self._first = None if prompt_token_ids is None else prompt_token_ids[0]
+        self._reports_prompt = not resumed
         self._offset = 0
         self._decoder = getincrementaldecoder("utf-8")("replace")  # a token may be a part of a character
         if resumed:
@@ -58,7 +59,7 @@ class CompletionLogprobs:
         if self._first is not None:
             self._add(columns, self._first, None, None)
             self._first = None
-        for each in (*prompt, *logprobs):
+        for each in (*(prompt if self._reports_prompt else ()), *logprobs):
             own = max(each.logprob, MIN_LOGPROB)
             top = {self._pieces.text_of(each.token_id): own}
             for token, logprob in each.top[: self._top]:

@@ -14,6 +14,7 @@ from chairlift.protocol.request_fields import (
     COMPLETION,
     MAX_CHAT_LOGPROBS,
     MAX_COMPLETION_LOGPROBS,
+    MAX_FINGERPRINT_CHARS,
     MAX_MESSAGES,
     MAX_MODALITIES,
     MAX_MODEL_CHARS,
@@ -47,6 +48,7 @@ class BaseRequest:
         include_usage: whether the stream's last event has token counts.
         return_token_ids: whether chunks carry token ids and output positions.
         resume: for each choice the token ids that were delivered before.
+        resume_fingerprint: fingerprint of the server that delivered them, "" where the request names none.
         priority: a smaller one is scheduled first.
         timeout: seconds; None for no limit of the request's own.
         cache_salt: requests share cached prefixes only under the same salt.
@@ -61,6 +63,7 @@ class BaseRequest:
     include_usage: bool
     return_token_ids: bool
     resume: tuple[tuple[int, ...], ...]
+    resume_fingerprint: str
     priority: int
     timeout: float | None
     cache_salt: str
@@ -85,6 +88,12 @@ class CompletionRequest(BaseRequest):
     """A request to /v1/completions; each prompt has `params.n` choices."""
 
     prompts: tuple[Prompt, ...]
+
+    def resumed_choices(self, number: int) -> tuple[tuple[int, ...], ...]:
+        """Return the delivered tokens of the choices of one prompt; `resume` has those of all prompts in order."""
+        if len(self.prompts) == 1:
+            return self.resume
+        return self.resume[number * self.params.n : (number + 1) * self.params.n]
 
 
 def read_chat(
@@ -179,8 +188,10 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
             "n",
             f"times the number of prompts must be at most {MAX_TOTAL_CHOICES}, got {len(prompts) * params.num_choices}",
         )
-    if len(prompts) > 1 and common["resume"]:
-        raise invalid_param("resume", f"needs exactly one prompt, got {len(prompts)}")
+    if len(prompts) > 1 and len(common["resume"]) > (num_choices := len(prompts) * params.n):
+        raise invalid_param(
+            "resume", f"has tokens of {len(common['resume'])} choices, the request has {num_choices} of all prompts"
+        )
     return CompletionRequest(**common, prompts=prompts)
 
 
@@ -255,6 +266,9 @@ def _common(
         "include_usage": _include_usage(fields.get("stream_options", {})) and stream,
         "return_token_ids": boolean("return_token_ids", fields.get("return_token_ids", False)),
         "resume": _resume(fields.get("resume")),
+        "resume_fingerprint": string(
+            "resume_fingerprint", fields.get("resume_fingerprint", ""), MAX_FINGERPRINT_CHARS, least=0
+        ),
         "priority": integer("priority", fields.get("priority", 0), 0, 2**31 - 1),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),

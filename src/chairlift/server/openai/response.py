@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import orjson
 
 from chairlift import __version__
-from chairlift.core.request import Usage
+from chairlift.core.request import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput, TextEvent
-from chairlift.protocol.sse import data_event
-from chairlift.server.openai.chat_delta import ChatDeltaBuilder
+from chairlift.protocol.sse import data_event, named_event
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder, merged_delta
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
-from chairlift.server.openai.parse_request import ChatRequest, CompletionRequest
+from chairlift.server.openai.parse_request import BaseRequest, ChatRequest, CompletionRequest
 
 FINGERPRINT = f"chairlift-{__version__}"
 
@@ -55,6 +55,13 @@ class Renderer(Protocol):
         """Return the server-sent events of one text event; empty where nothing is to be sent yet."""
         ...
 
+    def progress(self, number: int, event: TextEvent) -> bytes:
+        """Return the event `progress` with the tokens of one text event; empty without tokens.
+
+        Empty for a request that ranks its choices: nothing is delivered before its end.
+        """
+        ...
+
     def usage(self, usage: Usage) -> bytes:
         """Return the stream's last event, with the token counts."""
         ...
@@ -82,6 +89,52 @@ class _ChunkTemplate:
         return data_event(self._envelope + b',"choices":[],"usage":' + orjson.dumps(usage_object(usage)) + b"}")
 
 
+class _ResumedPositions:
+    """The number of output tokens of each choice that were delivered, those before the request was resumed included."""
+
+    def __init__(self, request: BaseRequest, num_choices: int) -> None:
+        self._resumed = [len(tokens) for tokens in request.resume[:num_choices]]
+        self._resumed += [0] * (num_choices - len(self._resumed))
+        self._positions = [*self._resumed]
+
+    def __getitem__(self, index: int) -> int:
+        return self._positions[index]
+
+    def advance(self, index: int, event: TextEvent) -> int:
+        """Count the tokens of a choice's event; return the position of the first of them."""
+        position = self._positions[index]
+        self._positions[index] += len(event.token_ids)
+        return position
+
+    def had_ended(self, index: int, event: TextEvent) -> bool:
+        """Whether the event repeats the end of a choice that had ended before the request was resumed.
+
+        The text that was held back until that end was delivered with the last of the resumed tokens.
+        """
+        resumed = self._resumed[index]
+        return (
+            event.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+            and not event.token_ids
+            and 0 < resumed == self._positions[index]
+        )
+
+
+class _HeldPrompts:
+    """Echoed prompts and their logprobs, of choices without a token yet."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[str, tuple[TokenLogprob, ...]]] = {}
+
+    def add(self, index: int, event: TextEvent) -> None:
+        """Hold the text and the prompt's logprobs of an event without tokens."""
+        text, logprobs = self._held.get(index, ("", ()))
+        self._held[index] = text + event.delta, logprobs + event.prompt_logprobs
+
+    def take(self, index: int) -> tuple[str, tuple[TokenLogprob, ...]]:
+        """Return what is held of a choice, and hold it no longer."""
+        return self._held.pop(index, ("", ()))
+
+
 class ChatRenderer:
     """Renders responses of /v1/chat/completions. Owns one ChatDeltaBuilder for each choice."""
 
@@ -97,35 +150,49 @@ class ChatRenderer:
         self._logprobs_formatter = logprobs_formatter
         self._builders = builders
         self._chunks = _ChunkTemplate(meta, "chat.completion.chunk", with_usage=request.include_usage)
-        self._positions = [len(request.resume[i]) if i < len(request.resume) else 0 for i in range(len(builders))]
-        self._has_started = [position > 0 for position in self._positions]
+        self._positions = _ResumedPositions(request, len(builders))
+        self._has_started = [self._positions[index] > 0 for index in range(len(builders))]
 
     def event(self, number: int, event: TextEvent) -> bytes:
         """See Renderer."""
         builder, index = self._builders[event.index], event.index
-        deltas = builder.push(event.delta) if event.finish_reason is None else builder.finish(event.delta)
+        if event.finish_reason is None:
+            deltas = builder.push(event.delta)
+        else:
+            deltas = [] if self._positions.had_ended(index, event) else builder.finish(event.delta)
+        reason = None if event.finish_reason is None else builder.reason(event.finish_reason)
+        if not deltas and not event.token_ids and reason is None:
+            return b""
         is_first = not self._has_started[index]
         if is_first:
             self._has_started[index] = True
             deltas.insert(0, {"role": "assistant", "content": ""})
         logprobs = None if self._logprobs_formatter is None else self._logprobs_formatter.of(event.logprobs)
-        more: dict[str, Any] = {}
-        if self._request.return_token_ids:
-            more = {"token_ids": event.token_ids, "position": self._positions[index]}
-            self._positions[index] += len(event.token_ids)
-        reason = None if event.finish_reason is None else builder.reason(event.finish_reason)
-        if not deltas and (reason is not None or (event.token_ids and (more or logprobs is not None))):
+        position = self._positions.advance(index, event)
+        if self._request.return_token_ids:  # one chunk, so that a cut between two chunks loses no part of an output
+            choice = {
+                "index": index, "delta": merged_delta(deltas or [{}]), "logprobs": logprobs, "finish_reason": reason,
+                "token_ids": event.token_ids, "position": position,
+            }  # fmt: skip
+            return self._chunks.choice(choice)
+        if not deltas and (reason is not None or logprobs is not None):
             deltas = [{}]
         chunks: list[bytes] = []
-        token_delta = int(is_first and len(deltas) > 1)  # the delta that carries tokens: not that of the role
+        token_delta = int(is_first and len(deltas) > 1)  # the delta that carries logprobs: not that of the role
         for position, delta in enumerate(deltas):
-            has_tokens, last = position == token_delta, position == len(deltas) - 1
             choice = {
-                "index": index, "delta": delta, "logprobs": logprobs if has_tokens else None,
-                "finish_reason": reason if last else None, **(more if has_tokens else {}),
+                "index": index, "delta": delta, "logprobs": logprobs if position == token_delta else None,
+                "finish_reason": reason if position == len(deltas) - 1 else None,
             }  # fmt: skip
             chunks.append(self._chunks.choice(choice))
         return b"".join(chunks)
+
+    def progress(self, number: int, event: TextEvent) -> bytes:
+        """See Renderer."""
+        if not event.token_ids:
+            return b""
+        logprobs = None if self._logprobs_formatter is None else self._logprobs_formatter.of(event.logprobs)
+        return _progress_event(event.index, event, self._positions.advance(event.index, event), logprobs)
 
     def usage(self, usage: Usage) -> bytes:
         """See Renderer."""
@@ -167,25 +234,48 @@ class CompletionRenderer:
         self._meta = meta
         self._logprobs_formatters = logprobs_formatters
         self._chunks = _ChunkTemplate(meta, "text_completion", with_usage=request.include_usage)
-        resume, n = request.resume, request.params.n * len(request.prompts)
-        self._positions = [len(resume[i]) if i < len(resume) else 0 for i in range(n)]
+        self._positions = _ResumedPositions(request, request.params.n * len(request.prompts))
+        self._held_prompts = _HeldPrompts()
 
     def event(self, number: int, event: TextEvent) -> bytes:
         """See Renderer."""
         index = number * self._request.params.n + event.index
-        logprobs = None
-        if self._logprobs_formatters is not None:
-            logprobs = self._logprobs_formatters[index].of(event.logprobs, event.prompt_logprobs)
-        if not (event.delta or event.finish_reason or logprobs or self._request.return_token_ids):
+        returns_ids = self._request.return_token_ids
+        if returns_ids and event.finish_reason is None and not event.token_ids:
+            # The echoed prompt waits for the first token: without one, a request that goes on elsewhere starts again.
+            self._held_prompts.add(index, event)
+            return b""
+        text, prompt_logprobs = self._held_prompts.take(index)
+        text += "" if self._positions.had_ended(index, event) else event.delta
+        logprobs = self._logprobs(index, event, prompt_logprobs)
+        if not (text or event.finish_reason or logprobs or returns_ids):
             return b""
         reason = None if event.finish_reason is None else str(event.finish_reason)
-        choice: dict[str, Any] = {
-            "index": index, "text": event.delta, "logprobs": logprobs, "finish_reason": reason
-        }  # fmt: skip
-        if self._request.return_token_ids:
-            choice |= {"token_ids": event.token_ids, "position": self._positions[index]}
-            self._positions[index] += len(event.token_ids)
+        choice: dict[str, Any] = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        position = self._positions.advance(index, event)
+        if returns_ids:
+            choice |= {"token_ids": event.token_ids, "position": position}
         return self._chunks.choice(choice)
+
+    def progress(self, number: int, event: TextEvent) -> bytes:
+        """See Renderer."""
+        if self._request.params.num_choices > self._request.params.n:
+            return b""
+        index = number * self._request.params.n + event.index
+        if not event.token_ids:
+            self._held_prompts.add(index, event)
+            return b""
+        _, prompt_logprobs = self._held_prompts.take(index)
+        logprobs = self._logprobs(index, event, prompt_logprobs)
+        return _progress_event(index, event, self._positions.advance(index, event), logprobs)
+
+    def _logprobs(
+        self, index: int, event: TextEvent, held_prompt: tuple[TokenLogprob, ...]
+    ) -> dict[str, Any] | None:  # fmt: skip
+        """Return the logprobs of an event, after those of the prompt that were held back."""
+        if self._logprobs_formatters is None:
+            return None
+        return self._logprobs_formatters[index].of(event.logprobs, held_prompt + event.prompt_logprobs)
 
     def usage(self, usage: Usage) -> bytes:
         """See Renderer."""
@@ -212,6 +302,11 @@ class CompletionRenderer:
         if self._request.return_token_ids:
             choice |= {"token_ids": output.token_ids, "prompt_token_ids": result.prompt_token_ids}
         return choice
+
+
+def _progress_event(index: int, event: TextEvent, position: int, logprobs: dict[str, Any] | None) -> bytes:
+    progress = {"index": index, "token_ids": event.token_ids, "position": position}
+    return named_event(b"progress", orjson.dumps(progress if logprobs is None else progress | {"logprobs": logprobs}))
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Commands of `chairlift bench`: one module for each."""

@@ -1,0 +1,127 @@
+"""Router options: convert router settings to the RouterConfig and the discovery sources."""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from chairlift.cli.server_options import http_config
+from chairlift.core.errors import ConfigError
+from chairlift.router.attempts.attempt import AttemptLimits
+from chairlift.router.attempts.hedging import HedgeConfig
+from chairlift.router.config import RouterConfig
+from chairlift.router.discovery.base import DiscoverySource
+from chairlift.router.discovery.sources import make_source
+from chairlift.router.discovery.static import StaticSource
+from chairlift.router.health.active import ProbeConfig
+from chairlift.router.health.breaker import BreakerConfig
+from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.notify import NotifyConfig
+from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.proxy.upstream import UpstreamConfig
+from chairlift.router.shared_state.redis_url import RedisTarget
+
+SEED_LIMIT = 2**31
+
+ConfigT = TypeVar("ConfigT")
+
+REMOTE_SCHEMES = ("dns://", "dns+srv://", "consul://", "etcd://")
+"""Sources whose URLs can be checked without a file of this machine."""
+
+
+def validate_router_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for router settings that are not valid.
+
+    The files that they name are not read, and replicas may be missing: a flag may name them.
+    """
+    router_config(options)
+    replicas = options.get("replica") or ()
+    remote = [text for text in options.get("discovery") or () if text.startswith(REMOTE_SCHEMES)]
+    if replicas or remote:
+        discovery_sources({"replica": replicas, "discovery": remote})
+
+
+def discovery_sources(options: Mapping[str, Any]) -> list[DiscoverySource]:
+    """Return where these settings find replicas. Raises ConfigError, also where they name no source."""
+    replicas, sources = options.get("replica") or (), options.get("discovery") or ()
+    if not replicas and not sources:
+        raise ConfigError(
+            "a router needs replicas: name them by --replica http://HOST:PORT, or where to find them by --discovery",
+            option="replica",
+        )
+    static = [StaticSource.parse(replicas)] if replicas else []
+    return [*static, *map(_source, sources)]
+
+
+def _source(text: str) -> DiscoverySource:
+    try:
+        return make_source(text)
+    except ConfigError as error:
+        subject = "discovery" if error.message.startswith(repr(text)) else f"discovery {text!r}:"
+        raise ConfigError(f"{subject} {error.message}", option="discovery") from None
+
+
+def router_config(options: Mapping[str, Any]) -> RouterConfig:
+    """Return the config of a router with these settings. Raises ConfigError."""
+    try:
+        routes = ModelRoutes.parse(options.get("model_route") or ())
+    except ConfigError as error:
+        message = error.message.replace("model route", "model_route", 1)
+        raise ConfigError(message, option="model_route") from None
+    own = {name: options[name] for name in ("policy", "session_cookie") if name in options}
+    if "session_header" in options:
+        own["session_header"] = options["session_header"].lower()
+    if shared_state := options.get("shared_state", ""):
+        RedisTarget.parse(shared_state)
+    return RouterConfig(
+        **own, routes=routes, attempts=_attempt_limits(options),
+        hedging=HedgeConfig() if options.get("hedging") else None,
+        health=_health_config(options), upstream=_upstream_config(options), http=http_config(options),
+        notify=NotifyConfig(url=options["notify_url"]) if options.get("notify_url") else None,
+        shared_state=shared_state, empty_grace_seconds=options.get("empty_grace", 60.0),
+        seed=random.SystemRandom().randrange(SEED_LIMIT),
+    )  # fmt: skip
+
+
+def _attempt_limits(options: Mapping[str, Any]) -> AttemptLimits:
+    names = {
+        "max_attempts": "max_attempts", "connect_timeout": "connect_timeout_seconds",
+        "first_token_timeout": "first_token_timeout_seconds", "inter_token_timeout": "inter_token_timeout_seconds",
+    }  # fmt: skip
+    return _config_of(AttemptLimits, options, names)
+
+
+def _health_config(options: Mapping[str, Any]) -> HealthConfig:
+    probes = {"probe_interval": "interval_seconds", "probe_timeout": "timeout_seconds"}
+    breaker = {"max_failures": "max_failures", "recovery_timeout": "recovery_timeout_seconds"}
+    return _config_of(
+        HealthConfig, options, {"slow_start": "slow_start_seconds"},
+        probes=_config_of(ProbeConfig, options, probes), breaker=_config_of(BreakerConfig, options, breaker),
+    )  # fmt: skip
+
+
+def _upstream_config(options: Mapping[str, Any]) -> UpstreamConfig:
+    names = {
+        "replica_key_file": "key_file", "replica_tls_ca": "ca", "replica_tls_cert": "certificate",
+        "replica_tls_key": "key",
+    }  # fmt: skip
+    return UpstreamConfig(**{name: Path(value) for name, value in _renamed(options, names).items()})
+
+
+def _config_of(
+    make: Callable[..., ConfigT], options: Mapping[str, Any], names: Mapping[str, str], **more: Any
+) -> ConfigT:
+    """Return a config with the given options under the names of its fields. Raises ConfigError with the option."""
+    try:
+        return make(**_renamed(options, names), **more)
+    except ConfigError as error:
+        for name, field in names.items():
+            if error.message.startswith(f"{field} "):
+                message = error.message.removeprefix(field).removeprefix(" of probes")
+                raise ConfigError(name + message, option=name) from None
+        raise
+
+
+def _renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the given options under the names of a config's fields."""
+    return {field: options[name] for name, field in names.items() if options.get(name) not in (None, "")}

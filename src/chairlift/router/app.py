@@ -1,0 +1,44 @@
+"""router_app: the application of the router: its own routes, and every other one passed on to a replica."""
+
+from chairlift.protocol.router_openapi import document
+from chairlift.router.admin import RouterAdminRoutes
+from chairlift.router.forwarding import ForwardRoute
+from chairlift.router.generation import GenerationRoute
+from chairlift.router.router import Router
+from chairlift.web.auth.credentials import Credentials
+from chairlift.web.service.docs_routes import DocsRoutes
+from chairlift.web.service.http_app import HttpApp, RouteEntry
+from chairlift.web.service.http_process import Drain
+
+GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions")
+"""Routes whose responses are made of tokens."""
+
+
+def router_app(router: Router, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
+    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
+    generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
+    docs = DocsRoutes(lambda: document(router.model_names()))
+    routes: list[RouteEntry] = [
+        *(("POST", path, generation) for path in GENERATION_PATHS),
+        ("GET", "/v1/models", admin.models),
+        ("GET", "/v1/models/{id:path}", admin.model),
+        ("GET", "/livez", lifecycle.livez),
+        ("GET", "/readyz", lifecycle.readyz),
+        ("GET", "/health", lifecycle.health),
+        ("GET", "/ping", lifecycle.ping),
+        ("GET", "/version", docs.version),
+        ("GET", "/docs", docs.page),
+        ("GET", "/openapi.json", docs.schema),
+        ("GET", "/metrics", admin.metrics),
+        ("GET", "/load", admin.load),
+        ("POST", "/admin/drain", admin.drain),
+        ("GET", "/admin/replicas", admin.replicas),
+        ("POST", "/admin/replicas/drain", admin.drain_replica),
+        ("POST", "/admin/replicas/undrain", admin.undrain_replica),
+        ("POST", "/admin/replicas/weight", admin.set_weight),
+    ]
+    return HttpApp(
+        router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,
+        admission=router.admission, generation_paths=GENERATION_PATHS,
+        on_response=router.telemetry.record_response, host=host,
+    )  # fmt: skip

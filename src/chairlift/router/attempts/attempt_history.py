@@ -1,0 +1,95 @@
+"""AttemptHistory: what the attempts so far mean for the next one: replicas to avoid, failures, when to try again."""
+
+from chairlift.router.attempts.attempt import AttemptLimits
+from chairlift.router.attempts.events import FailureReason, ReplicaPicked
+from chairlift.router.attempts.final_errors import AttemptsFailure, FailureCause
+
+DEFAULT_RETRY_SECONDS = 1.0
+"""Seconds to retry after, where a full replica names no time."""
+
+MIN_RETRY_SECONDS = 0.1
+"""Shortest wait before full replicas are tried again."""
+
+NO_ROOM = frozenset({FailureReason.REJECTED, FailureReason.UNAVAILABLE})
+"""What a replica that is full or drains says."""
+
+
+class AttemptHistory:
+    """The attempts of one request.
+
+    Attributes:
+        num_attempts: how often the request was sent to a replica.
+        num_failed: failures that count against max_attempts.
+    """
+
+    def __init__(self, limits: AttemptLimits) -> None:
+        self._limits = limits
+        self.num_attempts = self.num_failed = 0
+        self._tried: set[tuple[str, str]] = set()
+        self._full: set[tuple[str, str]] = set()
+        self._retry_after: float | None = None
+        self._reason: FailureReason | None = None
+        self._resume_until: float | None = None
+
+    @property
+    def excluded(self) -> frozenset[tuple[str, str]]:
+        """Id and incarnation of the replicas that the next attempt must avoid; a restarted one is another."""
+        return frozenset(self._tried)
+
+    @property
+    def has_attempts_left(self) -> bool:
+        """Whether fewer attempts have failed than may."""
+        return self.num_failed < self._limits.max_attempts
+
+    def record_replica(self, replica: ReplicaPicked) -> None:
+        """Note that the request is sent to a replica."""
+        self._tried.add((replica.replica_id, replica.incarnation))
+        self.num_attempts += 1
+
+    def record_full(self, replica: ReplicaPicked, retry_after: float | None) -> None:
+        """Note that a replica is full now."""
+        self._full.add((replica.replica_id, replica.incarnation))
+        self.record_retry_after(DEFAULT_RETRY_SECONDS if retry_after is None else retry_after)
+
+    def record_retry_after(self, seconds: float | None) -> None:
+        """Note when a replica may have room; the smallest counts."""
+        if seconds is not None:
+            self._retry_after = seconds if self._retry_after is None else min(self._retry_after, seconds)
+
+    def record_failure(self, reason: FailureReason, *, has_progress: bool) -> None:
+        """Note a failed attempt.
+
+        A refused connection costs no attempt, because replicas that were tried are excluded. A response that has begun
+        loses none to replicas that are full or drain: the former cost it only time, which resume_wait_seconds bounds,
+        and a rolling restart may hand it over as often as there are replicas.
+        """
+        self._reason = reason
+        is_free = has_progress or not self._limits.counts_rejections
+        if reason is not FailureReason.CONNECT and not (reason in NO_ROOM and is_free):
+            self.num_failed += 1
+
+    def record_token(self) -> None:
+        """Note that the response goes on, so the next wait for a replica has all its time."""
+        self._resume_until = None
+
+    def wait_seconds(self, now: float) -> float | None:
+        """Return after how many seconds the full replicas may be tried again; None if that takes too long."""
+        if self._resume_until is None:
+            self._resume_until = now + self._limits.resume_wait_seconds
+        if self._retry_after is None:
+            return None
+        seconds = max(MIN_RETRY_SECONDS, self._retry_after)
+        return seconds if now + seconds <= self._resume_until else None
+
+    def forget_full(self) -> None:
+        """Allow the full replicas again."""
+        self._tried -= self._full
+        self._full.clear()
+        self._retry_after = None
+
+    def failure(self, cause: FailureCause) -> AttemptsFailure:
+        """Return the failure of the request."""
+        retry_after = self._retry_after
+        if retry_after is None and self._reason in (None, FailureReason.REJECTED):
+            retry_after = DEFAULT_RETRY_SECONDS
+        return AttemptsFailure(cause, self._reason, self.num_attempts, retry_after)

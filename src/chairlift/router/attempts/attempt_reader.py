@@ -1,0 +1,167 @@
+"""AttemptReader: turns the bytes of one replica's response into the events of its attempt, in whatever pieces it comes.
+
+OPAQUE: whole events pass unparsed, so that the client never gets half an event before an error.
+"""
+
+from typing import Any
+
+import orjson
+
+from chairlift.core.errors import error_from_wire
+from chairlift.protocol.sse import DONE, MAX_EVENT_BYTES
+from chairlift.router.attempts.actions import ResponseMode
+from chairlift.router.attempts.chunks import DATA, BadChunk, Chunk, ChunkKind, parse_chunk
+from chairlift.router.attempts.events import (
+    AttemptBroken,
+    AttemptEvent,
+    ChunksReceived,
+    FailureReason,
+    RequestErrorReported,
+    ResponseEnded,
+)
+
+MAX_WHOLE_BYTES = 256 * 2**20
+"""Bytes of a response that is not streamed, with the logprobs of all its tokens."""
+
+FAULT_CODES = frozenset({"engine_dead", "internal_error"})
+"""Codes of errors in a stream that are the replica's fault."""
+
+UNAVAILABLE_CODES = frozenset(
+    {"out_of_blocks", "overloaded", "queue_full", "unavailable", "draining", "starting", "stopped", "dead"}
+)
+"""Codes of errors in a stream that another replica need not have: this one is full, or drains."""
+
+
+_DONE_LINES = (b"data: [DONE]", b"data:[DONE]")
+
+
+class AttemptReader:
+    """Reads the response of one attempt. Owns the bytes of an event that is not complete."""
+
+    def __init__(self, attempt: int, mode: ResponseMode, *, max_bytes: int | None = None) -> None:
+        """Start a response; `max_bytes` bounds one event, or the whole body."""
+        self._attempt = attempt
+        self._mode = mode
+        is_whole = mode in (ResponseMode.WHOLE, ResponseMode.PROGRESS)
+        self._max = max_bytes or (MAX_WHOLE_BYTES if is_whole else MAX_EVENT_BYTES)
+        self._pending = bytearray()
+        self._searched = 0
+        self._has_ended = False
+
+    def push(self, received: bytes) -> list[AttemptEvent]:
+        """Add bytes; return the events of what is complete. Nothing follows the end of a response."""
+        if self._has_ended:
+            return []
+        self._pending += received
+        if self._mode is ResponseMode.WHOLE:
+            events: list[AttemptEvent] = []
+        elif self._mode is ResponseMode.BYTES:
+            events = [ChunksReceived(self._attempt, (Chunk(received),))]
+            self._pending.clear()
+        elif self._mode is ResponseMode.OPAQUE:
+            events = self._pass_events()
+        else:
+            try:
+                events = self._read_events()
+            except BadChunk:
+                events = [AttemptBroken(self._attempt, FailureReason.BAD_STREAM)]
+        if len(self._pending) > self._max:
+            events = [*events, AttemptBroken(self._attempt, FailureReason.BAD_STREAM)]
+        self._has_ended = any(not isinstance(event, ChunksReceived) for event in events)
+        return events
+
+    def close(self, *, is_reset: bool = False) -> list[AttemptEvent]:
+        """Return the event of the connection's end; `is_reset` is whether the response's framing was incomplete."""
+        if self._has_ended:
+            return []
+        self._has_ended = True
+        if is_reset:
+            return [AttemptBroken(self._attempt, FailureReason.RESET)]
+        if self._mode in (ResponseMode.WHOLE, ResponseMode.BYTES):
+            return [ResponseEnded(self._attempt, bytes(self._pending))]
+        if self._mode is ResponseMode.OPAQUE and self._pending.strip() in _DONE_LINES:  # without an empty line
+            return [ChunksReceived(self._attempt, (Chunk(DONE),)), ResponseEnded(self._attempt)]
+        return [AttemptBroken(self._attempt, FailureReason.EOF)]
+
+    def _pass_events(self) -> list[AttemptEvent]:
+        """Return all complete events as one chunk, and the end behind `[DONE]`."""
+        pending = self._pending
+        end = max(pending.rfind(b"\n\n") + 2, pending.rfind(b"\r\n\r\n") + 4, pending.rfind(b"\r\r") + 2)
+        if end < 4:
+            return []
+        payload = bytes(pending[:end])
+        del pending[:end]
+        events: list[AttemptEvent] = [ChunksReceived(self._attempt, (Chunk(payload),))]
+        if any(line in _DONE_LINES for line in payload[-64:].splitlines()):
+            events.append(ResponseEnded(self._attempt))
+        return events
+
+    def _read_events(self) -> list[AttemptEvent]:
+        """Return the events of a Chairlift server; chunks that came together stay together."""
+        pending, begin = self._pending, 0
+        chunks: list[Chunk] = []
+        last: list[AttemptEvent] = []
+        while not last and (end := pending.find(b"\n\n", max(begin, self._searched))) >= 0:
+            end += 2
+            payload = bytes(pending[begin:end])
+            begin = end
+            if payload.startswith(DATA) and payload != DONE and self._mode is ResponseMode.TOKENS:
+                chunks.append(parse_chunk(payload))
+            elif payload == DONE:
+                last = [ResponseEnded(self._attempt, payload)]
+            elif payload.startswith(b"event: "):
+                last = self._read_named(payload, chunks)
+        del pending[:begin]
+        self._searched = max(0, len(pending) - 1)
+        return [ChunksReceived(self._attempt, chunks), *last] if chunks else last
+
+    def _read_named(self, payload: bytes, chunks: list[Chunk]) -> list[AttemptEvent]:
+        """Add the chunk of a progress event, or return the event that ends the response."""
+        name, _, data = payload.rstrip(b"\n").partition(b"\ndata: ")
+        match name:
+            case b"event: progress":
+                chunks.append(_progress(_object(data)))
+                return []
+            case b"event: response":
+                return [ResponseEnded(self._attempt, data)]
+            case b"event: error":
+                return [error_event(self._attempt, data)]
+        return []  # a type of a later version
+
+
+def error_event(attempt: int, payload: bytes) -> AttemptEvent:
+    """Return what an error in a stream means: another replica may do better, or the request itself fails."""
+    error = _object(payload).get("error")
+    code = str(error.get("code")) if isinstance(error, dict) else ""
+    if code in FAULT_CODES:
+        return AttemptBroken(attempt, FailureReason.ERROR_EVENT)
+    if code in UNAVAILABLE_CODES or (isinstance(error, dict) and error.get("retryable") is True):
+        return AttemptBroken(attempt, FailureReason.UNAVAILABLE)
+    return RequestErrorReported(attempt, payload)
+
+
+def error_of(payload: bytes) -> tuple[str, str]:
+    """Return code and message of an error's JSON."""
+    error = _object(payload).get("error")
+    if not isinstance(error, dict):
+        return error_from_wire("", "", {}).code, "the replica reported an error without a message"
+    return str(error.get("code")), str(error.get("message"))
+
+
+def _progress(data: dict[str, Any]) -> Chunk:
+    try:
+        token_ids = tuple(map(int, data["token_ids"]))
+        position = None if data.get("position") is None else int(data["position"])
+        return Chunk(b"", ChunkKind.CHOICE, int(data["index"]), token_ids, position, logprobs=data.get("logprobs"))
+    except (KeyError, TypeError, ValueError):
+        raise BadChunk("a progress event has no index or no token ids") from None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise BadChunk(f"an event is no JSON object: {data[:200]!r}")
+    return value

@@ -1,0 +1,110 @@
+"""ClientResponse: what the client has of its response, and what another replica needs to go on with it."""
+
+from typing import Any
+
+from chairlift.router.attempts.actions import ResponseMode
+from chairlift.router.attempts.attempt import Attempt
+from chairlift.router.attempts.chunks import Chunk, ChunkKind, ChunkRewriter
+from chairlift.router.attempts.events import ReplicaPicked
+from chairlift.router.attempts.resume import DeliveredTokens, GenerationFields
+
+
+class ClientResponse:
+    """One response, which several attempts may bring.
+
+    Attributes:
+        fields: what the client asked for.
+        delivered: the tokens that the client has; of a response that is not streamed, those that are certain.
+        has_sent: whether the client has received a byte, so that the response can only go on or fail.
+        fingerprint: of the replica that brought the first token; "" if no replica can go on.
+    """
+
+    def __init__(self, fields: GenerationFields) -> None:
+        self.fields = fields
+        self.delivered = DeliveredTokens(fields.num_choices, fields.resume)
+        self.has_sent = False
+        self.fingerprint = ""
+        self._rewriter = ChunkRewriter(keeps_token_ids=fields.returns_token_ids)
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the next attempt resumes."""
+        return self.delivered.has_progress
+
+    @property
+    def required_fingerprint(self) -> str:
+        """What a replica must report to go on with the response; "" if any replica may start it."""
+        return self.fingerprint if self.has_progress else ""
+
+    @property
+    def lacks_only_end(self) -> bool:
+        """Whether only the event that ends a stream is missing."""
+        delivered = self.delivered
+        return self.has_sent and delivered.are_all_finished and delivered.has_usage >= self.fields.includes_usage
+
+    def is_resumable_on(self, replica: ReplicaPicked) -> bool:
+        """Return whether another replica could go on with what this one brings."""
+        return self.fields.is_resumable and replica.is_resumable and replica.fingerprint != ""
+
+    def may_continue_on(self, replica: ReplicaPicked) -> bool:
+        """Return whether a replica can start the response, or go on with it."""
+        return not self.has_progress or (self.is_resumable_on(replica) and replica.fingerprint == self.fingerprint)
+
+    def mode(self, *, is_resumable: bool) -> ResponseMode:
+        """Return how the response of an attempt is read."""
+        if self.fields.is_streamed:
+            return ResponseMode.TOKENS if is_resumable else ResponseMode.OPAQUE
+        return ResponseMode.PROGRESS if is_resumable else ResponseMode.WHOLE
+
+    def members(self) -> dict[str, Any]:
+        """Return what the body of the next attempt has behind the client's members."""
+        members: dict[str, Any] = {}
+        if self.fields.seed is not None:
+            members["seed"] = self.fields.seed
+        if self.fields.is_streamed and not self.fields.returns_token_ids:
+            members["return_token_ids"] = True
+        if self.has_progress:
+            members["resume"] = self.delivered.resume_field()
+            members["resume_fingerprint"] = self.fingerprint
+        return members
+
+    def is_held(self, attempt: Attempt, chunk: Chunk) -> bool:
+        """Hold a chunk without new tokens, such as a role, and return whether it is held or a repetition.
+
+        A held chunk belongs to tokens that follow it: if the attempt breaks before, the next one brings it again.
+        Raises BadChunk.
+        """
+        if chunk.kind is ChunkKind.OPAQUE:
+            return False
+        if not self.delivered.is_new(chunk):
+            return True
+        if chunk.kind is ChunkKind.CHOICE and not chunk.token_ids and not chunk.is_last:
+            attempt.held.setdefault(chunk.choice_index, []).append(chunk)
+            return True
+        return False
+
+    def append(self, attempt: Attempt, chunk: Chunk) -> bytes:
+        """Add a chunk that is_held let pass; return its bytes for the client."""
+        if chunk.kind is ChunkKind.OPAQUE:
+            return chunk.payload
+        held = attempt.held.pop(chunk.choice_index, ()) if attempt.held else ()
+        self.delivered.add(chunk)
+        if not held:
+            return self._rewriter.rewrite(chunk)
+        return b"".join([self._rewriter.rewrite(each) for each in (*held, chunk)])
+
+    def flush(self, attempt: Attempt) -> bytes:
+        """Return the bytes of the attempt's held chunks: nothing will follow them."""
+        return b"".join([self._rewriter.rewrite(chunk) for chunk in attempt.take_held()])
+
+    def end(self, attempt: Attempt, payload: bytes) -> bytes:
+        """Return the last bytes for the client: the event that ends a stream, or the whole body. Raises BadChunk."""
+        if attempt.mode is ResponseMode.PROGRESS:
+            return self.delivered.merge_logprobs(payload)
+        return self.flush(attempt) + payload
+
+    def restart(self) -> None:
+        """Forget the progress, none of which the client has; any replica may take the request then."""
+        assert not self.has_sent, "the client has a part of the response"
+        self.delivered.clear()
+        self.fingerprint = ""

@@ -1,0 +1,195 @@
+"""GenerationFields, DeliveredTokens, append_members: what a request needs so that another replica can go on with it."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import orjson
+
+from chairlift.router.attempts.chunks import BadChunk, Chunk, ChunkKind
+
+MAX_CHOICES = 128
+"""Choices of a request, of all its prompts; a body with more is invalid, so its request is not resumed."""
+
+SEED_BITS = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationFields:
+    """The fields of a generation request's body that concern attempts.
+
+    Attributes:
+        is_streamed: whether the response is a stream of events.
+        is_resumable: whether a Chairlift replica may be sent `seed`, `resume` and `return_token_ids`.
+        num_choices: choices of all prompts.
+        resume: for each choice the token ids that the client has itself sent as delivered before.
+        seed: seed that the router assigns, because the body has none; None if it has one.
+        returns_token_ids: whether the client asked for token ids.
+        includes_usage: whether the stream's last event has token counts.
+    """
+
+    is_streamed: bool = False
+    is_resumable: bool = False
+    num_choices: int = 1
+    resume: tuple[tuple[int, ...], ...] = ()
+    seed: int | None = None
+    returns_token_ids: bool = False
+    includes_usage: bool = False
+
+
+def read_generation_fields(body: Mapping[str, Any], random: Random) -> GenerationFields:
+    """Return the fields of a body that is a JSON object; `random` gives the seed that the router assigns.
+
+    A body that no replica can accept is not resumable: it goes to a replica unchanged, which answers with an error.
+    """
+    is_streamed = body.get("stream") is True
+    options = body.get("stream_options")
+    n, resume = body.get("n"), body.get("resume")
+    num_prompts = _num_prompts(body.get("prompt"))
+    num_choices = (1 if n is None else n) * num_prompts if type(n) in (int, type(None)) else 0
+    is_valid = 1 <= num_choices <= MAX_CHOICES and (resume is None or _are_token_lists(resume, num_choices))
+    if not is_valid:
+        return GenerationFields(is_streamed=is_streamed)
+    return GenerationFields(
+        is_streamed=is_streamed,
+        is_resumable=True,
+        num_choices=num_choices,
+        resume=tuple(map(tuple, resume or ())),
+        seed=random.getrandbits(SEED_BITS) if body.get("seed") is None else None,
+        returns_token_ids=body.get("return_token_ids") is True,
+        includes_usage=is_streamed and isinstance(options, dict) and options.get("include_usage") is True,
+    )
+
+
+def append_members(body: bytes, members: Mapping[str, Any]) -> bytes:
+    """Return a JSON object with further members at its end; the client's bytes before them stay as they are.
+
+    Of duplicate names the last one counts. `body` must be a JSON object.
+    """
+    if not members:
+        return body
+    begin = body.rstrip(b" \t\r\n")[:-1]
+    separator = b"" if begin.strip(b" \t\r\n") == b"{" else b","
+    return begin + separator + orjson.dumps(dict(members))[1:]
+
+
+class DeliveredTokens:
+    """The token ids of each choice that the client has received, or that are final for it where nothing is streamed.
+
+    Attributes:
+        num_tokens: tokens of all choices since the start, without those of the client's own `resume`.
+        has_usage: whether the token counts were delivered.
+    """
+
+    def __init__(self, num_choices: int, resume: Sequence[Sequence[int]] = ()) -> None:
+        self._initial = [tuple(tokens) for tokens in resume[:num_choices]]
+        self._initial += [()] * (num_choices - len(self._initial))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: the request starts again, because the client has received no byte."""
+        self._token_ids = [array("q", tokens) for tokens in self._initial]
+        self._is_finished = [False] * len(self._initial)
+        self._logprobs: list[list[Mapping[str, Any]]] = [[] for _ in self._initial]
+        self._num_kept_logprobs = [0] * len(self._initial)
+        self.num_tokens = 0
+        self.has_usage = False
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether another replica would have to go on, and not start."""
+        return self.num_tokens > 0 or self.has_usage or any(self._is_finished)
+
+    @property
+    def are_all_finished(self) -> bool:
+        """Whether every choice has its finish reason."""
+        return all(self._is_finished)
+
+    def token_ids(self, index: int) -> list[int]:
+        """Return the tokens of a choice."""
+        return self._token_ids[index].tolist()
+
+    def resume_field(self) -> list[list[int]]:
+        """Return the body's field `resume`; the next attempt goes on behind these tokens."""
+        self._num_kept_logprobs = [len(entries) for entries in self._logprobs]
+        return [tokens.tolist() for tokens in self._token_ids]
+
+    def is_new(self, chunk: Chunk) -> bool:
+        """Return whether a chunk has something that the client has not received.
+
+        Raises BadChunk for a gap between positions, tokens that differ from those delivered, and an unknown choice.
+        """
+        if chunk.kind is ChunkKind.USAGE:
+            return not self.has_usage
+        index, token_ids, position = chunk.choice_index, chunk.token_ids, chunk.position
+        if index >= len(self._token_ids):
+            raise BadChunk(f"a chunk is of choice {index}, the request has {len(self._token_ids)} choices")
+        if self._is_finished[index]:
+            return False
+        num_delivered = len(self._token_ids[index])
+        if position is None or position == num_delivered:
+            return True
+        if position > num_delivered:
+            raise BadChunk(f"choice {index} goes on at token {position}, {num_delivered} tokens were delivered")
+        if position + len(token_ids) > num_delivered or chunk.is_last:
+            raise BadChunk(f"choice {index} repeats tokens from {position} on, {num_delivered} tokens were delivered")
+        if tuple(self._token_ids[index][position : position + len(token_ids)]) != token_ids:
+            raise BadChunk(f"choice {index} has other tokens from {position} on than those delivered")
+        return False
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a new chunk as delivered."""
+        if chunk.kind is ChunkKind.USAGE:
+            self.has_usage = True
+            return
+        index = chunk.choice_index
+        self._token_ids[index].extend(chunk.token_ids)
+        self.num_tokens += len(chunk.token_ids)
+        self._is_finished[index] = chunk.is_last
+        if chunk.logprobs is not None:
+            self._logprobs[index].append(chunk.logprobs)
+
+    def merge_logprobs(self, body: bytes) -> bytes:
+        """Return a whole response with the logprobs of earlier attempts before those of the last one.
+
+        Raises BadChunk.
+        """
+        if not any(self._num_kept_logprobs):
+            return body
+        try:
+            response = orjson.loads(body)
+            for choice in response["choices"]:
+                index = choice["index"]
+                if choice.get("logprobs") is not None:
+                    earlier = self._logprobs[index][: self._num_kept_logprobs[index]]
+                    choice["logprobs"] = _joined([*earlier, choice["logprobs"]])
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError):
+            raise BadChunk(f"a response has no choices with logprobs: {body[:200]!r}") from None
+        return orjson.dumps(response)
+
+
+def _joined(logprobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return logprobs whose lists are those of all entries in a row."""
+    joined: dict[str, Any] = dict(logprobs[-1])
+    for name, value in joined.items():
+        if isinstance(value, list):
+            joined[name] = [each for entry in logprobs for each in entry.get(name) or ()]
+    return joined
+
+
+def _num_prompts(prompt: Any) -> int:
+    """Return the number of prompts of a completion; 1 for a chat."""
+    if not isinstance(prompt, list) or not prompt or type(prompt[0]) is int:
+        return 1
+    return len(prompt)
+
+
+def _are_token_lists(resume: Any, num_choices: int) -> bool:
+    return (
+        isinstance(resume, list)
+        and len(resume) <= num_choices
+        and all(isinstance(tokens, list) for tokens in resume)
+        and all(type(token) is int and 0 <= token < 2**31 for tokens in resume for token in tokens)
+    )

@@ -1,0 +1,1 @@
+"""Discovery: finds the replicas in flags, files, DNS, Consul, etcd and Kubernetes."""

@@ -1,0 +1,104 @@
+"""ForwardRoute: passes any other request to a replica, so that routes that replicas add later are served, too."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from posixpath import normpath
+from typing import Any
+
+import orjson
+
+from chairlift.core.errors import NotFound
+from chairlift.router.attempts.request_machine import RequestMachine
+from chairlift.router.attempts.resume import GenerationFields
+from chairlift.router.generation import (
+    PoolPicker,
+    admin_headers,
+    client_address,
+    model_member,
+    session_key_of,
+    timeout_seconds,
+    upstream_request_of,
+)
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.proxy.client_writer import ClientWriter
+from chairlift.router.proxy.request_proxy import RequestProxy
+from chairlift.router.router import Router
+from chairlift.web.auth.middleware import ADMIN_PATHS
+from chairlift.web.body import Receive, Scope, Send, read_body
+from chairlift.web.disconnect import DisconnectWatcher
+from chairlift.web.write_timeout import WriteTimeout
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose requests may be repeated after they have reached a replica (RFC 9110, section 9.2.1)."""
+
+REPEATABLE_PATHS = frozenset({"/tokenize", "/detokenize"})
+"""Routes with POST that change nothing on a replica."""
+
+
+class ForwardRoute:
+    """Every path that is none of the router's own."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on. Raises NotFound for the routes of administrators, which are never passed on."""
+        router, config = self._router, self._router.config
+        if is_admin_path(scope["path"]):
+            raise NotFound(f"there is no route {scope['path'][:200]!r}")
+        router.lifecycle.check()
+        body: bytes | None = None
+        if scope["method"] not in SAFE_METHODS:
+            body = await read_body(
+                scope, receive, max_bytes=config.http.max_body_bytes, seconds=config.http.body_timeout, any_type=True
+            )
+        fields = await _fields_of(body)
+        session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
+        pool = router.choose_pool(fields.get("model"), session_key or scope["request_id"])
+        limits = config.attempts
+        is_repeatable = scope["method"] in SAFE_METHODS or scope["path"] in REPEATABLE_PATHS
+        if not is_repeatable:
+            # What a lost request has done is unknown; one that a full replica has rejected has done nothing.
+            limits = replace(limits, max_attempts=1, counts_rejections=False)
+        timeout = timeout_seconds(scope, fields)
+        machine = RequestMachine(
+            GenerationFields(), limits, router.budget(pool),
+            request_id=scope["request_id"],
+            deadline=None if timeout is None else router.clock.now() + timeout,
+        )  # fmt: skip
+        routing = RoutingRequest(
+            request_id=scope["request_id"], client_address=client_address(scope), session_key=session_key
+        )
+        async with DisconnectWatcher(receive) as watcher:
+            with WriteTimeout(scope, send, config.http.write_timeout) as timed:
+                proxy = RequestProxy(
+                    machine, upstream_request_of(scope, body, model_member(fields, pool), is_repeatable=is_repeatable),
+                    router.upstream,
+                    PoolPicker(router, routing, pool), ClientWriter(timed.send), router.clock.now, lambda: None,
+                    partial(admin_headers, scope),
+                )  # fmt: skip
+                scope["was_submitted"] = True
+                router.open_proxies.add(proxy)
+                try:
+                    await proxy.run()
+                finally:
+                    router.open_proxies.discard(proxy)
+            watcher.response_complete()
+
+
+def is_admin_path(path: str) -> bool:
+    """Return whether a replica might take a decoded path for one of its administration."""
+    normal = normpath(f"/{path}").replace("//", "/")
+    return f"{normal}/".startswith(ADMIN_PATHS)
+
+
+async def _fields_of(body: bytes | None) -> dict[str, Any]:
+    """Return the members of a body that is a JSON object, {} for any other body."""
+    if not body or not body.lstrip(b" \t\r\n").startswith(b"{"):
+        return {}
+    try:
+        fields = orjson.loads(body) if len(body) < 65_536 else await asyncio.to_thread(orjson.loads, body)
+    except orjson.JSONDecodeError:
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,0 +1,182 @@
+"""GenerationRoute: serves a generation route by attempts on replicas, whose stream goes on when one of them is lost."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from chairlift.core.errors import ChairliftError
+from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
+from chairlift.router.admitted_request import admit, max_output_tokens
+from chairlift.router.attempts.actions import PickReplica, RecordOutcome
+from chairlift.router.attempts.request_machine import RequestMachine
+from chairlift.router.attempts.resume import read_generation_fields
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.proxy.attempt_task import UpstreamRequest
+from chairlift.router.proxy.client_writer import ClientWriter
+from chairlift.router.proxy.request_proxy import RequestProxy
+from chairlift.router.replicas.reservation import Reservation
+from chairlift.router.router import Router
+from chairlift.web.auth.principal import ADMIN
+from chairlift.web.body import ClientGone, Receive, Scope, Send, header, parse_json_object, read_body, timeout_of
+from chairlift.web.disconnect import DisconnectWatcher
+from chairlift.web.error_responses import Header
+from chairlift.web.write_timeout import WriteTimeout
+
+SMALL_BODY_BYTES = 65_536
+"""Bodies up to this size are parsed on the event loop, which takes a quarter of a millisecond at most."""
+
+
+class GenerationRoute:
+    """A route whose responses are made of tokens."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request to a replica, and its response to the client. Raises what is wrong before the first byte."""
+        router, config = self._router, self._router.config
+        started_at = time.monotonic()
+        router.lifecycle.check()  # before the body: a client learns at once that no replica is ready
+        body = await read_body(scope, receive, max_bytes=config.http.max_body_bytes, seconds=config.http.body_timeout)
+        scope["body_bytes"] = len(body)
+        if "permit" in scope:
+            scope["permit"].set_body_bytes(len(body))
+        else:
+            router.admission.check(body_bytes=len(body))
+        fields = await _parse(body)
+        router.lifecycle.check()
+        session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
+        pool = router.choose_pool(fields.get("model"), session_key or scope["request_id"])
+        generation = read_generation_fields(fields, router.random)
+        timeout = timeout_seconds(scope, fields)
+        with await admit(scope, router.tenants, router.admission, timeout) as admitted:
+            async with DisconnectWatcher(receive) as watcher:
+                assigned = await router.assigned_replica(pool, session_key)
+                request, prefix = router.routing_request(
+                    fields, pool, request_id=scope["request_id"], client_address=client_address(scope),
+                    session_key=session_key, tenant=scope["principal"].tenant, assigned_replica_id=assigned,
+                )  # fmt: skip
+                machine = RequestMachine(
+                    generation, config.attempts, router.budget(pool), router.hedging(pool),
+                    request_id=scope["request_id"],
+                    deadline=None if timeout is None else router.clock.now() + timeout,
+                )  # fmt: skip
+                upstream_request = upstream_request_of(scope, body, model_member(fields, pool))
+                await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation.num_choices))
+                admitted.machine = machine
+                picker = PoolPicker(router, request, pool)
+                reservation = await self._respond(scope, send, machine, upstream_request, picker, started_at)
+                watcher.response_complete()
+                if reservation is not None:
+                    await router.assign_session(pool, session_key, reservation.replica_id, assigned)
+                router.learn_prefix(reservation, prefix, machine.response.delivered.token_ids(0))
+
+    async def _respond(
+        self, scope: Scope, send: Send, machine: RequestMachine, request: UpstreamRequest, picker: "PoolPicker",
+        started_at: float,
+    ) -> Reservation | None:  # fmt: skip
+        """Respond, and return the reservation that the response began with."""
+        router = self._router
+        outcome = "abort"
+        with WriteTimeout(scope, send, router.config.http.write_timeout) as timed:
+            writer = ClientWriter(timed.send)
+            proxy = RequestProxy(
+                machine, request, router.upstream, picker, writer, router.clock.now,
+                partial(_on_first_byte, router, scope, started_at), partial(admin_headers, scope),
+            )  # fmt: skip
+            scope["was_submitted"] = True
+            router.open_proxies.add(proxy)
+            try:
+                await proxy.run()
+                outcome = proxy.error_code or "complete"
+                return proxy.reservation
+            except ChairliftError as error:
+                outcome = "abort" if isinstance(error, ClientGone) else error.code
+                raise
+            finally:
+                router.open_proxies.discard(proxy)
+                router.telemetry.record_finished(outcome, time.monotonic() - started_at, proxy.num_attempts)
+
+
+class PoolPicker:
+    """Picks the replicas of one request; see ReplicaPicker."""
+
+    def __init__(self, router: Router, request: RoutingRequest, pool: str) -> None:
+        self._router, self._request, self._pool = router, request, pool
+
+    def pick(self, action: PickReplica) -> Reservation | None:
+        """Reserve a replica."""
+        return self._router.pick(self._request, self._pool, action)
+
+    def record_attempt(self, outcome: RecordOutcome) -> None:
+        """Count an attempt that has ended."""
+        self._router.telemetry.record_attempt(outcome)
+
+
+async def _parse(body: bytes) -> dict[str, Any]:
+    """Parse a body, a large one in another thread. Raises MalformedRequest."""
+    if len(body) <= SMALL_BODY_BYTES:
+        return parse_json_object(body)
+    return await asyncio.to_thread(parse_json_object, body)
+
+
+def timeout_seconds(scope: Scope, fields: Mapping[str, Any]) -> float | None:
+    """Return the seconds that a request may take; a replica reports an invalid field. Raises InvalidRequest."""
+    timeout = fields.get("timeout")
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= MAX_TIMEOUT_MS / 1000:
+        timeout = None
+    return timeout_of(scope, timeout)
+
+
+def session_key_of(scope: Scope, fields: Mapping[str, Any], session_header: str, session_cookie: str) -> str:
+    """Return what identifies a session: the header, the cookie, or the body's `user`; "" for none."""
+    if value := header(scope, session_header.encode()):
+        return value.decode("latin-1")
+    if session_cookie and (cookies := header(scope, b"cookie")):
+        for cookie in cookies.decode("latin-1").split(";"):
+            name, _, value_text = cookie.strip().partition("=")
+            if name == session_cookie and (found := value_text.strip('"')):
+                return found
+    user = fields.get("user")
+    return user if isinstance(user, str) else ""
+
+
+def model_member(fields: Mapping[str, Any], pool: str) -> Mapping[str, Any]:
+    """Return the model's own name where a body names an alias; a replica reports a model that is missing."""
+    model = fields.get("model")
+    return {"model": pool} if pool and isinstance(model, str) and model and model != pool else {}
+
+
+def client_address(scope: Scope) -> str:
+    """Return the IP address of the client, "" if unknown."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def upstream_request_of(
+    scope: Scope, body: bytes | None, members: Mapping[str, Any], *, is_repeatable: bool = True
+) -> UpstreamRequest:
+    """Return the request as its attempts send it, with further members in its JSON body."""
+    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    target = raw_path.partition(b"?")[0].decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    return UpstreamRequest(
+        method=scope["method"], target=target, headers=scope["headers"], body=body, request_id=scope["request_id"],
+        members=members, is_repeatable=is_repeatable,
+    )  # fmt: skip
+
+
+def admin_headers(scope: Scope, replica_id: str, num_attempts: int) -> Sequence[Header]:
+    """Return the headers that tell an administrator which replica has answered."""
+    principal = scope["principal"]
+    if principal.tenant and ADMIN not in principal.scopes:
+        return ()
+    return ((b"x-chairlift-replica", replica_id.encode()), (b"x-chairlift-attempts", str(num_attempts).encode()))
+
+
+def _on_first_byte(router: Router, scope: Scope, started_at: float) -> None:
+    router.telemetry.record_first_byte(time.monotonic() - started_at)
+    if (permit := scope.get("permit")) is not None:
+        permit.mark_running()

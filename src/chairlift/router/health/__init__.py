@@ -1,0 +1,1 @@
+"""Health of replicas: active probes, passive outcomes, latency outliers, and their notifications."""

@@ -1,0 +1,44 @@
+"""ServedModels: the model names, adapters and fingerprints in a replica's answer to /v1/models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chairlift.router.health.replica_load import MAX_NAME_CHARS, MAX_NAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModels:
+    """What a replica serves.
+
+    Attributes:
+        names: names of the models, adapters included, each once, in the replica's order.
+        adapters: those that are LoRA adapters: entries with a `parent`, as vLLM and Chairlift list them.
+        fingerprints: fingerprint of the weights by name, where the replica lists it.
+    """
+
+    names: tuple[str, ...]
+    adapters: frozenset[str]
+    fingerprints: Mapping[str, str]
+
+
+def parse_models(body: object) -> ServedModels:
+    """Return the models of a decoded answer to /v1/models. Raises ValueError if it lists none that can be read."""
+    data = body.get("data") if isinstance(body, dict) else None
+    if not isinstance(data, list):
+        raise ValueError("the answer to /v1/models has no list `data`")
+    names: dict[str, None] = {}
+    adapters: set[str] = set()
+    fingerprints: dict[str, str] = {}
+    for entry in data[:MAX_NAMES]:
+        name = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
+            continue
+        names[name] = None
+        if isinstance(entry.get("parent"), str):
+            adapters.add(name)
+        fingerprint = entry.get("fingerprint")
+        if isinstance(fingerprint, str) and len(fingerprint) <= MAX_NAME_CHARS:
+            fingerprints[name] = fingerprint
+    if data and not names:
+        raise ValueError("the answer to /v1/models lists no model with a name")
+    return ServedModels(names=tuple(names), adapters=frozenset(adapters), fingerprints=fingerprints)

@@ -1,0 +1,1 @@
+"""Routing policies: which replica gets a request."""

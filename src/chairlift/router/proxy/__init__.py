@@ -1,0 +1,1 @@
+"""The proxy: sends requests to replicas, and their responses to clients."""

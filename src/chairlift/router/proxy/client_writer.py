@@ -1,0 +1,52 @@
+"""ClientWriter: sends one client its response, whose head follows from the attempt that it comes from."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from chairlift.web.body import Send
+from chairlift.web.error_responses import Header
+
+WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+"""Statuses of responses that have no body, and so no length."""
+
+
+class ClientWriter:
+    """Sends the pieces of a response; nothing before the first one, so that an early error has its own status.
+
+    Attributes:
+        has_started: whether the client has received a byte.
+    """
+
+    def __init__(self, send: Send, headers: Sequence[Header] = ()) -> None:
+        """Write to `send`; every response has `headers`, which may be extended before it starts."""
+        self._send = send
+        self._headers = headers
+        self.has_started = False
+
+    def add_headers(self, headers: Sequence[Header]) -> None:
+        """Add headers to the response, which has not started."""
+        assert not self.has_started, "the head was sent"
+        self._headers = (*self._headers, *headers)
+
+    async def write(self, payload: bytes, status: int, headers: Sequence[Header]) -> None:
+        """Send a piece; the first one follows a head with this status and these headers."""
+        await self._start(status, headers)
+        await self._send({"type": "http.response.body", "body": payload, "more_body": True})
+
+    async def end(self, payload: bytes, status: int, headers: Sequence[Header]) -> None:
+        """Send the last piece, which may be the only one: then the head has its length, unless it has one before."""
+        if self.has_started:
+            await self._send({"type": "http.response.body", "body": payload, "more_body": False})
+            return
+        self.has_started = True
+        head = [*headers, *self._headers]
+        if status not in WITHOUT_BODY and all(name != b"content-length" for name, _ in headers):
+            head.append((b"content-length", b"%d" % len(payload)))
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        await self._send({"type": "http.response.body", "body": payload, "more_body": False})
+
+    async def _start(self, status: int, headers: Sequence[Header]) -> None:
+        if not self.has_started:
+            self.has_started = True
+            head = [*headers, *self._headers]
+            await self._send({"type": "http.response.start", "status": status, "headers": head})

@@ -1,0 +1,327 @@
+"""RequestProxy: carries out the actions of one request's RequestMachine, and reports what happens to it."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
+
+from chairlift.core.errors import Unavailable, error_from_wire
+from chairlift.protocol.sse import named_event
+from chairlift.router.attempts.actions import (
+    AbortAttempt,
+    Action,
+    CancelRequest,
+    ClearTimer,
+    CompleteResponse,
+    DeliverBytes,
+    EndWithError,
+    PassResponse,
+    PickReplica,
+    RecordOutcome,
+    ReleaseReplica,
+    RespondError,
+    SendAttempt,
+    SetTimer,
+)
+from chairlift.router.attempts.events import (
+    AttemptBroken,
+    ClientDisconnected,
+    Event,
+    FailureReason,
+    NoReplica,
+    ReplicaDraining,
+    ReplicaPicked,
+    RequestStarted,
+    TimerFired,
+    TimerKind,
+)
+from chairlift.router.attempts.request_machine import RequestMachine
+from chairlift.router.health.breaker import HealthOutcome
+from chairlift.router.proxy.attempt_task import AttemptResponse, UpstreamRequest, run_attempt
+from chairlift.router.proxy.client_writer import ClientWriter
+from chairlift.router.proxy.upstream import Upstream
+from chairlift.router.replicas.reservation import Reservation
+from chairlift.web.error_responses import Header, error_object
+
+log = logging.getLogger(__name__)
+
+MAX_UNREAD_BYTES = 262_144
+"""Bytes of responses that wait while the client is slow; no more of them is read then."""
+
+SLOW_CLIENT_SECONDS = 0.5
+"""A client that blocks a write for longer than this restarts the timer of the next token."""
+
+
+class ReplicaPicker(Protocol):
+    """Picks and watches the replicas of one request."""
+
+    def pick(self, action: PickReplica) -> Reservation | None:
+        """Reserve a replica, None if there is none."""
+        ...
+
+    def record_attempt(self, outcome: RecordOutcome) -> None:
+        """Count an attempt that has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningTimer:
+    handle: asyncio.TimerHandle
+    event: TimerFired
+    seconds: float
+
+
+class RequestProxy:
+    """One request of a client. Belongs to one task.
+
+    Attributes:
+        num_attempts: attempts that were sent.
+        reservation: of the attempt that the response's head comes from; None before it.
+        error_code: code of the error that ended the response; "" for none.
+    """
+
+    def __init__(
+        self, machine: RequestMachine, request: UpstreamRequest, upstream: Upstream, picker: ReplicaPicker,
+        writer: ClientWriter, now: Callable[[], float], on_first_byte: Callable[[], None],
+        attempt_headers: Callable[[str, int], Sequence[Header]],
+    ) -> None:  # fmt: skip
+        """`attempt_headers` returns the headers of a response from its replica and the number of attempts."""
+        self._machine, self._request, self._upstream = machine, request, upstream
+        self._picker, self._writer, self._now = picker, writer, now
+        self._on_first_byte, self._attempt_headers = on_first_byte, attempt_headers
+        self._events: deque[Event] = deque()
+        self._wakeup: asyncio.Future[None] | None = None
+        self._unread: asyncio.Future[None] | None = None
+        self._unread_bytes = 0
+        self._reservations: dict[int, Reservation] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._responses: dict[int, AttemptResponse] = {}
+        self._timers: dict[tuple[TimerKind, int], _RunningTimer] = {}
+        self._blocked_until = -1.0
+        self._is_aborted = False
+        self.num_attempts = 0
+        self.reservation: Reservation | None = None
+        self.error_code = ""
+
+    async def run(self) -> None:
+        """Respond to the client. Raises the error of a response that had no byte; cancelled, it aborts all attempts."""
+        try:
+            self._events.append(RequestStarted())
+            while not await self._handle_events():
+                if self._is_aborted:
+                    await self._end_aborted()
+                    return
+                self._wakeup = asyncio.get_running_loop().create_future()
+                await self._wakeup
+                self._wakeup = None
+        finally:
+            try:
+                self._cancel()
+            finally:
+                self._close()
+
+    def abort(self) -> None:
+        """End the response with an error, because the router stops."""
+        self._is_aborted = True
+        self._report([])
+
+    def report_draining(self, replica_id: str) -> None:
+        """Report that a replica drains, to the attempts that it has."""
+        for number, reservation in self._reservations.items():
+            if reservation.replica_id == replica_id:
+                self._report([ReplicaDraining(number)])
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _report(self, events: Sequence[Event]) -> None:
+        self._events.extend(events)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    def _wait_until_read(self, num_bytes: int) -> "asyncio.Future[None] | None":
+        self._unread_bytes += num_bytes
+        if self._unread_bytes < MAX_UNREAD_BYTES:
+            return None
+        if self._unread is None:
+            self._unread = asyncio.get_running_loop().create_future()
+        return self._unread
+
+    async def _handle_events(self) -> bool:
+        """Handle all events that wait; return whether the response has ended."""
+        while self._events:
+            pieces: list[bytes] = []
+            final: Action | None = None
+            number = 0
+            while self._events and final is None:
+                event = self._events.popleft()
+                if isinstance(event, TimerFired):
+                    if not self._has_fired(event):
+                        continue
+                    reservation = self._reservations.get(event.attempt)
+                    is_unhealthy = reservation is not None and reservation.is_replica_unhealthy
+                    event = replace(event, is_replica_unhealthy=is_unhealthy)
+                for action in self._machine.handle(event, self._now()):
+                    if isinstance(action, DeliverBytes):
+                        pieces.append(action.payload)
+                        number = action.attempt
+                    elif isinstance(
+                        action, PassResponse | RespondError | EndWithError | CompleteResponse | CancelRequest
+                    ):
+                        final = action
+                    else:
+                        self._perform(action)
+            self._unread_bytes = 0
+            if self._unread is not None and not self._unread.done():
+                self._unread.set_result(None)
+                self._unread = None
+            if final is not None:
+                await self._finish(final, b"".join(pieces), number)
+                return True
+            if pieces:
+                await self._deliver(b"".join(pieces), number)
+        return False
+
+    def _has_fired(self, event: TimerFired) -> bool:
+        """Return whether the machine should know; a timer that was replaced, or that a slow client held, has not."""
+        timer = self._timers.get((event.kind, event.attempt))
+        if timer is None or timer.event is not event:
+            return False
+        del self._timers[event.kind, event.attempt]
+        if event.kind is TimerKind.INTER_TOKEN and self._now() - self._blocked_until < timer.seconds:
+            self._set_timer(SetTimer(event.kind, event.attempt, timer.seconds))
+            return False
+        return True
+
+    # -- the client ------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, payload: bytes, number: int) -> None:
+        response = self._begin_response(number)
+        since = self._now()
+        await self._writer.write(payload, response.status, response.headers)
+        if (now := self._now()) - since > SLOW_CLIENT_SECONDS:
+            self._blocked_until = now
+
+    async def _end_aborted(self) -> None:
+        """Abort all attempts and report that the router stops. Raises Unavailable where no byte was sent."""
+        self._cancel()
+        error = Unavailable("the router stops, and the response was not complete", state="draining", retry_after=1.0)
+        self.error_code = error.code
+        if not self._writer.has_started:
+            raise error
+        payload = orjson.dumps({"error": error_object(error, self._request.request_id)})
+        await self._writer.end(named_event(b"error", payload), 200, ())
+
+    async def _finish(self, action: Action, payload: bytes, number: int) -> None:
+        """Send the end of the response. Raises the error of one that had no byte."""
+        match action:
+            case CompleteResponse(attempt):
+                response = self._begin_response(number or attempt)
+                await self._writer.end(payload, response.status, response.headers)
+            case PassResponse(attempt, status, body):
+                self._note_replica(attempt)
+                await self._writer.end(body, status, self._responses[attempt].headers)
+            case EndWithError(code, last):
+                self.error_code = code
+                response = self._begin_response(number)
+                await self._writer.end(payload + last, response.status, response.headers)
+            case RespondError(_, code, message, retry_after):
+                details: dict[str, Any] = {} if retry_after is None else {"retry_after": retry_after}
+                raise error_from_wire(code, message, details)
+
+    def _begin_response(self, number: int) -> AttemptResponse:
+        response = self._responses.get(number) or AttemptResponse(200)
+        if not self._writer.has_started:
+            self._on_first_byte()
+            self._note_replica(number)
+        return response
+
+    def _note_replica(self, number: int) -> None:
+        self.reservation = self._reservations.get(number)
+        replica_id = "" if self.reservation is None else self.reservation.replica_id
+        self._writer.add_headers(self._attempt_headers(replica_id, self.num_attempts))
+
+    # -- attempts and timers ---------------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case PickReplica():
+                self._pick(action)
+            case SendAttempt():
+                self._send(action)
+            case AbortAttempt(attempt):
+                if (task := self._tasks.pop(attempt, None)) is not None:
+                    task.cancel()
+            case SetTimer():
+                self._set_timer(action)
+            case ClearTimer(kind, attempt):
+                if (timer := self._timers.pop((kind, attempt), None)) is not None:
+                    timer.handle.cancel()
+            case RecordOutcome():
+                self._record(action)
+            case ReleaseReplica(attempt):
+                self._reservations[attempt].release()
+
+    def _record(self, action: RecordOutcome) -> None:
+        """Report an attempt to its replica's health and load."""
+        self._picker.record_attempt(action)
+        reservation, now = self._reservations[action.attempt], self._now()
+        if action.first_token_seconds is not None:
+            reservation.record_first_token(action.first_token_seconds, now)
+        if action.inter_token_seconds is not None:
+            reservation.record_inter_token_latency(action.inter_token_seconds, now)
+        if (response := self._responses.get(action.attempt)) is not None and response.load_header:
+            reservation.record_load_header(response.load_header, now)
+        reservation.record(HealthOutcome(action.outcome), now)
+
+    def _pick(self, action: PickReplica) -> None:
+        reservation = self._picker.pick(action)
+        if reservation is None:
+            self._report([NoReplica(action.attempt)])
+            return
+        self._reservations[action.attempt] = reservation
+        self._report([ReplicaPicked(
+            action.attempt, reservation.replica_id, reservation.incarnation, reservation.fingerprint,
+            reservation.is_resumable,
+        )])  # fmt: skip
+
+    def _send(self, action: SendAttempt) -> None:
+        self.num_attempts += 1
+        response = self._responses[action.attempt] = AttemptResponse()
+        task = self._tasks[action.attempt] = asyncio.create_task(run_attempt(
+            self._upstream, self._request, action, response, self._report, self._wait_until_read
+        ))  # fmt: skip
+        task.add_done_callback(partial(self._on_task_end, action.attempt))
+
+    def _on_task_end(self, number: int, task: "asyncio.Task[None]") -> None:
+        """Report an attempt that a bug of ours has ended."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("attempt %d of request %s failed", number, self._request.request_id, exc_info=error)
+            self._report([AttemptBroken(number, FailureReason.UNAVAILABLE)])
+
+    def _set_timer(self, action: SetTimer) -> None:
+        key = action.kind, action.attempt
+        if (timer := self._timers.get(key)) is not None:
+            timer.handle.cancel()
+        event = TimerFired(action.kind, action.attempt)
+        handle = asyncio.get_running_loop().call_later(action.seconds, self._report, (event,))
+        self._timers[key] = _RunningTimer(handle, event, action.seconds)
+
+    def _cancel(self) -> None:
+        """Cancel the request unless it has its final answer."""
+        if not self._machine.is_final:
+            for action in self._machine.handle(ClientDisconnected(), self._now()):
+                self._perform(action)
+
+    def _close(self) -> None:
+        """End what still runs; every replica is released, however the request ended."""
+        for task in self._tasks.values():
+            task.cancel()
+        for timer in self._timers.values():
+            timer.handle.cancel()
+        for reservation in self._reservations.values():
+            reservation.release()

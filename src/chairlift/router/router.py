@@ -1,0 +1,203 @@
+"""Router: the state that all routes share: replicas, policy, model routes, admission, lifecycle and telemetry."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chairlift.core.clock import Clock, SystemClock
+from chairlift.core.load_report import ReplicaState
+from chairlift.router.attempts.actions import PickReplica
+from chairlift.router.attempts.hedging import HedgeController
+from chairlift.router.attempts.retry_budget import RetryBudget
+from chairlift.router.config import RouterConfig
+from chairlift.router.discovery.base import SourceStatus
+from chairlift.router.policies.assigned import AssignedReplica
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.registry import make_policy
+from chairlift.router.prefix_index import PrefixIndex
+from chairlift.router.prompt_prefix import PromptPrefix, prompt_prefix
+from chairlift.router.proxy.request_proxy import RequestProxy
+from chairlift.router.proxy.upstream import Upstream
+from chairlift.router.replica_set import ReplicaSet
+from chairlift.router.replicas.reservation import Reservation
+from chairlift.router.shared_state.build import create_shared_state
+from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
+from chairlift.router.telemetry import RouterTelemetry
+from chairlift.web.admission import AdmissionController
+from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.service.http_config import HttpConfig
+
+PREFIX_POLICY, SESSION_POLICY = "prefix", "session"
+NO_REPLICA = "no replica is ready"
+
+
+class Router:
+    """Many replicas behind one API server. Belongs to one event loop.
+
+    Attributes:
+        config: the operator's settings.
+        lifecycle: starting, ready, draining.
+        telemetry: metrics of requests and attempts.
+        admission: the admission queue of requests without a first byte.
+        shared_state: what several routers share.
+        tenants: the limits of tenants.
+        open_proxies: the requests that have not ended.
+        replicas: the replicas with their health and load.
+        upstream: the connections to them.
+        source_statuses: returns how each discovery source does.
+        random: source of the seeds of requests that have none.
+        clock: the clock of all decisions.
+    """
+
+    def __init__(self, config: RouterConfig, clock: Clock | None = None) -> None:
+        """Make the parts; the event loop runs. Raises ConfigError for files that cannot be read."""
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.lifecycle = Lifecycle()
+        self.telemetry = RouterTelemetry()
+        self.admission = AdmissionController(config.http.admission, self.clock)
+        self.replicas = ReplicaSet(config.health)
+        self.upstream = Upstream(config.upstream)
+        self.source_statuses: Callable[[], tuple[SourceStatus, ...]] = tuple
+        self.random = random.Random(config.seed or None)
+        self.shared_state = create_shared_state(config.shared_state, clock=self.clock)
+        self.tenants = SharedTenantLimiter(config.http.tenant, self.shared_state.tenant_usage, self.clock)
+        self.open_proxies: set[RequestProxy] = set()
+        self._policy = make_policy(config.policy, config.seed)
+        self._index = PrefixIndex() if config.policy == PREFIX_POLICY else None
+        if self._index is not None:
+            self.replicas.membership_listeners.append(self._retain_prefixes)
+        self._budgets: dict[str, RetryBudget] = {}
+        self._hedging: dict[str, HedgeController] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether some replica may get a request."""
+        return self.replicas.has_usable(self.clock.now())
+
+    def mark_started(self) -> None:
+        """Serve requests from now on."""
+        self.lifecycle.mark_started(lambda: ReplicaState.READY if self.is_ready else ReplicaState.STARTING, NO_REPLICA)
+
+    def reload_limits(self, limits: HttpConfig) -> None:
+        """Apply the limits of another config."""
+        self.admission.renew(limits.admission)
+        self.tenants.renew(limits.tenant)
+
+    def update_gauges(self) -> None:
+        """Set the gauges of replicas and requests."""
+        num_open, num_waiting = len(self.open_proxies), self.admission.waiting_requests
+        self.telemetry.update_gauges(num_open, num_waiting, is_ready=self.is_ready)
+        self.telemetry.update_sources(self.source_statuses())
+        self.telemetry.update_shared_state(self.shared_state.status())
+
+    def abort_all(self) -> int:
+        """Abort all open requests; returns their number."""
+        proxies = list(self.open_proxies)
+        for proxy in proxies:
+            proxy.abort()
+        return len(proxies)
+
+    # -- pools -----------------------------------------------------------------------------------------------------
+
+    def choose_pool(self, model: Any, key: str) -> str:
+        """Return the pool of a request's model; "" lets every replica answer. Raises ModelNotFound.
+
+        A body without a model is answered by the only pool, or by any replica, which reports what is wrong.
+        """
+        if isinstance(model, str) and model:
+            return self.config.routes.choose(model, key, self.replicas.models)
+        pools = self.replicas.models
+        return pools[0] if len(pools) == 1 else ""
+
+    def model_names(self) -> list[str]:
+        """Return every model name that clients may use."""
+        return self.config.routes.names(self.replicas.models)
+
+    def budget(self, pool: str) -> RetryBudget:
+        """Return the retry budget of a pool."""
+        if pool not in self._budgets:
+            self._budgets[pool] = RetryBudget(self.config.retry_budget)
+        return self._budgets[pool]
+
+    def hedging(self, pool: str) -> HedgeController | None:
+        """Return what decides about the hedges of a pool; None where requests are not hedged."""
+        if self.config.hedging is None:
+            return None
+        if pool not in self._hedging:
+            self._hedging[pool] = HedgeController(self.config.hedging)
+        return self._hedging[pool]
+
+    # -- replicas --------------------------------------------------------------------------------------------------
+
+    def routing_request(
+        self, fields: Mapping[str, Any], pool: str, *, request_id: str, client_address: str, session_key: str,
+        tenant: str, assigned_replica_id: str = "",
+    ) -> tuple[RoutingRequest, PromptPrefix | None]:  # fmt: skip
+        """Return what the policy knows about a request, and its prompt's prefix where the policy uses it."""
+        adapter = str(fields.get("lora") or "")
+        prefix = prompt_prefix(fields, model=pool, adapter=adapter, tenant=tenant)
+        request = RoutingRequest(
+            request_id=request_id, client_address=client_address, session_key=session_key, adapter=adapter,
+            assigned_replica_id=assigned_replica_id, prompt_tokens=prefix.num_tokens,
+        )  # fmt: skip
+        if self._index is None:
+            return request, None
+        request = replace(
+            request, prefix=prefix.hashes, prefix_tokens=prefix.token_counts,
+            prefix_matches=self._index.match(prefix.hashes, self.replicas.incarnations),
+        )  # fmt: skip
+        return request, prefix
+
+    def pick(self, request: RoutingRequest, pool: str, action: PickReplica) -> Reservation | None:
+        """Reserve a replica of a pool for an attempt; None if there is none."""
+        incarnations = self.replicas.incarnations
+        excluded = {replica for replica, incarnation in action.excluded if incarnations.get(replica, "") == incarnation}
+        policy = AssignedReplica(self._policy) if request.assigned_replica_id else self._policy
+        reservation = self.replicas.pick(
+            request, pool, policy, excluded, self.clock.now(), fingerprint=action.fingerprint
+        )
+        if reservation is not None and self._index is not None and request.prefix:
+            self._index.record(reservation.replica_id, reservation.incarnation, request.prefix)
+        return reservation
+
+    def drain_replica(self, replica_id: str) -> None:
+        """Send a replica nothing new, and hand its streams over to others. Raises NotFound."""
+        self.replicas.drain(replica_id, self.clock.now())
+        for proxy in list(self.open_proxies):
+            proxy.report_draining(replica_id)
+
+    def _retain_prefixes(self) -> None:
+        """Forget the prefixes of replicas that are gone."""
+        if self._index is not None:
+            self._index.retain(self.replicas.endpoints.keys())
+
+    async def assigned_replica(self, pool: str, session_key: str) -> str:
+        """Return the replica that serves a session, "" for none; only the session policy keeps such a table."""
+        if self.config.policy != SESSION_POLICY or not session_key:
+            return ""
+        return await self.shared_state.sessions.get(_session_name(pool, session_key)) or ""
+
+    async def assign_session(self, pool: str, session_key: str, replica_id: str, before: str) -> None:
+        """Record which replica serves a session, instead of the one before."""
+        if self.config.policy == SESSION_POLICY and session_key and replica_id != before:
+            name = _session_name(pool, session_key)
+            await self.shared_state.sessions.assign(name, replica_id, replacing=before or None)
+
+    def learn_prefix(
+        self, reservation: Reservation | None, prefix: PromptPrefix | None, token_ids: Sequence[int]
+    ) -> None:  # fmt: skip
+        """Record that a replica has cached the output, too, where prompt and output are known as token ids."""
+        if self._index is not None and reservation is not None and prefix is not None and token_ids:
+            self._index.record(reservation.replica_id, reservation.incarnation, prefix.extended(token_ids))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.shared_state.close()
+        await self.upstream.close()
+
+
+def _session_name(pool: str, session_key: str) -> str:
+    """Return the name of a session in the table: sessions of two pools are two."""
+    return f"{pool}\0{session_key}"

@@ -1,0 +1,1 @@
+"""State that several routers share: tenants' limits, sessions and ejections; in memory or in Redis."""

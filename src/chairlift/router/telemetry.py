@@ -1,0 +1,70 @@
+"""RouterTelemetry: records requests, attempts and replicas as metrics; no other module of the router touches one."""
+
+from collections.abc import Iterable
+
+from chairlift.observability.metrics import ROUTER_METRICS, Metrics
+from chairlift.router.attempts.actions import RecordOutcome
+from chairlift.router.discovery.base import SourceState, SourceStatus
+from chairlift.router.shared_state.base import SharedStateStatus
+from chairlift.web.access_log import AccessRecord
+from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
+
+
+class RouterTelemetry:
+    """The metrics of one router.
+
+    Attributes:
+        metrics: the metrics page.
+    """
+
+    def __init__(self) -> None:
+        self.metrics = Metrics(ROUTER_METRICS)
+        self._published: dict[tuple[str, ...], int] = {}
+
+    def record_response(self, record: AccessRecord) -> None:
+        """Count an HTTP response, also as a rejection if it is an error from before any attempt."""
+        metrics = self.metrics
+        method = record.method if record.method in {"GET", "POST", "OPTIONS"} else "other"
+        metrics.counter("http_requests", record.route or "other", method, str(record.status)).inc()
+        if record.code and not record.was_submitted and record.status != CLIENT_CLOSED_REQUEST:
+            metrics.counter("requests_rejected", record.code).inc()
+
+    def record_first_byte(self, seconds: float) -> None:
+        """Observe the time from a request's arrival to the first byte of its response."""
+        self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
+
+    def record_finished(self, outcome: str, seconds: float, num_attempts: int) -> None:
+        """Record the end of a request: "complete", "abort" or the code of an error."""
+        metrics = self.metrics
+        metrics.counter("requests_finished", outcome).inc()
+        metrics.histogram("e2e_request_latency_seconds").observe(seconds)
+        metrics.histogram("router_request_attempts").observe(num_attempts)
+
+    def record_attempt(self, outcome: RecordOutcome) -> None:
+        """Count an attempt that has ended."""
+        self.metrics.counter("router_attempts", outcome.outcome).inc()
+
+    def update_sources(self, statuses: Iterable[SourceStatus]) -> None:
+        """Publish how the discovery sources do."""
+        for status in statuses:
+            self.metrics.gauge("router_source_up", status.name).set(status.state is SourceState.UP)
+            self.metrics.gauge("router_source_replicas", status.name).set(status.num_endpoints)
+            self._add_to("router_source_failures", status.num_failures, status.name)
+
+    def update_shared_state(self, status: SharedStateStatus) -> None:
+        """Publish whether the state is shared with the other routers."""
+        self.metrics.gauge("router_shared_state_up").set(status.is_connected)
+        self._add_to("router_shared_state_outages", status.num_outages)
+
+    def _add_to(self, name: str, total: int, *labels: str) -> None:
+        """Raise a counter to a total that another part counts."""
+        key = (name, *labels)
+        self.metrics.counter(*key).inc(total - self._published.get(key, 0))
+        self._published[key] = total
+
+    def update_gauges(self, num_open: int, num_waiting: int, *, is_ready: bool) -> None:
+        """Set the gauges."""
+        metrics = self.metrics
+        metrics.gauge("requests_open").set(num_open)
+        metrics.gauge("admission_waiting_requests").set(num_waiting)
+        metrics.gauge("ready").set(is_ready)

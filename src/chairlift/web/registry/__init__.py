@@ -1,0 +1,1 @@
+"""Clients of etcd and Consul: a replica registers there, and the router finds it there."""

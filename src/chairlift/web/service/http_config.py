@@ -1,0 +1,60 @@
+"""HttpConfig: the settings that every HTTP service has, whatever it serves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chairlift.core.errors import ConfigError
+from chairlift.web.admission import AdmissionLimits
+from chairlift.web.auth.host_check import check_allowed_host, check_origin
+from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.tenant_limits import TenantLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpConfig:
+    """Limits of requests, connections and tenants, and who may use the service.
+
+    Attributes:
+        max_body_bytes: largest request body.
+        body_timeout: seconds in which a body must arrive.
+        write_timeout: seconds in which a client must read what is sent to it.
+        idle_timeout: seconds for which a connection without a request stays open.
+        drain_timeout: seconds within which open requests may finish at shutdown.
+        public_metrics: whether /metrics needs no key.
+        cors_origins: origins whose pages may use the API; "*" is any.
+        allowed_hosts: names that the header Host may have, in addition to this machine's.
+        log_stats_interval: seconds between two lines of throughput while there is traffic; 0 for none.
+        head: limits of a request's header block.
+        admission: limits of the admission queue.
+        tenant: limits of each tenant.
+    """
+
+    max_body_bytes: int = 4_000_000
+    body_timeout: float = 30.0
+    write_timeout: float = 30.0
+    idle_timeout: float = 30.0
+    drain_timeout: float = 30.0
+    public_metrics: bool = False
+    cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    log_stats_interval: float = 10.0
+    head: HeadLimits = field(default_factory=HeadLimits)
+    admission: AdmissionLimits = field(default_factory=AdmissionLimits)
+    tenant: TenantLimits = field(default_factory=TenantLimits)
+
+    def __post_init__(self) -> None:
+        if self.max_body_bytes < 1:
+            raise ConfigError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}", option="max_body_bytes")
+        seconds: Mapping[str, float] = {
+            name: getattr(self, name) for name in ("body_timeout", "write_timeout", "idle_timeout")
+        }
+        for name, value in seconds.items():
+            if not value > 0:
+                raise ConfigError(f"{name} must be a positive number of seconds, got {value:g}", option=name)
+        for name in self.allowed_hosts:
+            check_allowed_host(name)
+        for origin in self.cors_origins:
+            check_origin(origin)
+        for name in ("drain_timeout", "log_stats_interval"):
+            if not (value := getattr(self, name)) >= 0:
+                raise ConfigError(f"{name} must be at least 0, got {value:g}", option=name)

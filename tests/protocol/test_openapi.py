@@ -1,0 +1,89 @@
+"""openapi.py: operations have the statuses and headers that they need, and the page shows them."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from chairlift.protocol.openapi import ERROR_DESCRIPTIONS, Schema, make_document, make_operation, page, path_parameter
+from chairlift.protocol.request_fields import CHAT, COMPLETION
+from chairlift.protocol.router_openapi import document as router_document
+from chairlift.server.openapi import document as server_document
+
+BODY: Schema = {"type": "object"}
+
+
+def statuses(operation: Schema) -> str:
+    return " ".join(operation["responses"])
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({}, "200 401 403 405"), ({"is_open": True}, "200 405"), ({"status": "202"}, "202 401 403 405"),
+    ({"body": BODY}, "200 400 401 403 404 405 408 413 415 503"),
+    ({"error_statuses": "404 502"}, "200 401 403 404 405 502"),
+    ({"is_open": True, "unready": BODY}, "200 405 503"),
+])  # fmt: skip
+def test_an_operation_has_the_statuses_of_its_kind(options: dict[str, Any], expected: str) -> None:
+    operation = make_operation("Do it", BODY, **options)
+    assert statuses(operation) == expected
+    described = {"200": "Done", "202": "Done", **ERROR_DESCRIPTIONS}
+    if "unready" in options:
+        described["503"] = "Not ready"
+    for status, response in operation["responses"].items():
+        assert response["headers"]["x-request-id"]["required"] is True
+        assert response["description"] == described[status]
+    assert ("requestBody" in operation) is ("body" in options)
+
+
+def test_a_parameter_in_the_path_may_have_fixed_values() -> None:
+    assert "enum" not in path_parameter("id")["schema"]
+    assert path_parameter("id", ("a", "b"))["schema"]["enum"] == ["a", "b"]
+
+
+def test_a_document_has_its_operations_by_path_and_method() -> None:
+    operation = make_operation("Do it")
+    assert make_document([("/a", "get", operation)], "text")["paths"] == {"/a": {"get": operation}}
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+class PageParser(HTMLParser):
+    """Collects the addresses that a page would load, its tags and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("document", [server_document(), router_document()], ids=["server", "router"])
+def test_the_page_names_every_route_and_field_and_loads_nothing(document: Schema) -> None:
+    parser = PageParser()
+    parser.feed(page(document))
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert f"{method.upper()} {path}" in parser.text and operation["summary"] in parser.text
+    for field in (*CHAT, *COMPLETION):
+        assert field in parser.text
+    assert parser.loads == ["/openapi.json"]
+    assert not parser.tags & {"script", "link", "img", "iframe", "object", "form"}
+
+
+def test_what_the_page_shows_is_text() -> None:
+    operation = {
+        "info": {"version": "<b>1</b>"},
+        "paths": {"/<i>": {"get": {"summary": "<script>x</script>", "requestBody": {"content": {"application/json": {
+            "schema": {"properties": {"<img>": {"description": "<a href=x>"}}}}}}}}},
+    }  # fmt: skip
+    parser = PageParser()
+    parser.feed(page(operation))
+    assert parser.loads == ["/openapi.json"] and not parser.tags & {"b", "i", "script", "img"}

@@ -1,0 +1,123 @@
+"""router_openapi.py: the document has every route of a router, and each response is what it says."""
+
+import json
+import re
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from jsonschema import Draft202012Validator
+
+from chairlift.protocol.router_openapi import document
+from chairlift.router.app import router_app
+from chairlift.router.config import RouterConfig
+from chairlift.router.router import Router
+from chairlift.web.auth.api_keys import KeyRing, read_keys
+from chairlift.web.auth.credentials import Credentials
+from support_router import CHAT, COMPLETIONS, Connection, ReceivedRequest, running_router, scripted
+from support_server import ADMIN_KEY, run
+
+FORWARDED = {"/tokenize", "/detokenize", "/tokenizer_info"}
+DOCUMENT = document(("m",))
+ADMIN_HEADERS = {"authorization": f"Bearer {ADMIN_KEY}"}
+STATUSES = {
+    "post /v1/chat/completions": "200 400 401 403 404 405 408 409 413 415 429 500 502 503 504",
+    "post /v1/completions": "200 400 401 403 404 405 408 409 413 415 429 500 502 503 504",
+    "post /tokenize": "200 400 401 403 404 405 408 413 415 429 500 502 503 504",
+    "post /detokenize": "200 400 401 403 404 405 408 413 415 429 500 502 503 504",
+    "get /tokenizer_info": "200 401 403 405 429 500 502 503 504",
+    "get /v1/models": "200 401 403 405",
+    "get /v1/models/{id}": "200 401 403 404 405",
+    "get /livez": "200 405",
+    "get /readyz": "200 405 503",
+    "get /health": "200 405 503",
+    "get /ping": "200 405 503",
+    "get /version": "200 401 403 405",
+    "get /metrics": "200 401 403 405",
+    "get /docs": "200 401 403 405",
+    "get /openapi.json": "200 401 403 405",
+    "get /load": "200 401 403 405",
+    "post /admin/drain": "202 401 403 404 405",
+    "get /admin/replicas": "200 401 403 404 405",
+    "post /admin/replicas/drain": "200 400 401 403 404 405 408 413 415 503",
+    "post /admin/replicas/undrain": "200 400 401 403 404 405 408 413 415 503",
+    "post /admin/replicas/weight": "200 400 401 403 404 405 408 413 415 503",
+}
+
+
+def test_the_document_has_these_operations_and_statuses() -> None:
+    found = {
+        f"{method} {path}": " ".join(operation["responses"])
+        for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()
+    }  # fmt: skip
+    assert found == STATUSES
+
+
+def test_every_route_of_the_router_is_in_it_and_no_other() -> None:
+    async def routes() -> set[tuple[str, str]]:
+        async def drain() -> None: ...
+
+        router = Router(RouterConfig())
+        try:
+            app: Any = router_app(router, Credentials(KeyRing()), drain)
+            inner = app.asgi._app._app.__closure__[0].cell_contents
+            return {
+                (re.sub(r":\w+}", "}", each.path), method.lower()) for each in inner.routes for method in each.methods
+            }
+        finally:
+            await router.close()
+
+    documented = {(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    assert {each for each in run(routes()) if each[1] != "head"} == {
+        each for each in documented if each[0] not in FORWARDED
+    }
+
+
+def test_models_are_those_of_the_router() -> None:
+    for path in (CHAT, COMPLETIONS):
+        body = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert body["properties"]["model"]["enum"] == ["m"]
+    assert DOCUMENT["paths"]["/v1/models/{id}"]["get"]["parameters"][0]["schema"]["enum"] == ["m"]
+
+
+def admin_keys() -> KeyRing:
+    return read_keys(None, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY})
+
+
+async def nothing(connection: Connection, request: ReceivedRequest) -> None:
+    await connection.respond({})
+
+
+@pytest.mark.parametrize(("method", "path", "body"), [
+    ("get", "/v1/models", None), ("get", "/v1/models/{id}", None), ("get", "/livez", None), ("get", "/readyz", None),
+    ("get", "/health", None), ("get", "/version", None), ("get", "/load", None), ("get", "/openapi.json", None),
+    ("get", "/admin/replicas", None), ("post", "/admin/replicas/drain", {}), ("post", "/admin/replicas/undrain", {}),
+    ("post", "/admin/replicas/weight", {"weight": 2}), ("post", "/admin/drain", None),
+])  # fmt: skip
+def test_answers_are_what_is_documented(method: str, path: str, body: dict[str, Any] | None) -> None:
+    async def scenario() -> httpx.Response:
+        async with scripted(nothing) as replica, running_router([replica.url], keys=admin_keys()) as router:
+            content = None if body is None else json.dumps({"replica_id": replica.url, **body}).encode()
+            async with httpx.AsyncClient(base_url=router.url, headers=ADMIN_HEADERS) as http:
+                return await http.request(method, path.replace("{id}", "m"), content=content)
+
+    response = run(scenario())
+    operation = DOCUMENT["paths"][path][method]["responses"][str(response.status_code)]
+    assert response.status_code < 300, response.text
+    schema = operation["content"]["application/json"]["schema"]
+    jsonschema.validate(response.json(), schema, Draft202012Validator)
+    for invalid in ({}, {"object": "x"}, []):
+        assert path == "/openapi.json" or not Draft202012Validator(schema).is_valid(invalid)
+
+
+@pytest.mark.parametrize("weight", [-1, 1001, "2", True])
+def test_a_weight_out_of_range_is_the_clients_error(weight: Any) -> None:
+    async def scenario() -> httpx.Response:
+        async with scripted(nothing) as replica, running_router([replica.url], keys=admin_keys()) as router:
+            body = {"replica_id": replica.url, "weight": weight}
+            async with httpx.AsyncClient(base_url=router.url, headers=ADMIN_HEADERS) as http:
+                return await http.post("/admin/replicas/weight", json=body)
+
+    response = run(scenario())
+    assert response.status_code == 400 and response.json()["error"]["param"] == "weight", response.text

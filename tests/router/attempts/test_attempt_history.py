@@ -1,0 +1,63 @@
+"""Tests of AttemptHistory."""
+
+import pytest
+
+from chairlift.router.attempts.attempt import AttemptLimits
+from chairlift.router.attempts.attempt_history import AttemptHistory
+from chairlift.router.attempts.events import FailureReason, ReplicaPicked
+from chairlift.router.attempts.final_errors import FailureCause
+
+A, B = ReplicaPicked(1, "a", "1"), ReplicaPicked(2, "b", "1")
+
+
+@pytest.mark.parametrize("reason", FailureReason)
+@pytest.mark.parametrize("has_progress", [False, True])
+def test_every_failure_costs_an_attempt_but_a_refused_connection_and_for_a_resume_no_room(
+    reason: FailureReason, has_progress: bool
+) -> None:
+    history = AttemptHistory(AttemptLimits(max_attempts=2))
+    history.record_failure(reason, has_progress=has_progress)
+    is_free = reason is FailureReason.CONNECT or (
+        has_progress and reason in (FailureReason.REJECTED, FailureReason.UNAVAILABLE)
+    )
+    assert history.num_failed == (0 if is_free else 1)
+    history.record_failure(reason, has_progress=has_progress)
+    assert history.has_attempts_left is is_free
+
+
+def test_replicas_that_were_tried_are_excluded_until_they_restart_or_have_room() -> None:
+    history = AttemptHistory(AttemptLimits())
+    history.record_replica(A)
+    history.record_replica(B)
+    history.record_full(B, 3.0)
+    assert history.excluded == {("a", "1"), ("b", "1")}
+    assert history.num_attempts == 2
+    history.forget_full()
+    assert history.excluded == {("a", "1")}
+
+
+def test_the_smallest_retry_after_counts_and_is_one_second_where_none_was_given() -> None:
+    history = AttemptHistory(AttemptLimits())
+    assert history.failure(FailureCause.REPLICAS).retry_after == 1.0
+    history.record_retry_after(None)
+    for seconds in (7.0, 4.0, 9.0):
+        history.record_retry_after(seconds)
+    assert history.failure(FailureCause.REPLICAS).retry_after == 4.0
+    history.record_full(A, None)
+    assert history.failure(FailureCause.REPLICAS).retry_after == 1.0
+    history.forget_full()
+    history.record_failure(FailureReason.RESET, has_progress=False)
+    assert history.failure(FailureCause.ATTEMPTS).retry_after is None, "no replica was full"
+
+
+def test_a_resume_waits_for_the_retry_after_within_its_limit_which_a_token_renews() -> None:
+    history = AttemptHistory(AttemptLimits(resume_wait_seconds=10))
+    assert history.wait_seconds(100.0) is None, "no replica will have room"
+    history.record_retry_after(6.0)
+    assert history.wait_seconds(100.0) == 6.0
+    assert history.wait_seconds(104.0) == 6.0
+    assert history.wait_seconds(104.1) is None
+    history.record_token()
+    assert history.wait_seconds(104.1) == 6.0
+    history.record_retry_after(0.0)
+    assert history.wait_seconds(104.1) == 0.1

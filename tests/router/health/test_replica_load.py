@@ -1,0 +1,87 @@
+"""Tests of load reports: fields of /load and of the x-chairlift-load header, with nonsense among them."""
+
+import pytest
+
+from chairlift.core.load_report import ReplicaState
+from chairlift.router.health.replica_load import MAX_HEADER_CHARS, parse_load, parse_load_header
+
+BODY = {
+    "state": "ready", "instance_id": "p1", "waiting_requests": 2, "waiting_tokens": 300, "running_requests": 7,
+    "total_blocks": 100, "free_blocks": 25, "admission_waiting_requests": 3, "admission_waiting_tokens": 100,
+    "expected_wait_seconds": 0.25, "prefill_tokens_per_second": 1200.5, "adapters": ["sql"], "fingerprint": "f1",
+    "fingerprints": {"sql": "f2"}, "steps": 9, "of_the_future": {"x": []},
+}  # fmt: skip
+
+
+def test_every_field_is_read() -> None:
+    load = parse_load(BODY, 5.0)
+    assert (load.at_seconds, load.state, load.incarnation) == (5.0, ReplicaState.READY, "p1")
+    assert (load.waiting_requests, load.waiting_tokens, load.running_requests) == (3, 300, 7)
+    assert (load.expected_wait_seconds, load.prefill_tokens_per_second, load.kv_usage_ratio) == (0.25, 1200.5, 0.75)
+    assert (load.adapters, load.fingerprints) == (frozenset({"sql"}), {"": "f1", "sql": "f2"})
+    assert load.missing == frozenset()
+
+
+def test_missing_fields_come_from_the_report_before() -> None:
+    part = parse_load({"running_requests": 1, "state": "draining"}, 6.0)
+    load = part.completed_by(parse_load(BODY, 5.0))
+    assert (load.running_requests, load.state, load.at_seconds) == (1, ReplicaState.DRAINING, 6.0)
+    assert (load.incarnation, load.waiting_tokens, load.kv_usage_ratio) == ("p1", 300, 0.75)
+    assert load.adapters == {"sql"} and load.fingerprints == {"": "f1", "sql": "f2"}
+    none_left = parse_load({**BODY, "adapters": []}, 6.0).completed_by(parse_load(BODY, 5.0))
+    assert none_left.adapters == frozenset(), "an empty list is a report, too"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None, [], "ready", 7, {"state": "fine"}, {"state": ["ready"]}, {"state": 1}, {"running_requests": "7"},
+        {"running_requests": -1}, {"running_requests": True}, {"running_requests": float("nan")},
+        {"running_requests": float("inf")}, {"running_requests": 10**400}, {"waiting_tokens": []},
+        {"expected_wait_seconds": {}}, {"instance_id": 7}, {"instance_id": "x" * 257}, {"adapters": "sql"},
+        {"adapters": [1]}, {"fingerprints": []}, {"fingerprint": {}}, {"total_blocks": -5},
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused(fields: object) -> None:
+    with pytest.raises(ValueError, match="load report"):
+        parse_load(fields, 0.0)
+
+
+def test_long_lists_and_names_are_cut() -> None:
+    names = [f"a{number}" for number in range(5000)]
+    load = parse_load({"adapters": ["x" * 300, *names], "fingerprints": {"m": "f", "n": 7, "o": "y" * 300}}, 0.0)
+    assert len(load.adapters) == 999 and "x" * 300 not in load.adapters
+    assert load.fingerprints == {"m": "f"}
+
+
+def test_a_header_is_read() -> None:
+    text = "state=ready;running=7;waiting=2;waiting_tokens=300;wait_ms=500;kv=0.125;instance=9f0c.1;fingerprint=ab12"
+    load = parse_load_header(text, 3.0)
+    assert load is not None and load.at_seconds == 3.0
+    assert (load.state, load.incarnation, load.running_requests) == (ReplicaState.READY, "9f0c.1", 7)
+    assert (load.waiting_requests, load.waiting_tokens, load.expected_wait_seconds) == (2, 300, 0.5)
+    assert (load.kv_usage_ratio, load.fingerprints) == (0.125, {"": "ab12"})
+    assert load.missing == {"prefill_tokens_per_second", "adapters"}
+
+
+@pytest.mark.parametrize("text", ["running=7", " running=7 ; later=x", "running=7;", "state=;running=7;instance="])
+def test_a_header_may_have_fewer_and_other_fields(text: str) -> None:
+    load = parse_load_header(text, 0.0)
+    assert load is not None and (load.running_requests, load.state, load.incarnation) == (7, None, "")
+
+
+def test_an_id_that_looks_like_a_number_stays_a_text() -> None:
+    load = parse_load_header("instance=1e5", 0.0)
+    assert load is not None and load.incarnation == "1e5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "7", "ready", "=", "=1", "state", "state=fine", "running=many", "running=-1", "running=nan",
+        "running=1e400", "running=", "running=1;running=x", "color=red", "{", "[]", '{"running":1}', ";" * 4000,
+        "running=1;" + "x" * MAX_HEADER_CHARS, "running=\ud800", "instance=" + "x" * 300,
+    ],
+)  # fmt: skip
+def test_a_header_without_sense_is_no_report(text: str) -> None:
+    assert parse_load_header(text, 0.0) is None

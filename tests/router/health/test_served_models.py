@@ -1,0 +1,38 @@
+"""Tests of parse_models: answers of several servers to /v1/models."""
+
+import pytest
+
+from chairlift.router.health.served_models import parse_models
+
+
+def test_models_adapters_and_fingerprints_are_read() -> None:
+    served = parse_models(
+        {
+            "object": "list",
+            "data": [
+                {"id": "base", "object": "model", "fingerprint": "f1"},
+                {"id": "sql", "object": "model", "root": "x", "parent": "base"},
+                {"id": "base"},
+                {"id": "other", "parent": None, "fingerprint": 7},
+            ],
+        }
+    )
+    assert served.names == ("base", "sql", "other")
+    assert served.adapters == {"sql"} and served.fingerprints == {"base": "f1"}
+
+
+def test_an_empty_list_is_a_server_without_models() -> None:
+    assert parse_models({"object": "list", "data": []}).names == ()
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], {}, {"data": None}, {"data": {}}, {"data": [{"id": 7}, "x"]}, {"data": [{"id": ""}]}]
+)
+def test_nonsense_is_refused(body: object) -> None:
+    with pytest.raises(ValueError, match="/v1/models"):
+        parse_models(body)
+
+
+def test_what_cannot_be_read_is_left_out_and_the_list_is_bounded() -> None:
+    names = [{"id": f"m{number}"} for number in range(5000)]
+    assert len(parse_models({"data": [{"id": "x" * 300}, None, *names]}).names) == 998

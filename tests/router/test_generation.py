@@ -1,0 +1,258 @@
+"""GenerationRoute: sessions, limits of tenants, headers for administrators, and requests without replicas."""
+
+import asyncio
+import hashlib
+import time
+from typing import Any
+
+import pytest
+
+from chairlift.router.generation import model_member, session_key_of, timeout_seconds
+from chairlift.router.model_routes import ModelRoutes
+from chairlift.web.admission import AdmissionLimits
+from chairlift.web.auth.api_keys import KeyRing, read_keys
+from chairlift.web.auth.principal import ADMIN, USER, Principal
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.tenant_limits import TenantLimits
+from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest
+from support_router_app import complete, routed
+from support_server import run
+
+SESSION = {"policy": "session"}
+
+
+async def full(connection: Connection, request: ReceivedRequest) -> None:
+    await connection.respond({"error": {"message": "full"}}, 429, retry_after="7")
+
+
+async def invalid(connection: Connection, request: ReceivedRequest) -> None:
+    await connection.respond({"error": {"message": "bad"}}, 400)
+
+
+def keys_of(*principals: Principal) -> KeyRing:
+    return KeyRing({hashlib.sha256(each.tenant.encode()).digest(): each for each in principals})
+
+
+def limited(**limits: Any) -> dict[str, Any]:
+    return {"http": HttpConfig(tenant=TenantLimits(**limits))}
+
+
+# -- sessions and models ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("headers", "fields", "key"), [
+    ([(b"x-session-id", b"a")], {"user": "u"}, "a"),
+    ([(b"cookie", b"other=1; sid=c; x")], {"user": "u"}, "c"),
+    ([(b"cookie", b'{"bad": 1}; sid="quoted"')], {}, "quoted"),
+    ([(b"cookie", b"sid=; asid=d")], {"user": "u"}, "u"),
+    ([(b"x-session-id", b"")], {"user": "u"}, "u"),
+    ([], {"user": "u"}, "u"), ([], {"user": 5}, ""), ([], {}, ""),
+])  # fmt: skip
+def test_the_session_comes_from_header_cookie_or_user(headers: Any, fields: dict[str, Any], key: str) -> None:
+    assert session_key_of({"headers": headers}, fields, "x-session-id", "sid") == key
+
+
+def test_without_a_session_cookie_cookies_do_not_matter() -> None:
+    assert session_key_of({"headers": [(b"cookie", b"sid=c")]}, {}, "x-session-id", "") == ""
+
+
+@pytest.mark.parametrize("how", ["header", "cookie", "user"])
+def test_a_session_stays_on_one_replica(how: str) -> None:
+    async def scenario() -> None:
+        async with routed(complete, complete, complete, session_cookie="sid", **SESSION) as fleet:
+            for session in range(8):
+                served_by = set()
+                for _ in range(3):
+                    body = {**HELLO, "user": f"u{session}"} if how == "user" else HELLO
+                    headers = {"header": {"x_session_id": f"s{session}"}, "cookie": {"cookie": f"sid=c{session}"}}
+                    response = await fleet.post(body, **headers.get(how, {}))
+                    served_by.add(response.json()["served_by"])
+                assert len(served_by) == 1, served_by
+            assert sum(bool(replica.requests) for replica in fleet.replicas) >= 2
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("fields", "pool", "member"), [
+    ({"model": "alias"}, "m", {"model": "m"}), ({"model": "m"}, "m", {}), ({}, "m", {}), ({"model": ""}, "m", {}),
+    ({"model": 5}, "m", {}), ({"model": None}, "m", {}), ({"model": "a"}, "", {}),
+])  # fmt: skip
+def test_only_an_alias_is_replaced(fields: dict[str, Any], pool: str, member: dict[str, Any]) -> None:
+    assert model_member(fields, pool) == member
+
+
+def test_an_alias_reaches_its_pool_and_a_canary_keeps_sessions() -> None:
+    async def scenario() -> None:
+        routes = ModelRoutes.parse(["alias=m", "canary=m:50,gone:50"])
+        async with routed(complete, routes=routes) as fleet:
+            for model in ("alias", "canary", "m"):
+                response = await fleet.post({**HELLO, "model": model})
+                assert response.json()["model"] == "m", model
+            unknown = await fleet.post({**HELLO, "model": "x"})
+            assert unknown.status_code == 404
+            error = unknown.json()["error"]
+            assert error["code"] == "model_not_found" and "alias, canary, m" in error["message"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("headers", "fields", "seconds"), [
+    ([], {}, None), ([], {"timeout": 2.5}, 2.5), ([(b"x-request-timeout-ms", b"1500")], {"timeout": 2}, 1.5),
+    ([(b"x-request-timeout-ms", b"1500")], {"timeout": "x"}, 1.5), ([], {"timeout": 1e300}, None),
+    ([], {"timeout": True}, None), ([], {"timeout": -1}, None), ([], {"timeout": 0}, None),
+])  # fmt: skip
+def test_the_shorter_timeout_counts_and_a_replica_reports_invalid_ones(
+    headers: Any, fields: dict[str, Any], seconds: float | None
+) -> None:
+    assert timeout_seconds({"headers": headers}, fields) == seconds
+
+
+# -- headers for administrators ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("principal", "is_shown"), [
+    (None, True), (Principal("t", frozenset({USER})), False), (Principal("t", frozenset({USER, ADMIN})), True),
+])  # fmt: skip
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
+def test_only_administrators_see_the_replica(principal: Principal | None, is_shown: bool, path: str) -> None:
+    async def scenario() -> None:
+        keys = None if principal is None else keys_of(principal)
+        async with routed(full, complete, keys=keys) as fleet:
+            attempts = set()
+            for _ in range(2):
+                response = await fleet.post(HELLO, path, authorization="Bearer t")
+                assert response.status_code == 200, response.text
+                if is_shown:
+                    assert response.headers["x-chairlift-replica"] == fleet.replicas[1].url
+                    attempts.add(response.headers["x-chairlift-attempts"])
+                else:
+                    assert not [name for name in response.headers if name.startswith("x-chairlift")]
+            assert attempts == ({"1", "2"} if is_shown else set())
+
+    run(scenario())
+
+
+# -- limits of tenants ------------------------------------------------------------------------------------------------
+
+
+def test_requests_of_a_minute_are_limited_by_tenant() -> None:
+    async def scenario() -> None:
+        keys = keys_of(Principal("a"), Principal("b"))
+        async with routed(complete, keys=keys, **limited(tenant_requests_per_minute=2)) as fleet:
+            for tenant in ("a", "b"):
+                statuses = [(await fleet.post(HELLO, authorization=f"Bearer {tenant}")).status_code for _ in range(3)]
+                assert statuses == [200, 200, 429]
+            rejected = await fleet.post(HELLO, authorization="Bearer a")
+            assert rejected.json()["error"]["code"] == "rate_limited" and int(rejected.headers["retry-after"]) >= 1
+
+    run(scenario())
+
+
+def test_a_request_that_full_replicas_reject_is_refunded_and_an_invalid_one_counts() -> None:
+    async def scenario() -> None:
+        limits = limited(tenant_requests_per_minute=2, tenant_tokens_per_minute=100)
+        async with routed(full, full, **limits) as fleet:
+            for _ in range(5):
+                response = await fleet.post({**HELLO, "max_tokens": 50})
+                assert response.status_code == 429 and response.json()["error"]["code"] == "overloaded"
+                assert response.headers["retry-after"] == "7"
+        async with routed(invalid, **limits) as fleet:
+            statuses = [(await fleet.post({**HELLO, "max_tokens": 90})).status_code for _ in range(3)]
+            assert statuses == [400, 400, 429], "its tokens are refunded, the request is not"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "prefix"])
+def test_tokens_of_a_minute_are_limited_with_the_prompts(policy: str) -> None:
+    async def scenario() -> None:
+        prompt = {"model": "m", "prompt": "word " * 2000, "max_tokens": 1}
+        async with routed(complete, policy=policy, **limited(tenant_tokens_per_minute=1000)) as fleet:
+            assert (await fleet.post({**HELLO, "max_tokens": 900})).status_code == 200
+            assert (await fleet.post({**HELLO, "max_tokens": 900})).status_code == 200, "what was not used is returned"
+            assert (await fleet.post(prompt, COMPLETIONS)).status_code == 429, "its 2500 tokens exceed what is left"
+        async with routed(complete, policy=policy, **limited(tenant_tokens_per_minute=1000)) as fleet:
+            assert (await fleet.post(prompt, COMPLETIONS)).status_code == 200, "a full minute takes any request"
+            rejected = await fleet.post({**HELLO, "max_tokens": 1})
+            assert rejected.status_code == 429 and rejected.json()["error"]["code"] == "rate_limited"
+        assert len(fleet.received()) == 1
+
+    run(scenario())
+
+
+def test_open_requests_are_limited_and_end_with_the_client() -> None:
+    begun = asyncio.Queue[None]()
+
+    async def hang(connection: Connection, request: ReceivedRequest) -> None:
+        begun.put_nowait(None)
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        async with routed(hang, **limited(tenant_max_open_requests=1)) as fleet:
+            for _ in range(2):
+                posting = asyncio.create_task(fleet.post(HELLO))
+                await begun.get()
+                assert (await fleet.post(HELLO)).status_code == 429
+                posting.cancel()
+                await asyncio.gather(posting, return_exceptions=True)
+                while fleet.running.router.open_proxies:
+                    await asyncio.sleep(0.002)
+                assert fleet.running.router.admission.open_requests == 0
+
+    run(scenario())
+
+
+def test_a_full_queue_rejects_a_body_before_it_is_parsed() -> None:
+    async def scenario() -> None:
+        limits = AdmissionLimits(max_waiting_bytes=100)
+        async with routed(complete, http=HttpConfig(admission=limits)) as fleet:
+            permit = fleet.running.router.admission.admit(1)
+            response = await fleet.post(b"{" + b" " * 200, content_type="application/json")
+            assert response.status_code == 429 and "request bodies of" in response.json()["error"]["message"]
+            permit.end()
+            assert (await fleet.post(HELLO)).status_code == 200
+
+    run(scenario())
+
+
+# -- without replicas -------------------------------------------------------------------------------------------------
+
+
+def test_without_a_ready_replica_a_request_fails_at_once_and_before_its_body_is_read() -> None:
+    async def scenario() -> None:
+        async with routed() as fleet:
+            started_at = time.monotonic()
+            response = await fleet.post(HELLO)
+            assert time.monotonic() - started_at < 0.1
+            assert response.status_code == 503 and int(response.headers["retry-after"]) >= 1
+            assert response.json()["error"]["message"].startswith("no replica is ready")
+            host, port = fleet.running.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            headers = b"host: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000"
+            writer.write(b"POST %s HTTP/1.1\r\n%s\r\n\r\n{" % (CHAT.encode(), headers))
+            assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 1)).startswith(b"HTTP/1.1 503")
+            writer.close()
+
+    run(scenario())
+
+
+def test_a_pool_without_a_replica_that_may_be_used_is_503_with_a_time() -> None:
+    async def scenario() -> None:
+        async with routed(complete, complete) as fleet:
+            for replica in fleet.replicas:
+                fleet.running.router.drain_replica(replica.url)
+            for path in (CHAT, "/v1/embeddings"):
+                response = await fleet.post(HELLO, path)
+                assert response.status_code == 503 and int(response.headers["retry-after"]) >= 1
+
+    run(scenario())
+
+
+def test_a_draining_router_rejects_requests() -> None:
+    async def scenario() -> None:
+        async with routed(complete, keys=read_keys(None, {"CHAIRLIFT_API_KEY": "k"})) as fleet:
+            await fleet.running.drain()
+            response = await fleet.post(HELLO, authorization="Bearer k")
+            assert response.status_code == 503 and response.json()["error"]["code"] == "draining"
+
+    run(scenario())

@@ -1,0 +1,103 @@
+"""Router: the pool of a request, what its policy knows of it, and sessions."""
+
+from chairlift.core.clock import FakeClock
+from chairlift.router.attempts.actions import PickReplica
+from chairlift.router.config import RouterConfig
+from chairlift.router.endpoint import Endpoint
+from chairlift.router.health.config import HealthConfig
+from chairlift.router.router import NO_REPLICA, Router
+from support_server import run
+
+FIELDS = {"model": "m", "prompt": "word " * 400}
+
+
+async def new_router(*, policy: str = "prefix", models: tuple[str, ...] = ("m",)) -> Router:
+    """Return a router with the replicas a and b."""
+    router = Router(RouterConfig(policy=policy, health=HealthConfig(has_active_probes=False), seed=1), FakeClock())
+    router.replicas.update([Endpoint(url=f"http://{name}", models=models) for name in "ab"], router.clock.now())
+    return router
+
+
+def test_a_request_without_a_model_goes_to_the_only_pool_or_to_any() -> None:
+    async def scenario() -> None:
+        one, two = await new_router(), await new_router(models=("m", "n"))
+        for model in (None, "", 5, ["m"]):
+            assert (one.choose_pool(model, "k"), two.choose_pool(model, "k")) == ("m", ""), model
+        assert two.choose_pool("n", "k") == "n"
+        for router in (one, two):
+            await router.close()
+
+    run(scenario())
+
+
+def test_the_policy_knows_the_prompt_and_who_has_its_prefix() -> None:
+    async def scenario() -> None:
+        for policy in ("prefix", "round_robin"):
+            router = await new_router(policy=policy)
+
+            def describe(router: Router = router):  # type: ignore[no-untyped-def]
+                return router.routing_request(
+                    FIELDS, "m", request_id="r", client_address="1.2.3.4", session_key="s", tenant="t"
+                )
+
+            request, prefix = describe()
+            assert request.prompt_tokens > 300 and (request.client_address, request.session_key) == ("1.2.3.4", "s")
+            assert (prefix is None) == (policy != "prefix")
+            chosen = router.pick(request, "m", PickReplica(1, frozenset(), ""))
+            assert chosen is not None
+            for _ in range(4):
+                again, _ = describe()
+                reservation = router.pick(again, "m", PickReplica(1, frozenset(), ""))
+                assert reservation is not None
+                if policy == "prefix":
+                    assert reservation.replica_id == chosen.replica_id
+                reservation.release()
+            chosen.release()
+            await router.close()
+
+    run(scenario())
+
+
+def test_sessions_are_kept_for_the_session_policy_alone_and_per_pool() -> None:
+    async def scenario() -> None:
+        for policy, expected in (("session", "http://a"), ("random", "")):
+            router = await new_router(policy=policy)
+            assert await router.assigned_replica("m", "s") == ""
+            await router.assign_session("m", "s", "http://a", "")
+            assert await router.assigned_replica("m", "s") == expected
+            assert await router.assigned_replica("n", "s") == "" and await router.assigned_replica("m", "") == ""
+            await router.close()
+
+    run(scenario())
+
+
+def test_an_ejected_replica_is_used_where_no_other_is_left() -> None:
+    """It is the only one that may answer; without it the router would refuse requests until another one is back."""
+
+    async def scenario() -> None:
+        router = await new_router()
+        router.mark_started()
+        now = router.clock.now()
+        assert router.replicas.eject_by_other_router("http://a", 30.0, "another router's faults", now)
+        router.drain_replica("http://b")
+        assert router.is_ready and router.lifecycle.reason == ""
+        await router.close()
+
+    run(scenario())
+
+
+def test_it_is_ready_while_a_replica_is() -> None:
+    async def scenario() -> None:
+        router = await new_router()
+        router.mark_started()
+        assert router.is_ready and router.lifecycle.reason == ""
+        for name in "ab":
+            router.drain_replica(f"http://{name}")
+        assert not router.is_ready and router.lifecycle.reason == NO_REPLICA
+        router.replicas.undrain("http://a", router.clock.now())
+        assert router.lifecycle.reason == ""
+        router.replicas.update([], router.clock.now())
+        assert router.lifecycle.reason == NO_REPLICA and router.model_names() == []
+        await router.close()
+
+    run(scenario())

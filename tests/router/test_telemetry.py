@@ -1,0 +1,60 @@
+"""RouterTelemetry: what is counted, and by which labels."""
+
+from chairlift.router.attempts.actions import AttemptOutcome, RecordOutcome
+from chairlift.router.discovery.base import SourceState, SourceStatus
+from chairlift.router.shared_state.base import SharedStateStatus
+from chairlift.router.telemetry import RouterTelemetry
+from chairlift.web.access_log import AccessRecord
+
+
+def lines(telemetry: RouterTelemetry) -> list[str]:
+    return telemetry.metrics.render().decode().splitlines()
+
+
+def record(
+    method: str = "GET", route: str = "", status: int = 200, code: str = "", *, sent: bool = False
+) -> AccessRecord:
+    return AccessRecord("id", method, route, status, 0.1, code, "", "", sent)
+
+
+def test_responses_are_counted_by_known_names_and_rejections_by_code() -> None:
+    telemetry = RouterTelemetry()
+    telemetry.record_response(record("BREW", "", 404))
+    telemetry.record_response(record("POST", "/v1/completions", 429, "overloaded"))
+    telemetry.record_response(record("POST", "/v1/completions", 502, "replica_failed", sent=True))
+    telemetry.record_response(record("POST", "/v1/completions", 499, "client_gone"))
+    page = lines(telemetry)
+    assert 'chairlift_http_requests_total{method="other",route="other",status="404"} 1.0' in page
+    rejected = [line for line in page if line.startswith("chairlift_requests_rejected_total{")]
+    assert rejected == ['chairlift_requests_rejected_total{code="overloaded"} 1.0']
+
+
+def test_the_end_of_a_request_and_of_an_attempt() -> None:
+    telemetry = RouterTelemetry()
+    telemetry.record_finished("complete", 0.5, 2)
+    telemetry.record_attempt(RecordOutcome(1, "http://a", "", AttemptOutcome.FAULT, None, None))
+    telemetry.update_gauges(3, 2, is_ready=True)
+    page = lines(telemetry)
+    for line in (
+        'chairlift_requests_finished_total{outcome="complete"} 1.0', "chairlift_router_request_attempts_sum 2.0",
+        'chairlift_router_attempts_total{outcome="fault"} 1.0', "chairlift_requests_open 3.0",
+        "chairlift_admission_waiting_requests 2.0", "chairlift_ready 1.0",
+    ):  # fmt: skip
+        assert line in page, line
+
+
+def test_counts_of_sources_and_shared_state_are_not_added_twice() -> None:
+    telemetry = RouterTelemetry()
+    for num_failures in (1, 1, 4):
+        telemetry.update_sources([SourceStatus(
+            name="s", state=SourceState.UP, since=0.0, num_endpoints=5, num_updates=1, num_failures=num_failures,
+            last_error="",
+        )])  # fmt: skip
+        telemetry.update_shared_state(SharedStateStatus(backend="redis", is_connected=False, num_outages=2))
+    page = lines(telemetry)
+    for line in (
+        'chairlift_router_source_up{source="s"} 1.0', 'chairlift_router_source_replicas{source="s"} 5.0',
+        'chairlift_router_source_failures_total{source="s"} 4.0', "chairlift_router_shared_state_up 0.0",
+        "chairlift_router_shared_state_outages_total 2.0",
+    ):  # fmt: skip
+        assert line in page, line

@@ -1,0 +1,1 @@
+"""Fleet simulation: the production routing policies in front of simulated replicas."""

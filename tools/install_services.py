@@ -1,0 +1,56 @@
+"""Install the servers that tests start (etcd, Redis, dnsmasq), if this is Debian and the user is root.
+
+Without them the tests that need them are skipped, with the reason; with CHAIRLIFT_REQUIRE_SERVICES=1 they fail.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+PACKAGES = {
+    "etcd": "etcd-server",
+    "redis-server": "redis-server",
+    "redis-sentinel": "redis-sentinel",
+    "dnsmasq": "dnsmasq-base",
+}
+"""The programs that tests need, and Debian's packages that have them."""
+
+TIMEOUT_SECONDS = 300.0
+"""Seconds that each command may take, so that a mirror that does not answer cannot stop the tests."""
+
+PLACES = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
+"""Where programs are looked for: servers are not always in PATH."""
+
+
+def find_program(program: str) -> str | None:
+    """Return the path of a program, None if it is not installed."""
+    return shutil.which(program, path=PLACES)
+
+
+def main() -> int:
+    """Install what is missing; return 0 also where that is not possible."""
+    missing = [package for program, package in PACKAGES.items() if find_program(program) is None]
+    if not missing:
+        return 0
+    names = " ".join(missing)
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        sys.stderr.write(f"the tests that need these are skipped, unless you install them: {names}\n")
+        return 0
+    sys.stderr.write(f"installing servers for the tests: {names}\n")
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # installs, and starts none of them
+    limits = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30", "-o", "Acquire::Retries=1"]
+    for command in (["update", "-qq"], ["install", "-y", "-qq", *missing]):
+        try:
+            subprocess.run(
+                ["apt-get", *limits, *command], env=environ, capture_output=True, text=True, check=True,
+                timeout=TIMEOUT_SECONDS,
+            )  # fmt: skip
+        except (subprocess.SubprocessError, OSError) as error:
+            reason = getattr(error, "stderr", None) or error
+            sys.stderr.write(f"apt-get {command[0]} failed: {str(reason).strip()[-500:]}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
