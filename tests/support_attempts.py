@@ -8,7 +8,7 @@ import orjson
 
 from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
-from chairlift.router.attempts.actions import Action, AttemptOutcome, ResponseMode
+from chairlift.router.attempts.actions import Action, ResponseMode
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.chunks import Chunk, ChunkKind, parse_chunk
 from chairlift.router.attempts.events import FailureReason, TimerKind
@@ -16,6 +16,7 @@ from chairlift.router.attempts.hedging import HedgeConfig, HedgeController
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget, RetryBudgetConfig
+from chairlift.router.health.breaker import HealthOutcome
 
 DONE = b"data: [DONE]\n\n"
 SEED = 7
@@ -90,8 +91,8 @@ class World:
     connections: dict[int, Connection] = field(default_factory=dict)
     stale: dict[int, Connection] = field(default_factory=dict)
     timers: set[tuple[TimerKind, int]] = field(default_factory=set)
-    outcomes: dict[int, AttemptOutcome] = field(default_factory=dict)
-    expected: dict[int, set[AttemptOutcome]] = field(default_factory=dict)
+    outcomes: dict[int, HealthOutcome] = field(default_factory=dict)
+    expected: dict[int, set[HealthOutcome]] = field(default_factory=dict)
     sent: bytes = b""
     final: act.FinalAction | None = None
     now: float = 0.0
@@ -138,7 +139,7 @@ class World:
             case act.RecordOutcome(number, replica_id, _, outcome):
                 assert number not in self.outcomes and self.picked[number].replica_id == replica_id
                 self.outcomes[number] = outcome
-                allowed = self.expected.get(number, {AttemptOutcome.NEUTRAL})
+                allowed = self.expected.get(number, {HealthOutcome.NEUTRAL})
                 assert outcome in allowed, f"{outcome} for {number}, not {allowed}"
             case act.ReleaseReplica(number, replica_id):
                 assert number not in self.released and self.picked[number].replica_id == replica_id
@@ -274,7 +275,7 @@ class World:
         """Let a timer's time pass."""
         self.timers.remove((kind, number))
         if kind in (TimerKind.CONNECT, TimerKind.FIRST_TOKEN, TimerKind.INTER_TOKEN):
-            self._expect(number, AttemptOutcome.FAULT)
+            self._expect(number, HealthOutcome.FAULT)
         before, self.now = self.now, self.now + (1000 if kind is TimerKind.INTER_TOKEN else 0)
         actions = self.step(ev.TimerFired(kind, number))
         self.now = before
@@ -291,27 +292,27 @@ class World:
             case "draining":
                 self.step(ev.ReplicaDraining(number))
             case "refused":
-                self._ends(number, AttemptOutcome.FAULT, ev.ConnectFailed(number))
+                self._ends(number, HealthOutcome.FAULT, ev.ConnectFailed(number))
             case "reset":
-                self._ends(number, AttemptOutcome.FAULT, ev.AttemptBroken(number, FailureReason.RESET))
+                self._ends(number, HealthOutcome.FAULT, ev.AttemptBroken(number, FailureReason.RESET))
             case "broken":
-                self._ends(number, AttemptOutcome.FAULT, ev.AttemptBroken(number, FailureReason.BAD_STREAM))
+                self._ends(number, HealthOutcome.FAULT, ev.AttemptBroken(number, FailureReason.BAD_STREAM))
             case "full":
                 broken = ev.AttemptBroken(number, FailureReason.UNAVAILABLE)
-                self._ends(number, AttemptOutcome.NEUTRAL, broken)
+                self._ends(number, HealthOutcome.NEUTRAL, broken)
             case "error":
-                self._ends(number, AttemptOutcome.FAULT, ev.AttemptBroken(number, FailureReason.EOF))
+                self._ends(number, HealthOutcome.FAULT, ev.AttemptBroken(number, FailureReason.EOF))
             case "reported":
-                self._ends(number, AttemptOutcome.NEUTRAL, ev.RequestErrorReported(number, b'{"error":{"code":"x"}}'))
+                self._ends(number, HealthOutcome.NEUTRAL, ev.RequestErrorReported(number, b'{"error":{"code":"x"}}'))
             case "status":
-                outcome = AttemptOutcome.FAULT if status == 500 else AttemptOutcome.NEUTRAL
+                outcome = HealthOutcome.FAULT if status == 500 else HealthOutcome.NEUTRAL
                 self._ends(number, outcome, ev.ResponseReceived(number, status, 1.0, b"no"))
 
     def _receive_next(self, number: int, connection: Connection) -> None:
         events = self.next_events(number, connection)
         if isinstance(events[-1], ev.ResponseEnded):
             connection.is_over = True
-            self._expect(number, AttemptOutcome.SUCCESS)
+            self._expect(number, HealthOutcome.SUCCESS)
         elif connection.next_token == 0 and connection.mode is not ResponseMode.PROGRESS and not connection.has_role:
             connection.has_role = True
         else:
@@ -319,16 +320,16 @@ class World:
         for event in events:
             self.step(event)
 
-    def _ends(self, number: int, outcome: AttemptOutcome, event: ev.Event) -> None:
+    def _ends(self, number: int, outcome: HealthOutcome, event: ev.Event) -> None:
         self.connections[number].is_over = True
         self._expect(number, outcome)
         self.step(event)
 
-    def _expect(self, number: int, outcome: AttemptOutcome) -> None:
+    def _expect(self, number: int, outcome: HealthOutcome) -> None:
         """Expect an outcome; an attempt that is given away may also end without one."""
         attempt = self.machine._open.get(number)
         is_frozen = attempt is not None and attempt.frozen is not None
-        self.expected[number] = {outcome, AttemptOutcome.NEUTRAL} if is_frozen else {outcome}
+        self.expected[number] = {outcome, HealthOutcome.NEUTRAL} if is_frozen else {outcome}
 
 
 def make_world(

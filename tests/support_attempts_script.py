@@ -4,7 +4,8 @@ from typing import Any
 
 from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
-from chairlift.router.attempts.actions import Action, AttemptOutcome
+from chairlift.router.attempts.actions import Action
+from chairlift.router.health.breaker import HealthOutcome
 from support_attempts import STREAM, Replica, World, make_world
 
 A, B, C, OTHER, FOREIGN = (
@@ -46,7 +47,7 @@ class Script(World):
         self.picked[number] = replica
         return self.step(ev.ReplicaPicked(number, replica.replica_id, "1", replica.fingerprint, True))
 
-    def outcome(self, number: int = 1) -> AttemptOutcome:
+    def outcome(self, number: int = 1) -> HealthOutcome:
         """Return what was recorded for an attempt."""
         return self.outcomes[number]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.console import Console, configure_logging, escape_control_chars
+from chairlift.cli.console import Console, ServiceConsole, configure_logging, escape_control_chars
 from chairlift.cli.settings.settings import LOGGING
 from chairlift.core.errors import ConfigError
 from chairlift.observability.logging import LEVELS, LogConfig
@@ -113,3 +113,14 @@ def test_the_help_shows_the_defaults_of_the_log() -> None:
     assert LEVELS[defaults.pop("log_level")] == config.level == config.stream_level
     names = {"log_format": config.form, "log_file_size": config.max_bytes, "log_backups": config.backups}
     assert defaults == names
+
+
+def test_a_service_writes_its_lines_except_in_quiet_mode(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("chairlift"), "handlers", [logging.NullHandler()])
+    for quiet in (False, True):
+        console = ServiceConsole(quiet=quiet)
+        console.print_line(f"quiet is {quiet}")
+        console.close(0)
+    assert capfd.readouterr().err == "quiet is False\n"

@@ -1,7 +1,8 @@
 """RouterTelemetry: what is counted, and by which labels."""
 
-from chairlift.router.attempts.actions import AttemptOutcome, RecordOutcome
+from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.discovery.base import SourceState, SourceStatus
+from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.shared_state.base import SharedStateStatus
 from chairlift.router.telemetry import RouterTelemetry
 from chairlift.web.access_log import AccessRecord
@@ -32,7 +33,7 @@ def test_responses_are_counted_by_known_names_and_rejections_by_code() -> None:
 def test_the_end_of_a_request_and_of_an_attempt() -> None:
     telemetry = RouterTelemetry()
     telemetry.record_finished("complete", 0.5, 2)
-    telemetry.record_attempt(RecordOutcome(1, "http://a", "", AttemptOutcome.FAULT, None, None))
+    telemetry.record_attempt(RecordOutcome(1, "http://a", "", HealthOutcome.FAULT, None, None))
     telemetry.update_gauges(3, 2, is_ready=True)
     page = lines(telemetry)
     for line in (

@@ -1,6 +1,8 @@
-"""Console: writes messages for people to standard error; also the setup of the log."""
+"""Console, ServiceConsole: write messages for people to standard error; also the setup of the log."""
 
 import argparse
+import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -39,6 +41,29 @@ class Console:
     def print_row(self, name: str, value: str) -> None:
         """Write one name and value of a list."""
         self.print_line(f"  {name:<26} {value}")
+
+
+class ServiceConsole:
+    """Writes the lines and the log of a service in threads: a blocked disk or pipe does not block the service."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """Start the threads; `close` ends them."""
+        from chairlift.observability.logging import line_handler, use_background_writer
+
+        self._quiet = quiet
+        self._logs, self._lines = use_background_writer(), line_handler(sys.stderr)
+
+    def print_line(self, line: str) -> None:
+        """Write a line, except in quiet mode."""
+        if not self._quiet:
+            self._lines.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
+
+    def close(self, code: int) -> None:
+        """Write what is left; exit with this code at once if that is stuck, which would block Python's normal exit."""
+        for writer in (self._lines, self._logs):
+            writer.close()
+        if self._lines.is_stuck or self._logs.is_stuck:
+            os._exit(code)
 
 
 def escape_control_chars(text: str, file: TextIO) -> str:

@@ -1,5 +1,6 @@
 """Server options: convert server settings to the listen address and the ServerConfig."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,8 @@ from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.tenant_limits import TenantLimits
+
+log = logging.getLogger(__name__)
 
 MAX_PORT = 65_535
 
@@ -74,6 +77,8 @@ def credentials_reader(
 
     It rejects a listen address that other machines can reach where no key is needed, unless `insecure` is set.
     """
+    if api_keys:
+        log.warning("--api-key is visible in the list of processes; --key-file and CHAIRLIFT_API_KEY are not")
     sources = credential_sources(options)
     is_open_to_all = listening.client_ca is None and not options.get("insecure")
     were_read = False

@@ -152,7 +152,7 @@ class Router:
 
     def pick(self, request: RoutingRequest, pool: str, action: PickReplica) -> Reservation | None:
         """Reserve a replica of a pool for an attempt; None if there is none."""
-        incarnations = self.replicas.incarnations
+        incarnations = self.replicas.incarnations if action.excluded else {}
         excluded = {replica for replica, incarnation in action.excluded if incarnations.get(replica, "") == incarnation}
         policy = AssignedReplica(self._policy) if request.assigned_replica_id else self._policy
         reservation = self.replicas.pick(

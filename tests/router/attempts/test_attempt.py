@@ -5,22 +5,23 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.attempts.actions import AttemptOutcome, RecordOutcome
+from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPhase, AttemptPurpose
 from chairlift.router.attempts.events import ReplicaPicked
+from chairlift.router.health.breaker import HealthOutcome
 from support_attempts import chunk
 
 
 def test_the_outcome_has_what_was_measured() -> None:
     attempt = Attempt(3, AttemptPurpose.FIRST, replica=ReplicaPicked(3, "a", "i1"))
-    assert attempt.outcome(AttemptOutcome.FAULT) == RecordOutcome(3, "a", "i1", AttemptOutcome.FAULT, None, None)
+    assert attempt.outcome(HealthOutcome.FAULT) == RecordOutcome(3, "a", "i1", HealthOutcome.FAULT, None, None)
     attempt.sent_at = 1.0
     attempt.record_tokens(1, 3.0)
     assert attempt.phase is AttemptPhase.STREAMING
-    assert attempt.outcome(AttemptOutcome.SUCCESS).first_token_seconds == 2.0
-    assert attempt.outcome(AttemptOutcome.SUCCESS).inter_token_seconds is None
+    assert attempt.outcome(HealthOutcome.SUCCESS).first_token_seconds == 2.0
+    assert attempt.outcome(HealthOutcome.SUCCESS).inter_token_seconds is None
     attempt.record_tokens(4, 5.0)
-    assert attempt.outcome(AttemptOutcome.SUCCESS).inter_token_seconds == 0.5
+    assert attempt.outcome(HealthOutcome.SUCCESS).inter_token_seconds == 0.5
     assert attempt.first_token_at == 3.0
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
-from chairlift.router.attempts.actions import AttemptOutcome
 from chairlift.router.attempts.events import FailureReason, TimerKind
+from chairlift.router.health.breaker import HealthOutcome
 from support_attempts import STREAM, WHOLE, chunk
 from support_attempts_script import FOREIGN, A, B, C, Script, of_type, script
 
-FAULT, NEUTRAL, SUCCESS = AttemptOutcome.FAULT, AttemptOutcome.NEUTRAL, AttemptOutcome.SUCCESS
+FAULT, NEUTRAL, SUCCESS = HealthOutcome.FAULT, HealthOutcome.NEUTRAL, HealthOutcome.SUCCESS
 
 
 def hedged() -> Script:

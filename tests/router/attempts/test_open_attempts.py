@@ -2,7 +2,6 @@
 
 from chairlift.router.attempts.actions import (
     AbortAttempt,
-    AttemptOutcome,
     ClearTimer,
     RecordOutcome,
     ReleaseReplica,
@@ -12,6 +11,7 @@ from chairlift.router.attempts.attempt import AttemptLimits, AttemptPurpose
 from chairlift.router.attempts.events import AttemptBroken, ConnectFailed, FailureReason, ReplicaPicked, TimerKind
 from chairlift.router.attempts.open_attempts import OpenAttempts
 from chairlift.router.attempts.retry_budget import RetryBudget
+from chairlift.router.health.breaker import HealthOutcome
 
 LIMITS = AttemptLimits(connect_timeout_seconds=1, first_token_timeout_seconds=20, inter_token_timeout_seconds=3)
 
@@ -26,10 +26,10 @@ def test_an_attempt_gives_back_all_that_it_holds() -> None:
     attempts.set_hedge_timer(attempt, 0.5)
     assert attempts.actions == [SetTimer(TimerKind.FIRST_TOKEN, 1, 20), SetTimer(TimerKind.HEDGE, 1, 0.5)]
     attempts.actions = []
-    attempts.end(attempt, AttemptOutcome.NEUTRAL)
+    attempts.end(attempt, HealthOutcome.NEUTRAL)
     assert attempts.actions == [
         ClearTimer(TimerKind.FIRST_TOKEN, 1), ClearTimer(TimerKind.HEDGE, 1), AbortAttempt(1),
-        RecordOutcome(1, "a", "i", AttemptOutcome.NEUTRAL), ReleaseReplica(1, "a"),
+        RecordOutcome(1, "a", "i", HealthOutcome.NEUTRAL), ReleaseReplica(1, "a"),
     ]  # fmt: skip
     assert not len(attempts) and attempts.get(1) is None
     assert budget.active_retries == 0
@@ -37,12 +37,12 @@ def test_an_attempt_gives_back_all_that_it_holds() -> None:
 
 def test_a_pick_that_ends_holds_no_replica_and_a_connection_that_has_ended_is_not_aborted() -> None:
     attempts = OpenAttempts(LIMITS, RetryBudget())
-    attempts.end(attempts.open(AttemptPurpose.FIRST), AttemptOutcome.NEUTRAL)
+    attempts.end(attempts.open(AttemptPurpose.FIRST), HealthOutcome.NEUTRAL)
     assert attempts.actions == [AbortAttempt(1)]
     second = attempts.open(AttemptPurpose.RETRY)
     second.replica = ReplicaPicked(2, "a")
-    attempts.end(second, AttemptOutcome.FAULT, aborts=False)
-    assert attempts.actions[1:] == [RecordOutcome(2, "a", "", AttemptOutcome.FAULT), ReleaseReplica(2, "a")]
+    attempts.end(second, HealthOutcome.FAULT, aborts=False)
+    assert attempts.actions[1:] == [RecordOutcome(2, "a", "", HealthOutcome.FAULT), ReleaseReplica(2, "a")]
 
 
 def test_a_permit_is_given_back_once() -> None:
@@ -52,7 +52,7 @@ def test_a_permit_is_given_back_once() -> None:
     budget.acquire_retry(0.0)
     attempt = attempts.open(AttemptPurpose.RETRY, has_retry_permit=True)
     attempts.release_permit(attempt)
-    attempts.end(attempt, AttemptOutcome.NEUTRAL)
+    attempts.end(attempt, HealthOutcome.NEUTRAL)
     assert budget.active_retries == 1
 
 

@@ -7,14 +7,15 @@ import pytest
 
 from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
-from chairlift.router.attempts.actions import Action, AttemptOutcome, ResponseMode
+from chairlift.router.attempts.actions import Action, ResponseMode
 from chairlift.router.attempts.events import FailureReason, TimerKind
 from chairlift.router.attempts.retry_budget import RetryBudgetConfig
+from chairlift.router.health.breaker import HealthOutcome
 from support_attempts import DONE, STREAM, WHOLE, chunk, chunk_event
 from support_attempts_script import FOREIGN, OTHER, A, B, C, Script, of_type, script
 
 NO_BUDGET = RetryBudgetConfig(share=0, min_concurrent=0, min_per_second=0)
-FAULT, NEUTRAL, SUCCESS = AttemptOutcome.FAULT, AttemptOutcome.NEUTRAL, AttemptOutcome.SUCCESS
+FAULT, NEUTRAL, SUCCESS = HealthOutcome.FAULT, HealthOutcome.NEUTRAL, HealthOutcome.SUCCESS
 
 
 Failure = Callable[[Script], list[Action]]
@@ -146,7 +147,7 @@ def test_a_4xx_passes_through_without_a_retry_and_says_nothing_about_health(stat
     ids=["reset", "eof", "inter-token timeout", "drained", "gap"],
 )
 def test_a_stream_with_tokens_is_resumed_on_the_same_weights_without_asking_the_budget(
-    failure: Failure, outcome: AttemptOutcome
+    failure: Failure, outcome: HealthOutcome
 ) -> None:
     world = script(budget=NO_BUDGET)
     world.begin(A, num_tokens=2)

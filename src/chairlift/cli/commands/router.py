@@ -1,20 +1,15 @@
 """`chairlift router`: the composition root of the router's process."""
 
 import argparse
-import logging
-import os
-import sys
 
+from chairlift.cli.console import ServiceConsole
 from chairlift.cli.router_options import discovery_sources, router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
-from chairlift.observability.logging import line_handler, use_background_writer
 from chairlift.router.router_process import RouterParts
 from chairlift.router.router_process import run as route
 from chairlift.router.shared_state.build import create_shared_state
-
-log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,31 +19,20 @@ def run(arguments: argparse.Namespace) -> int:
         **settings.resolve_group(settings.ROUTER_SERVER, arguments, environ),
         **settings.resolve_group(router_settings.ROUTER, arguments, environ),
     }
-    if arguments.api_key:
-        log.warning("--api-key is visible in the list of processes; --key-file and CHAIRLIFT_API_KEY are not")
     listening, config, sources = listen_address(options), router_config(options), discovery_sources(options)
     tls = listening.tls_context()
     config.upstream.read_key()
     config.upstream.make_ssl_context()
     create_shared_state(config.shared_state)  # raises where its library is missing
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
-    logs, lines = use_background_writer(), line_handler(sys.stderr)  # a blocked disk or pipe does not block the router
-
-    def print_line(line: str) -> None:
-        if not arguments.quiet:
-            lines.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
-
-    code = 1
+    service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
         code = route(RouterParts(
             config=config, sources=sources, listening=listening, tls=tls,
             read_credentials=read_credentials,
-            print_line=print_line,
+            print_line=service_console.print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader.of_router(arguments, environ),
         ))  # fmt: skip
     finally:
-        for writer in (lines, logs):
-            writer.close()
-        if lines.is_stuck or logs.is_stuck:
-            os._exit(code)  # a pipe that is not read would block Python's normal exit
+        service_console.close(code)
     return code

@@ -1,12 +1,9 @@
 """`chairlift serve`: the composition root of the API server process and its engine process."""
 
 import argparse
-import logging
-import os
-import sys
 from pathlib import Path
 
-from chairlift.cli.console import Console
+from chairlift.cli.console import Console, ServiceConsole
 from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
@@ -16,11 +13,8 @@ from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import TextService
-from chairlift.observability.logging import line_handler, use_background_writer
 from chairlift.server.server_process import ServerParts
 from chairlift.server.server_process import run as serve
-
-log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,8 +28,6 @@ def run(arguments: argparse.Namespace) -> int:
     engine["max_queue_size"] = engine_queue_size(options, engine)
     if (seed := settings.resolve(settings.SERVE_SEED, arguments, environ)) is not None:
         engine["seed"] = seed.value
-    if arguments.api_key:
-        log.warning("--api-key is visible in the list of processes; --key-file and CHAIRLIFT_API_KEY are not")
     listening = listen_address(options)
     tls = listening.tls_context()
     prepared = prepare(arguments.model, engine, needs_full_length=True, needs_device=True)
@@ -44,29 +36,20 @@ def run(arguments: argparse.Namespace) -> int:
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
 
     console.print_line(f"serving {prepared.model}" if arguments.model else no_model_given())
-    logs, lines = use_background_writer(), line_handler(sys.stderr)  # a blocked disk or pipe does not block the server
-
-    def print_line(line: str) -> None:
-        if not arguments.quiet:
-            lines.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
-
-    code = 1
+    service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
         code = serve(ServerParts(
             config=server_config(names, options), listening=listening, tls=tls,
             read_credentials=read_credentials, start=prepared.start, engine_pid=_engine_pid,
             budget=prepared.scheduler.max_batch_tokens, max_running=prepared.scheduler.max_running_sequences,
-            print_line=print_line,
+            print_line=service_console.print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader.of_server(
                 arguments, environ, names, engine["max_queue_size"]
             ), registration=registration,
         ))  # fmt: skip
     finally:
         prepared.close()
-        for writer in (lines, logs):
-            writer.close()
-        if lines.is_stuck or logs.is_stuck:
-            os._exit(code)  # a pipe that is not read would block Python's normal exit
+        service_console.close(code)
     return code
 
 

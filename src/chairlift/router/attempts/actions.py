@@ -6,14 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from chairlift.router.attempts.events import TimerKind
-
-
-class AttemptOutcome(StrEnum):
-    """What an attempt says about the health of its replica."""
-
-    FAULT = "fault"  # connection, timeout, 5xx other than 503, a cut stream
-    SUCCESS = "success"
-    NEUTRAL = "neutral"  # the client's or the router's doing, or a full replica
+from chairlift.router.health.breaker import HealthOutcome
 
 
 class ResponseMode(StrEnum):
@@ -147,7 +140,7 @@ class RecordOutcome:
     attempt: int
     replica_id: str
     incarnation: str
-    outcome: AttemptOutcome
+    outcome: HealthOutcome
     first_token_seconds: float | None = None
     inter_token_seconds: float | None = None
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.attempts.actions import AttemptOutcome, RecordOutcome, ResponseMode
+from chairlift.router.attempts.actions import RecordOutcome, ResponseMode
 from chairlift.router.attempts.chunks import Chunk
 from chairlift.router.attempts.events import AttemptEvent, ReplicaPicked, TimerKind
+from chairlift.router.health.breaker import HealthOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ class Attempt:
         self.held.clear()
         return chunks
 
-    def outcome(self, outcome: AttemptOutcome) -> RecordOutcome:
+    def outcome(self, outcome: HealthOutcome) -> RecordOutcome:
         """Return the report to the replica's health."""
         assert self.replica is not None, "the attempt has no replica"
         first = inter = None

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from chairlift.router.attempts.actions import (
     AbortAttempt,
     Action,
-    AttemptOutcome,
     ClearTimer,
     ReleaseReplica,
     SetTimer,
@@ -13,6 +12,7 @@ from chairlift.router.attempts.actions import (
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPurpose
 from chairlift.router.attempts.events import AttemptEvent, Event, TimerKind
 from chairlift.router.attempts.retry_budget import RetryBudget
+from chairlift.router.health.breaker import HealthOutcome
 
 
 class OpenAttempts:
@@ -55,7 +55,7 @@ class OpenAttempts:
         self._attempts[attempt.number] = attempt
         return attempt
 
-    def end(self, attempt: Attempt, outcome: AttemptOutcome, *, aborts: bool = True) -> None:
+    def end(self, attempt: Attempt, outcome: HealthOutcome, *, aborts: bool = True) -> None:
         """End an attempt: its timers, its permit, its replica; `aborts` unless its connection has ended by itself."""
         del self._attempts[attempt.number]
         self.clear_timer(attempt)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from chairlift.protocol.sse import DONE
 from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
-from chairlift.router.attempts.actions import Action, AttemptOutcome, FinalAction, ResponseMode
+from chairlift.router.attempts.actions import Action, FinalAction, ResponseMode
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPhase, AttemptPurpose
 from chairlift.router.attempts.attempt_history import AttemptHistory
 from chairlift.router.attempts.chunks import BadChunk
@@ -25,6 +25,7 @@ from chairlift.router.attempts.hedging import HedgeController
 from chairlift.router.attempts.open_attempts import OpenAttempts
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
+from chairlift.router.health.breaker import HealthOutcome
 
 FULL_STATUSES = frozenset({429, 503})
 """Statuses of a replica that is full or drains: another one may take the request, and this one is not ill."""
@@ -134,7 +135,7 @@ class RequestMachine:
 
     def _go_on_without(self, attempt: Attempt, retry_after: float | None) -> None:
         """Give up a pick; unless another attempt is open, start again, wait, or fail."""
-        self._open.end(attempt, AttemptOutcome.NEUTRAL, aborts=False)
+        self._open.end(attempt, HealthOutcome.NEUTRAL, aborts=False)
         if attempt.purpose is AttemptPurpose.HEDGE and self._hedging is not None:
             self._hedging.return_hedge()
         self.history.record_retry_after(retry_after)
@@ -162,7 +163,7 @@ class RequestMachine:
         attempt = self._open.get(event.attempt)
         # A request that was sent on a connection which the replica had closed is sent again on a new one.
         if attempt is not None and attempt.phase in (AttemptPhase.CONNECTING, AttemptPhase.SENT):
-            self._fail_attempt(attempt, FailureReason.CONNECT, AttemptOutcome.FAULT, aborts=False)
+            self._fail_attempt(attempt, FailureReason.CONNECT, HealthOutcome.FAULT, aborts=False)
 
     def _on_sent(self, event: ev.RequestSent | ev.ResponseReceived | AttemptEvent) -> Attempt | None:
         """Return the event's attempt if it is open and has a replica, and note that its request was sent."""
@@ -188,15 +189,15 @@ class RequestMachine:
         if event.status in FULL_STATUSES:
             assert attempt.replica is not None, "an attempt that was sent has a replica"
             self.history.record_full(attempt.replica, event.retry_after)
-            self._fail_attempt(attempt, FailureReason.REJECTED, AttemptOutcome.NEUTRAL, aborts=False)
+            self._fail_attempt(attempt, FailureReason.REJECTED, HealthOutcome.NEUTRAL, aborts=False)
         elif event.status >= 500:
-            self._fail_attempt(attempt, FailureReason.STATUS, AttemptOutcome.FAULT, aborts=False)
+            self._fail_attempt(attempt, FailureReason.STATUS, HealthOutcome.FAULT, aborts=False)
         elif self.response.has_progress or attempt.purpose is AttemptPurpose.HANDOVER:
             # The router's `resume` is at fault, not the client's request.
             reason = FailureReason.FINGERPRINT if event.status == 409 else FailureReason.RESUME_REJECTED
-            self._fail_attempt(attempt, reason, AttemptOutcome.NEUTRAL, aborts=False)
+            self._fail_attempt(attempt, reason, HealthOutcome.NEUTRAL, aborts=False)
         else:
-            self._open.end(attempt, AttemptOutcome.NEUTRAL, aborts=False)
+            self._open.end(attempt, HealthOutcome.NEUTRAL, aborts=False)
             self._finish(act.PassResponse(event.attempt, event.status, event.body))
 
     def _on_chunks(self, event: ev.ChunksReceived) -> None:
@@ -216,18 +217,18 @@ class RequestMachine:
             is_bad = True
         self._deliver(attempt, b"".join(parts))
         if is_bad:
-            self._fail_attempt(attempt, FailureReason.BAD_STREAM, AttemptOutcome.FAULT)
+            self._fail_attempt(attempt, FailureReason.BAD_STREAM, HealthOutcome.FAULT)
             return
         for other in self._open.others(attempt) if len(self._open) > 1 else ():
             if other.picks_any_replica and self.response.has_progress:  # now only an equal fingerprint will do
-                self._open.end(other, AttemptOutcome.NEUTRAL)
+                self._open.end(other, HealthOutcome.NEUTRAL)
                 self._pick(AttemptPurpose.HANDOVER)
 
     def _on_first_token(self, attempt: Attempt) -> None:
         """Keep the attempt with the first token alone; a pick for a drain goes on."""
         for other in self._open.others(attempt):
             if other.purpose is not AttemptPurpose.HANDOVER or other.phase is not AttemptPhase.PICKING:
-                self._open.end(other, AttemptOutcome.NEUTRAL)
+                self._open.end(other, HealthOutcome.NEUTRAL)
         if not self.response.has_progress:
             assert attempt.replica is not None, "an attempt that was sent has a replica"
             self.response.fingerprint = attempt.replica.fingerprint if attempt.is_resumable else ""
@@ -246,9 +247,9 @@ class RequestMachine:
         try:
             payload = self.response.end(attempt, event.payload)
         except BadChunk:
-            self._fail_attempt(attempt, FailureReason.BAD_STREAM, AttemptOutcome.FAULT)
+            self._fail_attempt(attempt, FailureReason.BAD_STREAM, HealthOutcome.FAULT)
             return
-        self._open.end(attempt, AttemptOutcome.SUCCESS, aborts=False)
+        self._open.end(attempt, HealthOutcome.SUCCESS, aborts=False)
         self._deliver(attempt, payload)
         self._finish(act.CompleteResponse(attempt.number))
 
@@ -256,7 +257,7 @@ class RequestMachine:
         attempt = self._on_sent(event)
         if attempt is not None:
             is_neutral = event.reason is FailureReason.UNAVAILABLE
-            outcome = AttemptOutcome.NEUTRAL if is_neutral else AttemptOutcome.FAULT
+            outcome = HealthOutcome.NEUTRAL if is_neutral else HealthOutcome.FAULT
             self._fail_attempt(attempt, event.reason, outcome, aborts=event.reason not in LOST_REPLICA)
 
     def _on_request_error(self, event: ev.RequestErrorReported) -> None:
@@ -265,7 +266,7 @@ class RequestMachine:
             return
         if self.response.has_sent:
             self._deliver(attempt, self.response.flush(attempt))
-        self._open.end(attempt, AttemptOutcome.NEUTRAL)
+        self._open.end(attempt, HealthOutcome.NEUTRAL)
         self._finish((end_with_reported_error if self.response.has_sent else respond_reported_error)(event.payload))
 
     def _on_draining(self, event: ev.ReplicaDraining) -> None:
@@ -280,7 +281,7 @@ class RequestMachine:
             return
         others = self._open.others(attempt)
         if any(other.replica is not None for other in others):
-            self._open.end(attempt, AttemptOutcome.NEUTRAL)
+            self._open.end(attempt, HealthOutcome.NEUTRAL)
             self._thaw()
         elif others:
             others[0].purpose = AttemptPurpose.HANDOVER
@@ -307,7 +308,7 @@ class RequestMachine:
                 self._open.set_timer(attempt, kind, left)
                 return
         is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
-        self._fail_attempt(attempt, FailureReason.UNRESPONSIVE if is_lost else TIMEOUTS[kind], AttemptOutcome.FAULT)
+        self._fail_attempt(attempt, FailureReason.UNRESPONSIVE if is_lost else TIMEOUTS[kind], HealthOutcome.FAULT)
 
     def _hedge(self, attempt: Attempt) -> None:
         """Make a second attempt beside one whose first token is late."""
@@ -322,7 +323,7 @@ class RequestMachine:
         self._pick_required()
 
     def _fail_attempt(
-        self, attempt: Attempt, reason: FailureReason, outcome: AttemptOutcome, *, aborts: bool = True
+        self, attempt: Attempt, reason: FailureReason, outcome: HealthOutcome, *, aborts: bool = True
     ) -> None:
         """End a failed attempt; make another one unless one is open."""
         self._open.end(attempt, outcome, aborts=aborts)
@@ -371,7 +372,7 @@ class RequestMachine:
     def _finish(self, action: FinalAction) -> None:
         """End the request with its final answer; nothing stays open."""
         for attempt in self._open:
-            self._open.end(attempt, AttemptOutcome.NEUTRAL)
+            self._open.end(attempt, HealthOutcome.NEUTRAL)
         if self._is_started:
             self._budget.end_request()
             if self._deadline is not None:

@@ -41,7 +41,6 @@ from chairlift.router.attempts.events import (
     TimerKind,
 )
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.proxy.attempt_task import AttemptResponse, UpstreamRequest, run_attempt
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.upstream import Upstream
@@ -276,7 +275,7 @@ class RequestProxy:
             reservation.record_inter_token_latency(action.inter_token_seconds, now)
         if (response := self._responses.get(action.attempt)) is not None and response.load_header:
             reservation.record_load_header(response.load_header, now)
-        reservation.record(HealthOutcome(action.outcome), now)
+        reservation.record(action.outcome, now)
 
     def _pick(self, action: PickReplica) -> None:
         reservation = self._picker.pick(action)
