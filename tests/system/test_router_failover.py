@@ -6,6 +6,8 @@ A share of `make failover`: three replicas in processes of their own, two router
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from failover.failover_round import References, run_round
 from failover.fault import Fault
 from failover.fleet import NUM_REPLICAS, Fleet
@@ -30,6 +32,7 @@ async def lose_replicas(fleet: Fleet, references: References, rounds: Sequence[t
         assert sum(result.num_requests.values()) == num_streams
 
 
+@pytest.mark.full
 def test_no_token_is_lost_however_a_replica_is_lost() -> None:
     async def scenario() -> None:
         async with Fleet(Model.FAKE, router_options=ROUTER_OPTIONS) as fleet:
@@ -47,6 +50,7 @@ def test_no_token_is_lost_however_a_replica_is_lost() -> None:
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
 
 
+@pytest.mark.full
 def test_tools_reasoning_and_structured_output_go_on_elsewhere() -> None:
     async def scenario() -> None:
         async with Fleet(Model.SCRIPTED, router_options=ROUTER_OPTIONS) as fleet:

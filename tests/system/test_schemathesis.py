@@ -45,7 +45,7 @@ def replica() -> Iterator[Server]:
         yield process
 
 
-@pytest.fixture(scope="module", params=["direct", "router"])
+@pytest.fixture(scope="module", params=["direct", pytest.param("router", marks=pytest.mark.full)])
 def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
     """A replica, or a router in front of it."""
     if request.param == "direct":
