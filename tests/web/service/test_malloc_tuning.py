@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,13 @@ def test_where_the_system_does_not_tell_nothing_happens() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not of glibc")
 def test_what_a_thread_has_freed_goes_back() -> None:
+    """A process of its own: where earlier tests have freed memory, the blocks may fit into that, and nothing grows."""
+    code = "import test_malloc_tuning; test_malloc_tuning.free_in_a_thread_and_trim()"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    subprocess.run([sys.executable, "-c", code], env=environ, check=True, timeout=120)
+
+
+def free_in_a_thread_and_trim() -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.free.argtypes = (ctypes.c_void_p,)
@@ -105,7 +113,6 @@ def test_what_a_thread_has_freed_goes_back() -> None:
         libc.free(blocks[-1])
 
     trimmer = malloc_trimmer()
-    libc.malloc_trim(0)  # else the blocks may fit into what earlier tests have freed, and nothing grows
     before = resident_bytes()
     worker = threading.Thread(target=allocate_and_free)
     worker.start()
