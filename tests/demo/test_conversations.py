@@ -35,14 +35,18 @@ def test_there_are_a_dozen_of_all_sorts() -> None:
 @pytest.mark.parametrize("talk", TALKS, ids=lambda talk: str(talk["messages"][0]["content"])[:30])
 def test_a_conversation_goes_word_for_word(llm: LLM, talk: dict[str, Any]) -> None:
     for before, expected in turns(talk):
-        (result,) = llm.chat(before, SamplingParams(max_tokens=200), tools=talk.get("tools"), use_tqdm=False)
+        (result,) = llm.chat(
+            before, SamplingParams(max_tokens=200, temperature=0.0), tools=talk.get("tools"), use_tqdm=False
+        )
         answer = result.outputs[0]
         assert (answer.text, str(answer.finish_reason)) == (expected, "stop")
 
 
 def test_they_go_the_same_way_all_at_once(llm: LLM) -> None:
     asked = [(before, talk.get("tools"), said) for talk in TALKS if "tools" not in talk for before, said in turns(talk)]
-    results = llm.chat([before for before, _, _ in asked], SamplingParams(max_tokens=200), use_tqdm=False)
+    results = llm.chat(
+        [before for before, _, _ in asked], SamplingParams(max_tokens=200, temperature=0.0), use_tqdm=False
+    )
     assert [result.outputs[0].text for result in results] == [said for _, _, said in asked]
 
 
@@ -69,7 +73,9 @@ def test_transformers_says_the_same() -> None:
     with LLM(DEMO, dtype="float64", num_blocks=200) as llm:
         for talk in TALKS[:4]:
             before, _ = next(turns(talk))
-            (result,) = llm.chat(before, SamplingParams(max_tokens=60), tools=talk.get("tools"), use_tqdm=False)
+            (result,) = llm.chat(
+                before, SamplingParams(max_tokens=60, temperature=0.0), tools=talk.get("tools"), use_tqdm=False
+            )
             prompt = torch.tensor([result.prompt_token_ids])
             theirs = model.generate(prompt, do_sample=False, max_new_tokens=60, attention_mask=torch.ones_like(prompt))
             assert theirs[0, prompt.shape[1] :].tolist() == list(result.outputs[0].token_ids)
