@@ -1,5 +1,9 @@
 """Tests of the simulated conversations."""
 
+from dataclasses import replace
+
+import pytest
+
 from fleet_simulation.conversations import SHARED, UNSHARED, conversations
 
 
@@ -24,3 +28,18 @@ def test_conversations_share_system_prompts_and_grow_by_messages() -> None:
 def test_unshared_prompts_have_nothing_in_common() -> None:
     prompts = [session.next_prompt()[0] for session in conversations(UNSHARED, 0)]
     assert len({prompt[:8] for prompt in prompts}) == len(prompts) == UNSHARED.sessions
+
+
+def test_the_working_set_is_the_system_prompts_and_the_contexts_between_two_turns() -> None:
+    load = replace(SHARED, turns=3, system_prompts=2, system_tokens=100, user_tokens=8, answer_tokens=2)
+    waiting = load.sessions_per_second * load.think_seconds  # sessions between two of their turns
+    assert load.working_set_tokens == pytest.approx(2 * 100 + waiting * 10 + waiting * 20)
+    assert UNSHARED.working_set_tokens == 0
+
+
+def test_cache_pressure_changes_what_is_repeated_and_not_the_rate() -> None:
+    load = SHARED.with_cache_pressure(3.0, 64_000)
+    assert load.working_set_tokens == pytest.approx(3 * 64_000, rel=0.01)
+    assert load == replace(SHARED, system_prompts=load.system_prompts, think_seconds=load.think_seconds)
+    assert SHARED.with_cache_pressure(1e-6, 64_000).system_prompts == 1
+    assert UNSHARED.with_cache_pressure(3.0, 64_000) == UNSHARED

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet_simulation.conversations import SATURATED, SHARED, UNSHARED, Load
+from fleet_simulation.conversations import MANY_SESSIONS, SATURATED, SHARED, UNSHARED, Load
 from fleet_simulation.simulation import FleetOptions, FleetResult, simulate_fleet
 
 
@@ -26,16 +26,16 @@ def test_shared_prefixes_are_hit_more_often_and_answered_sooner_than_by_round_ro
     assert prefix.mean_ttft <= 0.6 * round_robin.mean_ttft
 
 
-def test_conversations_without_a_shared_system_prompt_hit_three_times_as_often() -> None:
-    load = replace(SHARED, sessions=120, turns=3, system_prompts=0)
-    prefix, round_robin = measure(load, "prefix", 16), measure(load, "round_robin", 16)
+def test_prefixes_of_many_sessions_which_no_cache_holds_alone_are_hit_three_times_as_often() -> None:
+    load = replace(MANY_SESSIONS, sessions=240)
+    prefix, round_robin = measure(load, "prefix"), measure(load, "round_robin")
     assert prefix.hit_rate >= 3 * round_robin.hit_rate
     assert prefix.mean_ttft <= 0.6 * round_robin.mean_ttft
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_prompts_that_share_nothing_wait_no_longer_than_under_round_robin(seed: int) -> None:
-    load = replace(UNSHARED, sessions=600)
+    load = replace(UNSHARED, sessions=450)
     assert measure(load, "prefix", seed=seed).mean_ttft <= 1.05 * measure(load, "round_robin", seed=seed).mean_ttft
 
 

@@ -17,8 +17,8 @@ from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import make_policy
 from chairlift.router.prefix_index import PrefixIndex
 from chairlift.router.prompt_prefix import PromptPrefix, prompt_prefix
-from fleet_simulation.conversations import VOCAB_SIZE, Conversation, Load, conversations
-from fleet_simulation.sim_replica import SimReplica
+from fleet_simulation.conversations import DEFAULT_CACHE_TOKENS, VOCAB_SIZE, Conversation, Load, conversations
+from fleet_simulation.sim_replica import BLOCK_SIZE, SimReplica
 
 REPORT_SECONDS = 1.0
 """Time between two load reports of a replica, which also come with the end of each answer."""
@@ -31,14 +31,14 @@ class FleetOptions:
     Attributes:
         policy: name of the routing policy.
         num_replicas: number of replicas.
-        num_blocks: blocks of each one's KV cache, of 16 tokens.
+        cache_tokens: tokens that the KV cache of each one holds.
         step_model: predicts the duration of a step.
         seed: seed of load and policy.
     """
 
     policy: str
     num_replicas: int = 8
-    num_blocks: int = 4000
+    cache_tokens: int = DEFAULT_CACHE_TOKENS
     step_model: SimStepModel = SMALL_CPU
     seed: int = 0
 
@@ -94,9 +94,10 @@ class _FleetRun:
     def __init__(self, load: Load, options: FleetOptions) -> None:
         self._load, self._result = load, FleetResult()
         self._policy, self._index = make_policy(options.policy, options.seed), PrefixIndex()
+        num_blocks = options.cache_tokens // BLOCK_SIZE
         names = [f"replica-{number:03}" for number in range(options.num_replicas)]
         self._replicas = {
-            name: SimReplica(name, options.step_model, options.num_blocks, VOCAB_SIZE, options.seed + number)
+            name: SimReplica(name, options.step_model, num_blocks, VOCAB_SIZE, options.seed + number)
             for number, name in enumerate(names)
         }
         self._incarnations = {name: replica.candidate.incarnation for name, replica in self._replicas.items()}
