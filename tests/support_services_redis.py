@@ -29,7 +29,7 @@ class RedisServer:
 
     def __init__(self, folder: Path, *options: str, is_durable: bool = False, program: str = "redis-server") -> None:
         self.folder, self.port = folder, free_port()
-        self._options = [*options, "--appendonly", "yes", "--appendfsync", "always"] if is_durable else [*options]
+        self.options = [*options, "--appendonly", "yes", "--appendfsync", "always"] if is_durable else [*options]
         self._program = require_service(program)
         folder.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,7 +52,7 @@ class RedisServer:
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 [self._program, "--port", str(self.port), "--bind", HOST, "--dir", str(self.folder), "--save", "",
-                 *self._options],
+                 *self.options],
                 stdout=log, stderr=log,
             )  # fmt: skip
 

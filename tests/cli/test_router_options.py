@@ -12,12 +12,15 @@ from chairlift.core.errors import ConfigError
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.discovery.static import FileSource, StaticSource
+from chairlift.router.shared_state.build import SharedStateConfig
 
 VALUES: dict[str, Any] = {
     "policy": "session", "model_route": ["a=b:1,c:2"], "session_header": "X-Sticky", "session_cookie": "sid",
     "max_attempts": 5, "connect_timeout": 1.5, "first_token_timeout": 7.0, "inter_token_timeout": 8.0, "hedging": True,
     "probe_interval": 3.0, "probe_timeout": 1.0, "max_failures": 4, "recovery_timeout": 9.0, "slow_start": 0.0,
-    "notify_url": "https://hooks.example/x", "shared_state": "redis://127.0.0.1:6379/2", "empty_grace": 11.0,
+    "notify_url": "https://hooks.example/x", "shared_state": "rediss+sentinel://127.0.0.1/m/2", "empty_grace": 11.0,
+    "shared_state_password_file": "redis.key", "shared_state_sentinel_password_file": "s.key",
+    "shared_state_tls_ca": "redis.pem",
     "replica_key_file": "key", "replica_tls_ca": "ca.pem", "replica_tls_cert": "c.pem", "replica_tls_key": "k.pem",
     "max_body_bytes": 77, "tenant_requests_per_minute": 6, "max_waiting_requests": 12,
 }  # fmt: skip
@@ -35,7 +38,10 @@ def test_every_setting_reaches_its_field() -> None:
     assert (breaker.max_failures, breaker.recovery_timeout_seconds) == (4, 9.0)
     assert config.health.slow_start_seconds == 0.0
     assert config.notify is not None and config.notify.url == "https://hooks.example/x"
-    assert (config.shared_state, config.empty_grace_seconds) == ("redis://127.0.0.1:6379/2", 11.0)
+    shared_state = config.shared_state
+    assert (shared_state.url, config.empty_grace_seconds) == ("rediss+sentinel://127.0.0.1/m/2", 11.0)
+    assert (shared_state.password_file, shared_state.tls_ca) == (Path("redis.key"), Path("redis.pem"))
+    assert shared_state.sentinel_password_file == Path("s.key")
     upstream = config.upstream
     assert (upstream.key_file, upstream.ca) == (Path("key"), Path("ca.pem"))
     assert (upstream.certificate, upstream.key) == (Path("c.pem"), Path("k.pem"))
@@ -65,7 +71,7 @@ def test_defaults_are_those_that_the_help_shows() -> None:
         shown["recovery_timeout"],
     )
     assert config.health.slow_start_seconds == shown["slow_start"]
-    assert config.hedging is None and config.notify is None and config.shared_state == ""
+    assert config.hedging is None and config.notify is None and config.shared_state == SharedStateConfig()
 
 
 def test_two_routers_have_different_seeds() -> None:

@@ -19,7 +19,7 @@ from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.notify import NotifyConfig
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.router.proxy.upstream import UpstreamConfig
-from chairlift.router.shared_state.redis_url import RedisTarget
+from chairlift.router.shared_state.build import SharedStateConfig
 
 SEED_LIMIT = 2**31
 
@@ -71,14 +71,12 @@ def router_config(options: Mapping[str, Any]) -> RouterConfig:
     own = {name: options[name] for name in ("policy", "session_cookie") if name in options}
     if "session_header" in options:
         own["session_header"] = options["session_header"].lower()
-    if shared_state := options.get("shared_state", ""):
-        RedisTarget.parse(shared_state)
     return RouterConfig(
         **own, routes=routes, attempts=_attempt_limits(options),
         hedging=HedgeConfig() if options.get("hedging") else None,
         health=_health_config(options), upstream=_upstream_config(options), http=http_config(options),
         notify=NotifyConfig(url=options["notify_url"]) if options.get("notify_url") else None,
-        shared_state=shared_state, empty_grace_seconds=options.get("empty_grace", 60.0),
+        shared_state=_shared_state_config(options), empty_grace_seconds=options.get("empty_grace", 60.0),
         seed=random.SystemRandom().randrange(SEED_LIMIT),
     )  # fmt: skip
 
@@ -106,6 +104,15 @@ def _upstream_config(options: Mapping[str, Any]) -> UpstreamConfig:
         "replica_tls_key": "key",
     }  # fmt: skip
     return UpstreamConfig(**{name: Path(value) for name, value in _renamed(options, names).items()})
+
+
+def _shared_state_config(options: Mapping[str, Any]) -> SharedStateConfig:
+    names = {
+        "shared_state_password_file": "password_file", "shared_state_tls_ca": "tls_ca",
+        "shared_state_sentinel_password_file": "sentinel_password_file",
+    }  # fmt: skip
+    files = {name: Path(value) for name, value in _renamed(options, names).items()}
+    return SharedStateConfig(url=options.get("shared_state", ""), **files)
 
 
 def _config_of(

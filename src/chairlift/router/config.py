@@ -13,6 +13,7 @@ from chairlift.router.health.notify import NotifyConfig
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.proxy.upstream import UpstreamConfig
+from chairlift.router.shared_state.build import SharedStateConfig
 from chairlift.web.service.http_config import HttpConfig
 
 COOKIE_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -35,7 +36,7 @@ class RouterConfig:
         health: health checks and ejection.
         upstream: keys and TLS files for the replicas.
         notify: where changes of replicas' states are reported; None for nowhere.
-        shared_state: URL of the state that routers share; "" keeps it in memory.
+        shared_state: where the state is that routers share.
         empty_grace_seconds: seconds after which an empty list of a source is believed.
         http: the settings that every HTTP service has.
         seed: seed of the policies' random choices.
@@ -51,7 +52,7 @@ class RouterConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     upstream: UpstreamConfig = field(default_factory=UpstreamConfig)
     notify: NotifyConfig | None = None
-    shared_state: str = ""
+    shared_state: SharedStateConfig = field(default_factory=SharedStateConfig)
     empty_grace_seconds: float = 60.0
     http: HttpConfig = field(default_factory=HttpConfig)
     seed: int = 0

@@ -1,4 +1,4 @@
-"""build.py: "" is memory, a URL is Redis, and a URL with a mistake is a ConfigError."""
+"""build.py: "" is memory, a URL is Redis, and a URL or a file with a mistake is a ConfigError."""
 
 import asyncio
 from pathlib import Path
@@ -6,17 +6,20 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.shared_state.build import create_shared_state
+from chairlift.router.shared_state.build import SharedStateConfig, create_shared_state
+from support_certificates import CertificateAuthority
 
 
 def test_without_a_url_the_state_is_local() -> None:
-    assert create_shared_state().status().backend == "local"
+    SharedStateConfig().check_files()
+    assert create_shared_state(SharedStateConfig()).status().backend == "local"
 
 
 def test_a_url_is_redis_and_its_password_is_not_shown(tmp_path: Path) -> None:
     async def run() -> None:
-        (tmp_path / "password").write_text("s3cret")
-        state = create_shared_state("redis://me:other@h:1/2", password_file=str(tmp_path / "password"))
+        config = SharedStateConfig(url="redis://me:s3cret@h:1/2")
+        state = create_shared_state(config)
+        assert "s3cret" not in repr(config)
         assert state.status().backend == "redis"
         assert state.status().address == "h:1/2"
         assert not state.status().is_connected
@@ -27,4 +30,31 @@ def test_a_url_is_redis_and_its_password_is_not_shown(tmp_path: Path) -> None:
 
 def test_another_url_is_rejected() -> None:
     with pytest.raises(ConfigError, match="must look like redis://host:port/db"):
-        create_shared_state("memcached://h")
+        SharedStateConfig(url="memcached://h")
+
+
+@pytest.mark.parametrize("field", ["password_file", "sentinel_password_file", "tls_ca"])
+def test_a_file_without_a_url_is_rejected(field: str) -> None:
+    with pytest.raises(ConfigError, match=f"shared_state_{field} needs shared_state") as caught:
+        SharedStateConfig(**{field: Path("file")})  # type: ignore[arg-type]
+    assert caught.value.details["option"] == f"shared_state_{field}"
+
+
+def test_cas_without_tls_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="shared_state_tls_ca needs a URL with TLS: rediss://"):
+        SharedStateConfig(url="redis://h", tls_ca=Path("ca.pem"))
+
+
+def test_the_files_are_read_by_the_check_only(tmp_path: Path) -> None:
+    files = {"password_file": tmp_path / "password", "sentinel_password_file": tmp_path / "sentinel"}
+    config = SharedStateConfig(url="rediss+sentinel://h/fleet", tls_ca=tmp_path / "ca.pem", **files)
+    for name, file in files.items():
+        with pytest.raises(ConfigError, match=f"cannot read shared_state_{name} {file}: No such file") as caught:
+            config.check_files()
+        assert caught.value.details["option"] == f"shared_state_{name}"
+        file.write_text("s3cret\n")
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(ConfigError, match=f"cannot read shared_state_tls_ca {tmp_path}"):
+        config.check_files()
+    CertificateAuthority(tmp_path, "ca").file.rename(tmp_path / "ca.pem")
+    config.check_files()

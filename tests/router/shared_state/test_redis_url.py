@@ -68,7 +68,10 @@ def test_another_text_is_rejected_without_its_password(url: str, part: str) -> N
 def test_the_password_comes_from_the_first_line_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("  s3cret \nnot this\n")
-    assert RedisTarget.parse("redis://me:other@h", str(file)).password == "s3cret"
+    assert RedisTarget.parse("redis://me:other@h", password_file=file).read_password() == "s3cret"
+    target = RedisTarget.parse("redis+sentinel://:other@h/fleet", sentinel_password_file=file)
+    assert (target.read_password(), target.read_sentinel_password()) == ("other", "s3cret")
+    assert RedisTarget.parse("redis+sentinel://h/fleet").read_sentinel_password() == ""
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe"])
@@ -76,6 +79,13 @@ def test_a_password_file_without_a_password_is_rejected(content: bytes | None, t
     file = tmp_path / "password"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(ConfigError, match="password of Redis") as caught:
-        RedisTarget.parse("redis://h", str(file))
-    assert "h" in caught.value.message
+    target = RedisTarget.parse("redis+sentinel://h/fleet", password_file=file, sentinel_password_file=file)
+    with pytest.raises(ConfigError, match=f"shared_state_password_file {file}"):
+        target.read_password()
+    with pytest.raises(ConfigError, match=f"shared_state_sentinel_password_file {file}"):
+        target.read_sentinel_password()
+
+
+def test_a_sentinel_password_without_sentinels_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"shared_state_sentinel_password_file needs Sentinels.*'redis://h'"):
+        RedisTarget.parse("redis://:hunter2@h", sentinel_password_file=Path("file"))

@@ -23,6 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     tls = listening.tls_context()
     config.upstream.read_key()
     config.upstream.make_ssl_context()
+    config.shared_state.check_files()
     create_shared_state(config.shared_state)  # raises where its library is missing
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1

@@ -56,6 +56,12 @@ ROUTER_SECTIONS = {
     "shared state": (
         Setting(name="shared_state", metavar="URL", default_text="in memory",
                 help="share tenant limits, sessions and ejections with other routers by redis:// or redis+sentinel://"),
+        Setting(name="shared_state_password_file", metavar="FILE",
+                help="file with the password of Redis in its first line, read again for each connection"),
+        Setting(name="shared_state_sentinel_password_file", metavar="FILE",
+                help="file with the password of the Sentinels in its first line, read again for each connection"),
+        Setting(name="shared_state_tls_ca", metavar="FILE", default_text="the system's",
+                help="CAs (PEM) that sign the certificates of Redis and its Sentinels"),
     ),
 }  # fmt: skip
 """The settings by the section that they have in --help."""

@@ -88,6 +88,7 @@ class RedisConnection:
         self.owner = ""
         self.has_lost_data = False
         self._generation = ""
+        self._passwords: tuple[str, str] = ("", "")
         self._target, self._ca_file = target, ca_file
         self._timing, self._clock = timing or RedisTiming(), clock or SystemClock()
         self._queue: deque[_Call] = deque()
@@ -177,9 +178,12 @@ class RedisConnection:
         """Return a client of the server, which is the master that the Sentinels name; it is not connected yet."""
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry
-        from redis.asyncio.sentinel import Sentinel
         from redis.backoff import NoBackoff
 
+        from chairlift.router.shared_state.sentinel import find_master
+
+        password, sentinel_password = self._target.read_password(), self._target.read_sentinel_password()
+        self._passwords = password, sentinel_password
         options: dict[str, Any] = {"socket_timeout": None, "socket_keepalive": True}
         options["socket_connect_timeout"] = CONNECT_SECONDS / 2
         if self._target.has_tls:
@@ -191,18 +195,14 @@ class RedisConnection:
             hosts = [*self._target.hosts[first:], *self._target.hosts[:first]]
             limits = {"socket_connect_timeout": SENTINEL_SECONDS, "socket_timeout": SENTINEL_SECONDS}
             sentinel_options = options | limits | {"retry": Retry(NoBackoff(), 0)}
-            sentinel = Sentinel(hosts, sentinel_kwargs=sentinel_options)  # type: ignore[no-untyped-call]
-            try:
-                host, port = await sentinel.discover_master(self._target.master_name)
-            finally:
-                for each in sentinel.sentinels:
-                    await each.aclose()
+            sentinel_options["password"] = sentinel_password or None
+            host, port = await find_master(hosts, self._target.master_name, sentinel_options)
         return Redis(
             host=host,
             port=port,
             db=self._target.db,
             username=self._target.username or None,
-            password=self._target.password or None,
+            password=password or None,
             decode_responses=True,
             encoding_errors="backslashreplace",
             retry=Retry(NoBackoff(), 0),
@@ -226,7 +226,7 @@ class RedisConnection:
                 self._end_epoch("closed")
                 raise
             except Exception as error:  # whatever the library raises: the router goes on
-                self._end_epoch(_text_of(error))
+                self._end_epoch(self._text_of(error))
             finally:
                 if self._serving is not None:
                     self._serving.cancel()
@@ -322,6 +322,13 @@ class RedisConnection:
         finally:
             task.cancel()
 
+    def _text_of(self, error: BaseException) -> str:
+        """Return the message of an error without the passwords, which some versions of the library put there."""
+        text = " ".join(str(error).split())
+        for password in filter(None, self._passwords):
+            text = text.replace(password, "***")
+        return text or ("no reply in time" if isinstance(error, TimeoutError) else type(error).__name__)
+
     def _break(self, error: str) -> None:
         """End the epoch now: the queued calls have no reply."""
         self._end_epoch(error)
@@ -363,11 +370,6 @@ def _require_redis() -> None:
 
 def _digest(script: str) -> str:
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
-
-
-def _text_of(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text or ("no reply in time" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 async def _close(client: "Redis") -> None:

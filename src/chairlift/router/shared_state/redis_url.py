@@ -1,6 +1,6 @@
 """RedisTarget: the server, or the Sentinels that know it, of a `redis://`, `rediss://` or `redis+sentinel://` URL."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,6 +22,8 @@ class RedisTarget:
         db: number of the database.
         username: name of an ACL user; "" for the default user.
         password: its password; "" for none.
+        password_file: file whose first line is used instead of `password`.
+        sentinel_password_file: file with the password of the Sentinels in its first line; None for none.
         has_tls: whether the connections are encrypted.
     """
 
@@ -30,11 +32,15 @@ class RedisTarget:
     db: int = 0
     username: str = ""
     password: str = field(default="", repr=False)
+    password_file: Path | None = None
+    sentinel_password_file: Path | None = None
     has_tls: bool = False
 
     @classmethod
-    def parse(cls, url: str, password_file: str = "") -> "RedisTarget":
-        """Return the target of a URL; a password file's first line replaces its password. Raises ConfigError."""
+    def parse(
+        cls, url: str, *, password_file: Path | None = None, sentinel_password_file: Path | None = None
+    ) -> "RedisTarget":  # fmt: skip
+        """Return the target of a URL, without reading the files. Raises ConfigError."""
         scheme, separator, rest = url.partition("://")
         if not separator or scheme not in _SCHEMES:
             raise ConfigError(f"shared_state {url_without_password(url)!r} must look like {FORMS}", option=_OPTION)
@@ -44,6 +50,12 @@ class RedisTarget:
         is_sentinel = scheme.endswith("+sentinel")
         parts = path.rstrip("/").split("/") if path.rstrip("/") else []
         master_name = parts.pop(0) if is_sentinel and parts else ""
+        if sentinel_password_file is not None and not is_sentinel:
+            raise ConfigError(
+                f"shared_state_sentinel_password_file needs Sentinels, and shared_state {url_without_password(url)!r} "
+                "names none; use redis+sentinel://",
+                option="shared_state_sentinel_password_file",
+            )
         if {"?", "#", "@"} & {*path} or len(parts) > 1 or (is_sentinel and not master_name):
             raise ConfigError(f"shared_state {url_without_password(url)!r} must look like {FORMS}", option=_OPTION)
         target = cls(
@@ -52,6 +64,8 @@ class RedisTarget:
             db=_database(parts[0] if parts else "0", url),
             username=unquote(username),
             password=unquote(password),
+            password_file=password_file,
+            sentinel_password_file=sentinel_password_file,
             has_tls=scheme.startswith("rediss"),
         )
         if len(target.hosts) > 1 and not is_sentinel:
@@ -60,7 +74,19 @@ class RedisTarget:
                 "Sentinels; use redis+sentinel://",
                 option=_OPTION,
             )
-        return target if not password_file else replace(target, password=_password_of(password_file))
+        return target
+
+    def read_password(self) -> str:
+        """Return the password of Redis, "" for none. Raises ConfigError for a file that cannot be used."""
+        if self.password_file is None:
+            return self.password
+        return _first_line(self.password_file, "shared_state_password_file")
+
+    def read_sentinel_password(self) -> str:
+        """Return the password of the Sentinels, "" for none. Raises ConfigError for a file that cannot be used."""
+        if self.sentinel_password_file is None:
+            return ""
+        return _first_line(self.sentinel_password_file, "shared_state_sentinel_password_file")
 
     @property
     def address(self) -> str:
@@ -101,13 +127,12 @@ def _database(text: str, url: str) -> int:
     return int(text)
 
 
-def _password_of(file: str) -> str:
+def _first_line(file: Path, option: str) -> str:
     try:
-        password = Path(file).read_text(encoding="utf-8").partition("\n")[0].strip()
+        password = file.read_text(encoding="utf-8").partition("\n")[0].strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the password of Redis: {error}", option="shared_state_password_file") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {option} {file}: {reason}", option=option) from None
     if not password:
-        raise ConfigError(
-            f"the first line of {file}, which has the password of Redis, is empty", option="shared_state_password_file"
-        )
+        raise ConfigError(f"{option} {file} has no password in its first line", option=option)
     return password
