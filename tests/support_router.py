@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -24,10 +25,29 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 
 
+class PromptServer(uvicorn.Server):
+    """A server that ends at once: uvicorn's own looks every 0.1 s, and waits as long for connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def serving(app: App) -> AsyncIterator[str]:
     """Serve an application on a free port of this machine; yields its URL."""
-    server = uvicorn.Server(uvicorn.Config(
+    server = PromptServer(uvicorn.Config(
         app, host="127.0.0.1", port=0, lifespan="off", log_config=None, ws="none", timeout_graceful_shutdown=1,
         interface="asgi3",
     ))  # fmt: skip
@@ -39,7 +59,7 @@ async def serving(app: App) -> AsyncIterator[str]:
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.should_exit = server.force_exit = True
+        server.ended.set()
         await task
 
 

@@ -5,6 +5,7 @@ A test whose service is not installed is skipped. With CHAIRLIFT_REQUIRE_SERVICE
 
 import base64
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,6 +23,9 @@ from install_services import PACKAGES, find_program
 
 START_SECONDS = 20.0
 
+FREE_PORTS = (15_000, 32_000)
+"""The first port and the one behind the last of `free_port`; Linux gives 32768 and above to clients."""
+
 
 def require_service(program: str) -> str:
     """Return the path of a program; skips the test without it, or fails it with CHAIRLIFT_REQUIRE_SERVICES=1."""
@@ -34,10 +38,20 @@ def require_service(program: str) -> str:
     pytest.skip(reason)
 
 
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as each:
-        each.bind(("127.0.0.1", 0))
-        return int(each.getsockname()[1])
+def free_port() -> int:
+    """Return a port that is free for TCP and UDP, and that the system gives to no connection of a client.
+
+    A server that is killed and started again finds its port free.
+    """
+    while True:
+        port = secrets.randbelow(FREE_PORTS[1] - FREE_PORTS[0]) + FREE_PORTS[0]
+        try:
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                with socket.socket(socket.AF_INET, kind) as each:
+                    each.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
 
 
 def wait_for(is_ready: Callable[[], bool], process: "subprocess.Popen[bytes]", what: str) -> None:
@@ -132,7 +146,7 @@ class DnsServer:
 
     def __init__(self, folder: Path) -> None:
         self._program, self._folder = require_service("dnsmasq"), folder
-        self.port = free_port(socket.SOCK_DGRAM)
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -8,6 +8,7 @@ import pytest
 from cpu_roofline.__main__ import main, summary, table
 
 
+@pytest.mark.full
 def test_a_report_is_written_and_read_aloud(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

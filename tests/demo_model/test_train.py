@@ -44,6 +44,7 @@ def weights(run: train.Run) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in run.network.state_dict().items()}
 
 
+@pytest.mark.full
 def test_a_run_that_was_cut_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train.Run(folder(tmp_path / "whole"), 5, STEPS)
     whole.train()

@@ -60,6 +60,7 @@ def test_a_failed_request_is_an_error() -> None:
         server.run(0)
 
 
+@pytest.mark.full
 def test_the_report_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "share.json"
     assert (

@@ -1,4 +1,4 @@
-"""ReplicaSet over 2,000 seeded histories: counts return to zero, half is ejected at most, ejected ones get nothing."""
+"""ReplicaSet over seeded histories: counts return to zero, half is ejected at most, ejected ones get nothing."""
 
 import logging
 from collections import Counter
@@ -17,9 +17,10 @@ from chairlift.router.health.transitions import EJECTION_CAUSES, HealthState
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
+from conftest import FULL
 from support_replica_set import SeededPolicy, TransitionLog, probed, url
 
-NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 2000, 5, 120
+NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 10_000 if FULL else 600, 2, 120
 MODELS = ("m", "n")
 
 
@@ -197,9 +198,9 @@ def test_histories_keep_the_rules(part: int) -> None:
     assert num_picks_of_ejected > 0, "panic mode is among the histories"
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(2))
 def test_histories_without_faults_eject_nothing_by_outcomes(part: int) -> None:
-    for seed in range(part, 400, 4):
+    for seed in range(part, NUM_HISTORIES // 6, 2):
         history = History(seed, outcomes=(HealthOutcome.NEUTRAL, HealthOutcome.NEUTRAL, HealthOutcome.SUCCESS))
         history.run()
         history.end()

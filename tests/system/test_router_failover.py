@@ -68,6 +68,7 @@ def test_the_embedded_model_goes_on_elsewhere() -> None:
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
 
 
+@pytest.mark.full
 def test_requests_that_a_full_replica_rejects_are_answered_by_the_others() -> None:
     async def scenario() -> None:
         limits = {"admission": {"max_waiting_requests": 1}}

@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.cli.commands.serve import _model_display_name
+from chairlift.cli.commands import serve
 from chairlift.cli.main import main
+from chairlift.server.server_process import ServerParts
 from chairlift.web.auth.api_keys import key_line
 from support_process import wait_until
 from support_server import CHAT, real_server
@@ -74,10 +75,17 @@ def run_command(*words: str) -> tuple[int, str]:
     (["--attention-backend", "flash"], "--attention-backend 'flash' is unknown; known are auto, torch, reference"),
     (["--tls-cert", "none.pem", "--tls-key", "none.key"], "cannot read --tls-cert none.pem: No such file or directory"),
 ])  # fmt: skip
-def test_invalid_input_is_one_sentence_and_exit_code_two(words: list[str], sentence: str) -> None:
-    code, output = run_command("serve", *words)
-    assert code == 2 and sentence in output and "Traceback" not in output
-    assert output.splitlines()[-1].startswith("chairlift: ") and "listening" not in output
+def test_invalid_input_is_one_sentence_and_exit_code_two(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starts(parts: ServerParts) -> None:
+        parts.read_credentials()
+        pytest.fail("the server is started")
+
+    monkeypatch.setattr(serve, "serve", starts)
+    assert main(["serve", *words]) == 2
+    output = "".join(capsys.readouterr())
+    assert sentence in output and output.splitlines()[-1].startswith("chairlift: ")
 
 
 def test_a_port_in_use_is_one_sentence_before_the_model_is_loaded() -> None:
@@ -175,5 +183,5 @@ def test_a_pipe_in_place_of_the_key_file_is_rejected_and_the_old_keys_stay(tmp_p
     ("model", "name"), [("chairlift:demo", "chairlift:demo"), ("owner/name", "owner/name"), (".", None)]
 )
 def test_the_default_name_of_a_model(model: str, name: str | None) -> None:
-    displayed = _model_display_name(model)
+    displayed = serve._model_display_name(model)
     assert displayed == name if name is not None else "/" not in displayed and displayed

@@ -20,6 +20,7 @@ from chairlift.router.attempts.events import (
 from support_attempt_task import AttemptLog, attempt, events_of, raw, send_attempt, upstream_of
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
+from support_services_processes import free_port
 
 SENT, OK = RequestSent(1), ResponseReceived(1, 200)
 RESET, EOF = AttemptBroken(1, FailureReason.RESET), AttemptBroken(1, FailureReason.EOF)
@@ -27,12 +28,6 @@ EVENT, DONE = b'data: {"choices":[]}\n\n', b"data: [DONE]\n\n"
 OPAQUE = ChunksReceived(1, (Chunk(EVENT),))
 
 # -- no response -------------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize(

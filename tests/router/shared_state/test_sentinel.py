@@ -75,6 +75,20 @@ def test_both_passwords_come_from_their_files(servers: ProtectedServers, caplog:
     assert "hunter2" not in caplog.text
 
 
+def test_a_state_that_is_closed_while_it_connects_ends(servers: ProtectedServers) -> None:
+    """The library takes a cancellation at some moments of a connection's start for an error of the connection."""
+
+    async def run() -> None:
+        for number in range(25):
+            state = servers.state()
+            await state.start()
+            for _ in range(number):
+                await asyncio.sleep(0)
+            await asyncio.wait_for(state.close(), 5)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("fault", ["no password", "wrong password", "no file"])
 def test_sentinels_that_refuse_leave_the_local_state_with_the_reason(
     servers: ProtectedServers, fault: str, caplog: pytest.LogCaptureFixture

@@ -18,6 +18,7 @@ from chairlift.router.shared_state.base import (
     TenantCharge,
     TenantSnapshot,
 )
+from chairlift.router.shared_state.cancellation import cancel_and_wait
 from chairlift.router.shared_state.local import LocalSessionTable
 from chairlift.router.shared_state.redis_connection import RedisConnection, RedisTiming, Reply
 from chairlift.router.shared_state.redis_url import RedisTarget
@@ -186,8 +187,7 @@ class RedisEjectionTable:
         for replica_id in [*self._own]:
             self.restore(replica_id)
         if self._subscription is not None:
-            self._subscription.cancel()
-            await asyncio.gather(self._subscription, return_exceptions=True)
+            await cancel_and_wait(self._subscription)
 
     @property
     def _channel(self) -> str:
@@ -206,12 +206,12 @@ class RedisEjectionTable:
         for replica_id, (until, reason) in self._own.items():
             if until > now:
                 self._publish(replica_id, until - now, reason)
-        if self._subscription is not None:
-            self._subscription.cancel()  # it may listen to a server that is no longer the master
-        self._subscription = asyncio.create_task(self._subscribe())
+        self._subscription = asyncio.create_task(self._subscribe(self._subscription))
 
-    async def _subscribe(self) -> None:
-        """Listen to the other routers, for ever."""
+    async def _subscribe(self, former: asyncio.Task[None] | None) -> None:
+        """Listen to the other routers, for ever; `former` may listen to a server that is no longer the master."""
+        if former is not None:
+            await cancel_and_wait(former)
         while True:
             with suppress(Exception):  # renewals read the ejections in any case
                 client = await self._connection.open_client()

@@ -19,6 +19,7 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError
 from chairlift.router.shared_state import redis_scripts
 from chairlift.router.shared_state.base import SharedStateStatus
+from chairlift.router.shared_state.cancellation import cancel_and_wait
 from chairlift.router.shared_state.redis_url import RedisTarget
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ class RedisConnection:
             await self.call(redis_scripts.END_LEASE, [self.key("leases")], [self.owner])
         self._is_reported = True  # the end of the connection is no outage
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_and_wait(self._task)
 
     def key(self, name: str) -> str:
         """Return the full name of a key."""

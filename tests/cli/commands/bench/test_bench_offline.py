@@ -91,6 +91,7 @@ def test_compared_options_run_alternately_in_processes(capsys: pytest.CaptureFix
     assert len(report["ratios"]) == 2 and report["ratios"][1]["by_turn"][0] > 0
 
 
+@pytest.mark.full
 def test_the_engine_is_compared_with_transformers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = save_tiny("llama", tmp_path / "model")
     capsys.readouterr()
