@@ -6,6 +6,7 @@
 # make test-sanitized run the tests of the native CPU kernels with AddressSanitizer and UndefinedBehaviorSanitizer
 # make soak          run a real server under mixed traffic and faults for 30 minutes (SOAK_MINUTES=5); verdict in build/soak
 # make failover      kill replicas behind a router 50 times and compare each response with an uncut one (ARGS="--rounds 50 --streams 64")
+# make router-overhead compare the cost of the router with nginx, HAProxy, LiteLLM and sglang-router (ARGS="--output FILE")
 # make api-overhead  measure the cost of the API server: chunks per second of one process, milliseconds per request (ARGS="--json FILE")
 # make http-overhead measure a workload's speed over HTTP as a share of the engine's speed without a server (ARGS="MODEL --json FILE")
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
@@ -29,7 +30,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-contract test-sanitized soak failover api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
+.PHONY: serve generate test test-all test-contract test-sanitized soak failover router-overhead api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -58,6 +59,9 @@ soak: $(VENV)/.installed-test
 
 failover: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m failover $(ARGS)
+
+router-overhead: $(VENV)/.installed-test
+	PYTHONPATH=tools $(BIN)/python -m router_overhead $(ARGS)
 
 api-overhead: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m api_overhead $(ARGS)

@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from chairlift.cli.fleet_reader import row_of_replica
+from chairlift.protocol.response_schemas import ROUTED_MODELS
 from chairlift.router.discovery.base import SourceState, SourceStatus
+from chairlift.router.health.served_models import parse_models
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.web.auth.api_keys import read_keys
+from support_replica_set import probed
 from support_router import CHAT, HELLO
 from support_router_app import RoutedFleet, complete, routed
 from support_server import run
@@ -34,6 +38,24 @@ def test_models_are_those_of_the_pools_with_aliases_and_canaries() -> None:
                 assert (await fleet.http.get(f"/v1/models/{model['id']}")).json() == model
             missing = await fleet.http.get("/v1/models/dead")
             assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
+
+    run(scenario())
+
+
+def test_a_model_has_the_smallest_length_of_its_replicas() -> None:
+    async def scenario() -> None:
+        routes = ModelRoutes.parse(["alias=m", "canary=m:9,n:1"])
+        async with routed(complete, complete, models=("m", "n", "unknown"), routes=routes) as fleet:
+            replicas = fleet.running.router.replicas
+            for replica, lengths in zip(fleet.replicas, ({"m": 4096, "n": 1000}, {"m": 2048}), strict=True):
+                served = parse_models({"data": [{"id": name, "max_model_len": n} for name, n in lengths.items()]})
+                replicas.apply_probe(replica.url, probed(models=served), 0.0)
+            models = (await fleet.http.get("/v1/models")).json()
+            assert {model["id"]: model.get("max_model_len") for model in models["data"]} == {
+                "alias": 2048, "canary": 1000, "m": 2048, "n": 1000, "unknown": None,
+            }  # fmt: skip
+            assert (await fleet.http.get("/v1/models/alias")).json()["max_model_len"] == 2048
+            Draft202012Validator(ROUTED_MODELS).validate(models)
 
     run(scenario())
 

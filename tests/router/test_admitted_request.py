@@ -8,6 +8,7 @@ import pytest
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError, InvalidRequest, Overloaded, RateLimited, Unavailable
 from chairlift.router.admitted_request import admit, max_output_tokens
+from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
@@ -23,7 +24,12 @@ LIMITS = TenantLimits(tenant_requests_per_minute=1, tenant_tokens_per_minute=100
     ({"max_tokens": [1]}, 1, 0), ({"max_tokens": True}, 1, 0),
 ])  # fmt: skip
 def test_output_tokens_of_all_choices_are_reserved(fields: dict[str, Any], num_choices: int, tokens: int) -> None:
-    assert max_output_tokens(fields, num_choices) == tokens
+    assert max_output_tokens(fields, GenerationFields(num_choices=num_choices)) == tokens
+
+
+@pytest.mark.parametrize(("resume", "tokens"), [(((1, 2), (3,)), 7), (((1,) * 20,), 0)])
+def test_tokens_that_were_delivered_before_are_not_reserved(resume: tuple[tuple[int, ...], ...], tokens: int) -> None:
+    assert max_output_tokens({"max_tokens": 5}, GenerationFields(num_choices=2, resume=resume)) == tokens
 
 
 @pytest.mark.parametrize(("error", "is_refunded"), [

@@ -14,6 +14,7 @@ from chairlift.web.auth.api_keys import KeyRing, read_keys
 from chairlift.web.auth.principal import ADMIN, USER, Principal
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
+from support_request_proxy import DONE, text_event
 from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest
 from support_router_app import complete, routed
 from support_server import run
@@ -87,7 +88,9 @@ def test_an_alias_reaches_its_pool_and_a_canary_keeps_sessions() -> None:
         async with routed(complete, routes=routes) as fleet:
             for model in ("alias", "canary", "m"):
                 response = await fleet.post({**HELLO, "model": model})
-                assert response.json()["model"] == "m", model
+                assert response.json()["model"] == model, "the name in the request, as a server repeats it"
+                assert fleet.received()[-1].fields["model"] == "m"
+                assert (await fleet.post({**HELLO, "model": model}, "/v1/embeddings")).json()["model"] == model
             unknown = await fleet.post({**HELLO, "model": "x"})
             assert unknown.status_code == 404
             error = unknown.json()["error"]
@@ -176,6 +179,30 @@ def test_tokens_of_a_minute_are_limited_with_the_prompts(policy: str) -> None:
             rejected = await fleet.post({**HELLO, "max_tokens": 1})
             assert rejected.status_code == 429 and rejected.json()["error"]["code"] == "rate_limited"
         assert len(fleet.received()) == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("usage", "is_rejected"), [
+    (b"", True), (b"null", True), (b'{"prompt_tokens":80,"completion_tokens":20}', True),
+    (b'{"prompt_tokens":8,"completion_tokens":2}', False),
+])  # fmt: skip
+def test_the_tokens_of_other_servers_streams_are_charged(usage: bytes, is_rejected: bool) -> None:
+    async def stream(connection: Connection, request: ReceivedRequest) -> None:
+        await connection.stream_head()
+        for number in range(90):
+            await connection.piece(text_event(number))
+        if usage:
+            await connection.piece(b'data: {"choices":[],"usage":%s}\n\n' % usage)
+        await connection.piece(DONE)
+        await connection.end()
+
+    async def scenario() -> None:
+        async with routed(stream, **limited(tenant_tokens_per_minute=100)) as fleet:
+            first = await fleet.post({**HELLO, "stream": True})
+            assert first.status_code == 200 and first.content.endswith(DONE)
+            second = await fleet.post({**HELLO, "stream": True, "max_tokens": 70})
+            assert second.status_code == (429 if is_rejected else 200), second.text
 
     run(scenario())
 

@@ -62,6 +62,13 @@ def test_an_alias_leads_through_other_routes_to_a_pool() -> None:
     assert routes.choose("gpt-4o", "s", POOLS) == "small"
 
 
+def test_the_pools_of_a_name_are_those_of_its_targets_that_have_a_replica() -> None:
+    routes = ModelRoutes.parse(["a=b,small", "b=llama-70b,gone", "llama-70b=llama-70b,llama-70b-next", "off=b:0,small"])
+    assert routes.pools_of("a", POOLS) == {"small", "llama-70b", "llama-70b-next"}
+    assert routes.pools_of("llama-70b", {"llama-70b"}) == {"llama-70b"}
+    assert routes.pools_of("off", POOLS) == routes.pools_of("small", POOLS) == {"small"}
+
+
 def test_canary_weights_hold_within_one_percent() -> None:
     measured = shares(ModelRoutes.parse([CANARY]), "chat-large")
     assert measured["llama-70b"] == pytest.approx(0.95, abs=0.01)

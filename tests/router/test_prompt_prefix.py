@@ -12,7 +12,13 @@ from hypothesis.strategies import characters, integers, lists, sampled_from, tex
 import chairlift.core.block_hash as block_hash_module
 import chairlift.router.prompt_prefix as prompt_prefix_module
 from chairlift.core.block_hash import BlockHash, extend_block_hashes, root_hash
-from chairlift.router.prompt_prefix import BLOCK_TOKENS, BYTES_PER_TOKEN, PromptPrefix, prompt_prefix
+from chairlift.router.prompt_prefix import (
+    BLOCK_TOKENS,
+    BYTES_PER_TOKEN,
+    PromptPrefix,
+    count_prompt_tokens,
+    prompt_prefix,
+)
 
 LONG = "Trains leave at ten past each hour. " * 40
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
@@ -45,6 +51,17 @@ def test_a_prompt_has_a_hash_for_each_full_chunk_and_its_estimated_tokens() -> N
     assert len(result.hashes) == 17 and result.num_tokens == 1501
     assert result.tail == b"x" * (6001 - 5120)
     assert len(set(result.hashes)) == 17
+
+
+@pytest.mark.parametrize("body", [
+    {"prompt": ""}, {"prompt": LONG + "é"}, {"prompt": list(range(300))}, {"prompt": [LONG, "b"]},
+    {"prompt": [[1, 2], [3] * 200]}, {"prompt": []}, {"messages": []}, chat(LONG, "é", [{"type": "text", "text": "x"}]),
+    chat(LONG, tools=[TOOL], documents=["d"]), {},
+])  # fmt: skip
+def test_tokens_are_counted_without_hashes_as_with_them(body: Body, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_tokens = prefix(body).num_tokens
+    assert count_hashing(monkeypatch, lambda: count_prompt_tokens(body)) == (0, 0)
+    assert count_prompt_tokens(body) == num_tokens
 
 
 @pytest.mark.parametrize("size", [0, 254, 255, 256, 4095, 5119, 5120, 65535, 69631, 100_000])
@@ -232,6 +249,7 @@ def nested(depth: int) -> Any:
     "body",
     [
         {}, {"prompt": None}, {"prompt": []}, {"prompt": 7}, {"prompt": {"a": 1}}, {"prompt": [None]}, {"prompt": [[]]},
+        {"prompt": nested(900)},
         {"prompt": [1, "a"] * 200}, {"prompt": [1, 2.5] * 200}, {"prompt": [2**63] * 200}, {"prompt": [-(2**70)] * 200},
         {"prompt": "\ud800" * 400}, {"messages": None}, {"messages": "hi"}, {"messages": ["hi"]}, {"messages": [None]},
         chat("\ud800" * 400), chat({1: 2}), chat(2**70), chat(nested(300)),
@@ -241,6 +259,7 @@ def nested(depth: int) -> Any:
 )  # fmt: skip
 def test_a_body_without_a_readable_prompt_has_no_hashes_and_no_error(body: Body) -> None:
     assert prefix(body).hashes == ()
+    assert count_prompt_tokens(body) >= 0
 
 
 @pytest.mark.parametrize("salt", [None, 7, ["s"], ""])

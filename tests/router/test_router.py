@@ -1,10 +1,13 @@
 """Router: the pool of a request, what its policy knows of it, and sessions."""
 
+import pytest
+
 from chairlift.core.clock import FakeClock
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.router import NO_REPLICA, Router
 from support_server import run
 
@@ -54,6 +57,19 @@ def test_the_policy_knows_the_prompt_and_who_has_its_prefix() -> None:
                 reservation.release()
             chosen.release()
             await router.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICY_NAMES if name != "prefix"])
+def test_policies_that_know_no_prefixes_cost_no_hashes(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("chairlift.router.router.prompt_prefix")
+
+    async def scenario() -> None:
+        router = await new_router(policy=policy)
+        request, _ = router.routing_request(FIELDS, "m", request_id="r", client_address="", session_key="s", tenant="t")
+        assert request.prompt_tokens > 300
+        await router.close()
 
     run(scenario())
 

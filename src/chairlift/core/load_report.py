@@ -1,12 +1,7 @@
 """LoadReport, ReplicaReport and LoadSummary: the state and load of one replica, for health checks and routing."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from math import isfinite
-from typing import Any, Self, get_type_hints
-
-MAX_NAME_CHARS = 128
 
 
 class ReplicaState(StrEnum):
@@ -70,37 +65,6 @@ class ReplicaReport(LoadReport):
     prefill_tokens_per_second: float = 0.0
     output_tokens_per_second: float = 0.0
 
-    @classmethod
-    def from_object(cls, body: Mapping[str, Any]) -> Self:
-        """Read the JSON object of /load; fields that this version does not have are skipped.
-
-        Raises ValueError for a missing state and for a value of another type, with the field's name.
-        """
-        if "state" not in body:
-            raise ValueError("the report has no field state")
-        types, known = get_type_hints(cls), [field.name for field in fields(cls) if field.name in body]
-        return cls(**{name: _checked(name, body[name], types[name]) for name in known})
-
-
-def _checked(name: str, value: Any, kind: Any) -> Any:
-    """Return a field of a report as its type. Raises ValueError."""
-    if kind is ReplicaState and isinstance(value, str):
-        return _state(value)
-    if kind is str and isinstance(value, str):
-        return value[:MAX_NAME_CHARS]
-    if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
-        return kind(value)
-    if kind == tuple[str, ...] and isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return tuple(value)
-    raise ValueError(f"the report has no valid {name}: {str(value)[:40]!r}")
-
-
-def _state(value: str) -> ReplicaState:
-    try:
-        return ReplicaState(value)
-    except ValueError:
-        raise ValueError(f"the report has an unknown state: {value[:40]!r}") from None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSummary:
@@ -136,22 +100,3 @@ class LoadSummary:
             f"waiting_tokens={self.waiting_tokens};wait_ms={self.expected_wait_ms};kv={self.kv_use:.3f};"
             f"instance={self.instance_id};fingerprint={self.fingerprint}"
         ).encode()
-
-    @classmethod
-    def from_header(cls, value: str) -> Self:
-        """Read the line; names that this version does not have are skipped. Raises ValueError."""
-        pairs = dict(pair.partition("=")[::2] for pair in value.split(";"))
-        try:
-            numbers = [int(pairs.get(name, "0")) for name in ("running", "waiting", "waiting_tokens", "wait_ms")]
-            kv_use = float(pairs.get("kv", "0"))
-        except ValueError:
-            raise ValueError(f"the load has a value that is no number: {value[:200]!r}") from None
-        if min(numbers) < 0 or not 0 <= kv_use <= 1:
-            raise ValueError(f"the load has a value outside its range: {value[:200]!r}")
-        running, waiting, tokens, wait_ms = numbers
-        return cls(
-            state=_state(pairs.get("state", "")), running_requests=running, waiting_requests=waiting,
-            waiting_tokens=tokens, expected_wait_ms=wait_ms, kv_use=kv_use,
-            instance_id=pairs.get("instance", "")[:MAX_NAME_CHARS],
-            fingerprint=pairs.get("fingerprint", "")[:MAX_NAME_CHARS],
-        )  # fmt: skip

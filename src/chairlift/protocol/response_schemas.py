@@ -117,7 +117,9 @@ REQUEST: Schema = {
 
 # -- of a router -------------------------------------------------------------------------------------------------------
 
-ROUTED_MODEL = object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT)
+ROUTED_MODEL = with_optional(
+    object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT), max_model_len=COUNT
+)  # fmt: skip
 ROUTED_MODELS = object_schema(object={"const": "list"}, data=array_schema(ROUTED_MODEL))
 ROUTER_LOAD = object_schema(
     state=_STATE, open_requests=COUNT, admission_waiting_requests=COUNT,

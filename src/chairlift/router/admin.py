@@ -106,7 +106,9 @@ class RouterAdminRoutes:
         await send_object(send, next(_plain(asdict(each)) for each in statuses if each.replica_id == replica_id))
 
     def _model(self, name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
+        fields = {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
+        length = self._router.max_model_len(name)
+        return fields if length is None else {**fields, "max_model_len": length}
 
 
 def _source_fields(status: SourceStatus, now: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 
 from chairlift.core.errors import Overloaded, Unavailable
 from chairlift.router.attempts.request_machine import RequestMachine
+from chairlift.router.attempts.resume import GenerationFields
 from chairlift.web.admission import AdmissionController, Permit
 from chairlift.web.body import Scope
 
@@ -62,10 +63,7 @@ class AdmittedRequest:
     ) -> None:
         if isinstance(error, Overloaded | Unavailable):
             self._reservation.refund_request()
-        used = 0
-        if self.machine is not None and (self.machine.response.has_sent or self.machine.response.has_progress):
-            used = self.prompt_tokens + self.machine.response.delivered.num_tokens
-        self.permit.end(used)
+        self.permit.end(0 if self.machine is None else self.machine.response.used_tokens(self.prompt_tokens))
 
 
 async def admit(
@@ -89,7 +87,12 @@ async def admit(
     return AdmittedRequest(permit, reservation)
 
 
-def max_output_tokens(fields: Mapping[str, Any], num_choices: int) -> int:
-    """Return the most output tokens that a body allows, of all its choices; 0 where it has no limit."""
+def max_output_tokens(fields: Mapping[str, Any], generation: GenerationFields) -> int:
+    """Return the most output tokens that a body allows, of all its choices; 0 where it has no limit.
+
+    Those that the client sends as delivered before are not generated again.
+    """
     limit = fields.get("max_completion_tokens") or fields.get("max_tokens") or 0
-    return limit * num_choices if type(limit) is int and 0 < limit < 2**31 else 0
+    if type(limit) is not int or not 0 < limit < 2**31:
+        return 0
+    return max(0, limit * generation.num_choices - sum(map(len, generation.resume)))

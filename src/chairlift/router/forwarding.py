@@ -62,8 +62,9 @@ class ForwardRoute:
             # What a lost request has done is unknown; one that a full replica has rejected has done nothing.
             limits = replace(limits, max_attempts=1, counts_rejections=False)
         timeout = timeout_seconds(scope, fields)
+        members = model_member(fields, pool)
         machine = RequestMachine(
-            GenerationFields(), limits, router.budget(pool),
+            GenerationFields(alias=fields["model"] if members else ""), limits, router.budget(pool),
             request_id=scope["request_id"],
             deadline=None if timeout is None else router.clock.now() + timeout,
         )  # fmt: skip
@@ -73,8 +74,7 @@ class ForwardRoute:
         async with DisconnectWatcher(receive) as watcher:
             with WriteTimeout(scope, send, config.http.write_timeout) as timed:
                 proxy = RequestProxy(
-                    machine, upstream_request_of(scope, body, model_member(fields, pool), is_repeatable=is_repeatable),
-                    router.upstream,
+                    machine, upstream_request_of(scope, body, members, is_repeatable=is_repeatable), router.upstream,
                     PoolPicker(router, routing, pool), ClientWriter(timed.send), router.clock.now, lambda: None,
                     partial(admin_headers, scope),
                 )  # fmt: skip

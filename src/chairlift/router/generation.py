@@ -49,7 +49,8 @@ class GenerationRoute:
         router.lifecycle.check()
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
         pool = router.choose_pool(fields.get("model"), session_key or scope["request_id"])
-        generation = read_generation_fields(fields, router.random)
+        members = model_member(fields, pool)
+        generation = read_generation_fields(fields, router.random, fields["model"] if members else "")
         timeout = timeout_seconds(scope, fields)
         with await admit(scope, router.tenants, router.admission, timeout) as admitted:
             async with DisconnectWatcher(receive) as watcher:
@@ -63,8 +64,8 @@ class GenerationRoute:
                     request_id=scope["request_id"],
                     deadline=None if timeout is None else router.clock.now() + timeout,
                 )  # fmt: skip
-                upstream_request = upstream_request_of(scope, body, model_member(fields, pool))
-                await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation.num_choices))
+                upstream_request = upstream_request_of(scope, body, members)
+                await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation))
                 admitted.machine = machine
                 picker = PoolPicker(router, request, pool)
                 reservation = await self._respond(scope, send, machine, upstream_request, picker, started_at)

@@ -50,6 +50,13 @@ class ModelRoutes:
         pool_names = set(pools) - self.routes.keys()
         return sorted(pool_names.union(name for name in self.routes if self._live_targets(name, pools)))
 
+    def pools_of(self, name: str, pools: Collection[str]) -> set[str]:
+        """Return the pools that a request of a model name may go to."""
+        if name not in self.routes:
+            return {name}
+        targets = [target for target, _ in self._live_targets(name, pools)]
+        return {pool for each in targets for pool in ({each} if each == name else self.pools_of(each, pools))}
+
     def choose(self, model: str, key: str, pools: Collection[str]) -> str:
         """Return the name of the pool for a request: an alias resolved, a canary chosen by the hash of `key`.
 

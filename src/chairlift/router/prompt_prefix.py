@@ -1,5 +1,7 @@
 """prompt_prefix: hashes the beginnings of a request's prompt, so that a replica that computed one is found again.
 
+count_prompt_tokens estimates the length of the prompt alone.
+
 Prompts of token ids are hashed in blocks as the engine hashes them. Text is hashed in chunks of a canonical JSON form:
 the messages of a conversation without what models do not read, so that the next turn begins with the same bytes.
 
@@ -86,15 +88,49 @@ def prompt_prefix(body: Mapping[str, Any], *, model: str, adapter: str = "", ten
         messages = body.get("messages")
         if isinstance(messages, list):
             return _chat_prefix(root, messages, body)
-        return _completion_prefix(root, body.get("prompt"))
+        prefixes = [_completion_prefix(root, prompt) for prompt in _prompts(body)]
+        return replace(prefixes[0], num_tokens=sum(prefix.num_tokens for prefix in prefixes))
     except _UNREADABLE:
         return PromptPrefix()
 
 
-def _chat_prefix(root: bytes, messages: list[Any], body: Mapping[str, Any]) -> PromptPrefix:
+def count_prompt_tokens(body: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of the prompt in a body, `PromptPrefix.num_tokens`; 0 for one that cannot be read."""
+    try:
+        messages = body.get("messages")
+        if isinstance(messages, list):
+            data, shared = _chat_text(messages, body)
+            return _estimate_tokens(len(shared) + len(data))
+        return sum(map(_count_completion, _prompts(body)))
+    except _UNREADABLE:
+        return 0
+
+
+def _prompts(body: Mapping[str, Any]) -> list[Any]:
+    """Return the prompts of a completion: texts or lists of token ids, unless a replica will reject them."""
+    prompt = body.get("prompt")
+    return prompt if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else [prompt]
+
+
+def _count_completion(prompt: Any) -> int:
+    if isinstance(prompt, str):
+        return _estimate_tokens(len(_dump(prompt)) - 1)
+    return len(prompt) if isinstance(prompt, list) else 0
+
+
+def _chat_text(messages: list[Any], body: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Return the canonical form of messages, and that of what a model reads before them."""
     data = _dump([message if _is_canonical(message) else _canonical(message) for message in messages])[:-1]
     definitions = {name: value for name in _ROOT_FIELDS if (value := body.get(name))}
-    shared = _dump(definitions) if definitions else b""
+    return data, _dump(definitions) if definitions else b""
+
+
+def _estimate_tokens(num_bytes: int) -> int:
+    return -(-num_bytes // BYTES_PER_TOKEN)
+
+
+def _chat_prefix(root: bytes, messages: list[Any], body: Mapping[str, Any]) -> PromptPrefix:
+    data, shared = _chat_text(messages, body)
     prefix = _text_prefix(sha256(root + b"chat" + shared).digest(), data, len(shared))
     return replace(prefix, is_chat=True)
 
@@ -104,25 +140,20 @@ def _completion_prefix(root: bytes, prompt: Any) -> PromptPrefix:
         return _text_prefix(sha256(root + b"text").digest(), _dump(prompt)[:-1], 0)
     if not isinstance(prompt, list) or not prompt:
         return PromptPrefix()
-    if isinstance(prompt[0], int):
-        hashes: list[bytes] = []
-        _extend_ids(hashes, root, prompt)
-        counts = range(BLOCK_TOKENS, len(prompt) + 1, BLOCK_TOKENS)
-        tail = tuple(prompt[len(counts) * BLOCK_TOKENS :])
-        return PromptPrefix(
-            hashes=tuple(hashes), token_counts=counts, num_tokens=len(prompt), root=root, tail=tail
-        )  # fmt: skip
-    prefixes = [_completion_prefix(root, each) for each in prompt if not isinstance(each, int)]
-    return replace(prefixes[0], num_tokens=sum(prefix.num_tokens for prefix in prefixes))
+    hashes: list[bytes] = []
+    _extend_ids(hashes, root, prompt)
+    counts = range(BLOCK_TOKENS, len(prompt) + 1, BLOCK_TOKENS)
+    tail = tuple(prompt[len(counts) * BLOCK_TOKENS :])
+    return PromptPrefix(hashes=tuple(hashes), token_counts=counts, num_tokens=len(prompt), root=root, tail=tail)
 
 
 def _text_prefix(root: bytes, data: bytes, shared_bytes: int) -> PromptPrefix:
     hashes: list[bytes] = []
     covered = _extend_text(hashes, root, data)
     counts = [(shared_bytes + end) // BYTES_PER_TOKEN for end in islice(_chunk_ends(), len(hashes))]
-    num_tokens = -(-(shared_bytes + len(data)) // BYTES_PER_TOKEN)
     return PromptPrefix(
-        hashes=tuple(hashes), token_counts=counts, num_tokens=num_tokens, root=root, tail=data[covered:]
+        hashes=tuple(hashes), token_counts=counts, num_tokens=_estimate_tokens(shared_bytes + len(data)), root=root,
+        tail=data[covered:],
     )  # fmt: skip
 
 

@@ -367,9 +367,9 @@ class ReplicaSet:
         """Names of all models that any replica serves, sorted."""
         return tuple(sorted(self._pools))
 
-    def may_serve(self, model: str) -> bool:
-        """Return whether a replica serves a model, or may: the models of some replica are unknown."""
-        return bool(self._pool(model))
+    def max_model_len(self, model: str) -> int | None:
+        """Return the most tokens of a request that every replica of a model takes, None if none states its limit."""
+        return min((each for replica in self._pool(model) if (each := replica.max_model_len(model))), default=None)
 
     @property
     def incarnations(self) -> Mapping[str, str]:

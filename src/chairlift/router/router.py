@@ -16,7 +16,7 @@ from chairlift.router.policies.assigned import AssignedReplica
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import make_policy
 from chairlift.router.prefix_index import PrefixIndex
-from chairlift.router.prompt_prefix import PromptPrefix, prompt_prefix
+from chairlift.router.prompt_prefix import PromptPrefix, count_prompt_tokens, prompt_prefix
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.proxy.upstream import Upstream
 from chairlift.router.replica_set import ReplicaSet
@@ -58,10 +58,10 @@ class Router:
         self.telemetry = RouterTelemetry()
         self.admission = AdmissionController(config.http.admission, self.clock)
         self.replicas = ReplicaSet(config.health)
-        self.upstream = Upstream(config.upstream)
         self.source_statuses: Callable[[], tuple[SourceStatus, ...]] = tuple
         self.random = random.Random(config.seed or None)
-        self.shared_state = create_shared_state(config.shared_state, clock=self.clock)
+        self.shared_state = create_shared_state(config.shared_state, clock=self.clock)  # may raise, and opens nothing
+        self.upstream = Upstream(config.upstream)
         self.tenants = SharedTenantLimiter(config.http.tenant, self.shared_state.tenant_usage, self.clock)
         self.open_proxies: set[RequestProxy] = set()
         self._policy = make_policy(config.policy, config.seed)
@@ -115,6 +115,11 @@ class Router:
         """Return every model name that clients may use."""
         return self.config.routes.names(self.replicas.models)
 
+    def max_model_len(self, name: str) -> int | None:
+        """Return the most tokens of a request that every replica of a name takes, None if none states its limit."""
+        pools = self.config.routes.pools_of(name, self.replicas.models)
+        return min((each for pool in pools if (each := self.replicas.max_model_len(pool))), default=None)
+
     def budget(self, pool: str) -> RetryBudget:
         """Return the retry budget of a pool."""
         if pool not in self._budgets:
@@ -137,15 +142,15 @@ class Router:
     ) -> tuple[RoutingRequest, PromptPrefix | None]:  # fmt: skip
         """Return what the policy knows about a request, and its prompt's prefix where the policy uses it."""
         adapter = str(fields.get("lora") or "")
-        prefix = prompt_prefix(fields, model=pool, adapter=adapter, tenant=tenant)
         request = RoutingRequest(
             request_id=request_id, client_address=client_address, session_key=session_key, adapter=adapter,
-            assigned_replica_id=assigned_replica_id, prompt_tokens=prefix.num_tokens,
+            assigned_replica_id=assigned_replica_id,
         )  # fmt: skip
         if self._index is None:
-            return request, None
+            return replace(request, prompt_tokens=count_prompt_tokens(fields)), None
+        prefix = prompt_prefix(fields, model=pool, adapter=adapter, tenant=tenant)
         request = replace(
-            request, prefix=prefix.hashes, prefix_tokens=prefix.token_counts,
+            request, prompt_tokens=prefix.num_tokens, prefix=prefix.hashes, prefix_tokens=prefix.token_counts,
             prefix_matches=self._index.match(prefix.hashes, self.replicas.incarnations),
         )  # fmt: skip
         return request, prefix

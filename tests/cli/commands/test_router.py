@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 from chairlift.cli.main import main
+from chairlift.core.errors import ConfigError
+from chairlift.router.proxy.upstream import UpstreamConfig
 from support_cli import rejection_sentence
 from support_process import TIMEOUT_SECONDS
 from support_server import CHAT, fake_server, router_server
@@ -51,6 +53,27 @@ def test_invalid_input_is_one_sentence_and_exit_code_two(
     assert rejection_sentence(capsys, main(["router", "--port", "0", *words])).startswith(sentence)
 
 
+def test_the_key_of_the_replicas_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may come from a pipe, which has it once."""
+    num_reads = 0
+
+    def count_read(config: UpstreamConfig) -> str:
+        nonlocal num_reads
+        num_reads += 1
+        return "key"
+
+    def stop(config: UpstreamConfig) -> None:
+        config.read_key()
+        raise ConfigError("the test ends here")
+
+    monkeypatch.setattr(UpstreamConfig, "read_key", count_read)
+    monkeypatch.setattr("chairlift.router.router.Upstream", stop)
+    sentence = rejection_sentence(capsys, main(["router", "--port", "0", *REPLICA, "--replica-key-file", "key"]))
+    assert sentence.startswith("the test ends here") and num_reads == 1
+
+
 def test_a_variable_and_a_line_of_the_file_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,13 +98,18 @@ def test_a_router_of_a_file_and_flags_serves_the_models_of_its_replicas(tmp_path
         with router_server(*flags, CHAIRLIFT_API_KEY="k", CHAIRLIFT_ADMIN_KEY="a") as router:
             key, admin = {"authorization": "Bearer k"}, {"authorization": "Bearer a"}
             with httpx.Client(base_url=router.url, headers=key, timeout=TIMEOUT_SECONDS) as http:
-                assert [model["id"] for model in http.get("/v1/models").json()["data"]] == ["chat", "fake"]
+                models = http.get("/v1/models").json()["data"]
+                assert [model["id"] for model in models] == ["chat", "fake"]
+                assert models[0]["max_model_len"] == models[1]["max_model_len"] > 0
                 body = {"model": "chat", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3}
                 response = http.post(CHAT, json=body)
                 assert response.status_code == 200 and response.json()["usage"]["completion_tokens"] == 3
+                assert response.json()["model"] == "chat"
+                streamed = http.post(CHAT, json={**body, "stream": True}).text
+                assert '"model":"chat"' in streamed and '"model":"fake"' not in streamed
                 assert http.post(CHAT, json={**body, "user": "u" * 2000}).status_code == 413
                 [row] = http.get("/admin/replicas", headers=admin).json()["replicas"]
-                assert (row["weight"], row["kind"], row["num_attempts"]) == (2.0, "chairlift", 1)
+                assert (row["weight"], row["kind"], row["num_attempts"]) == (2.0, "chairlift", 2)
             assert any(line.split() == ["policy", "least_connections"] for line in router.lines), router.log
             assert "does not read temperature" in router.log
             assert router.stop() == 0

@@ -69,6 +69,15 @@ def test_the_head_of_the_first_chunk_stays() -> None:
         assert rewriter.rewrite(text) == chunk_event(0, {"content": "a"}, created=5)
 
 
+def test_every_chunk_has_the_name_of_the_model_that_the_client_used() -> None:
+    rewriter = ChunkRewriter(keeps_token_ids=False, model='al"ias')
+    usage = chunk_event(0, {}).partition(b'"choices":')[0] + b'"choices":[],"usage":{"completion_tokens":3}}\n\n'
+    chunks = [*(chunk(0, {"content": "a"}, ids=(5,), position=i) for i in range(2)), parse_chunk(usage)]
+    sent = [orjson.loads(rewriter.rewrite(each)[6:]) for each in chunks]
+    assert [each["model"] for each in sent] == ['al"ias'] * 3
+    assert [len(each["choices"]) for each in sent] == [1, 1, 0] and "token_ids" not in sent[0]["choices"][0]
+
+
 def test_a_usage_chunk_is_no_choice_and_keeps_its_counts() -> None:
     def usage(created: int) -> bytes:
         head = chunk_event(0, {}, created=created).partition(b'"choices":')[0]

@@ -8,9 +8,10 @@ import pytest
 
 from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
-from chairlift.router.attempts.actions import Action
+from chairlift.router.attempts.actions import Action, ResponseMode
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPurpose
 from chairlift.router.attempts.attempt_reader import AttemptReader
+from chairlift.router.attempts.chunks import Chunk
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.attempts.events import ReplicaPicked
 from chairlift.router.attempts.request_machine import RequestMachine
@@ -55,8 +56,13 @@ def serve(num_choices: int, resume: list[list[int]], *, created: int, has_ids: b
     return b"".join(parts) + head + b'"choices":[],"usage":{"completion_tokens":8}}\n\n' + DONE
 
 
-def run(fields: GenerationFields, cuts: list[int], random: Random) -> tuple[list[bytes], list[Action]]:
-    """Cut one attempt after another after so many bytes; the last one is whole. Return the events at the client."""
+def run(
+    fields: GenerationFields, cuts: list[int], random: Random, prompt_tokens: int = 50
+) -> tuple[list[bytes], list[Action], int]:
+    """Cut one attempt after another after so many bytes; the last one is whole.
+
+    Return the events at the client, the actions, and the tokens that a prompt of so many costs.
+    """
     machine = RequestMachine(fields, AttemptLimits(), RetryBudget())
     actions = machine.handle(ev.RequestStarted(), 0.0)
     for cut in [*cuts, None]:
@@ -80,7 +86,8 @@ def run(fields: GenerationFields, cuts: list[int], random: Random) -> tuple[list
             action for action in actions if not (isinstance(action, act.PickReplica) and action.attempt == number)
         ]
     sent = b"".join(action.payload for action in actions if isinstance(action, act.DeliverBytes))
-    return [part + b"\n\n" for part in sent.split(b"\n\n")[:-1]], actions
+    used_tokens = machine.response.used_tokens(prompt_tokens)
+    return [part + b"\n\n" for part in sent.split(b"\n\n")[:-1]], actions, used_tokens
 
 
 @pytest.mark.parametrize("keeps_ids", [False, True])
@@ -92,8 +99,9 @@ def test_a_stream_that_is_cut_after_any_byte_reads_like_an_uncut_one(num_choices
     length = len(serve(num_choices, [], created=1))
     random = Random(num_choices)
     for cut in range(0, length + 1, 1 if num_choices == 1 else 3):
-        received, actions = run(fields, [cut, random.randrange(length)], random)
+        received, actions, used_tokens = run(fields, [cut, random.randrange(length)], random)
         assert isinstance(actions[-1], act.CompleteResponse)
+        assert used_tokens == 50 + sum(map(len, TOKENS[:num_choices])), "prompt and output count once"
         heads = {part.partition(b',"choices":[{')[0] for part in received[:-2]}
         assert len(heads) == 1, "id, time and fingerprint stay those of the first attempt"
         received = [DONE if part == DONE else HEAD.sub(b'"created":1', part) for part in received]
@@ -146,6 +154,24 @@ def test_a_held_chunk_is_delivered_with_the_tokens_that_follow_it_or_at_the_end(
     assert response.is_held(attempt, chunk(1, {"role": "assistant"}))
     assert response.flush(attempt) == chunk_event(1, {"role": "assistant"})
     assert response.flush(attempt) == b""
+
+
+def test_what_is_not_parsed_costs_what_its_usage_says_or_a_token_for_each_event() -> None:
+    def used(mode: ResponseMode, *chunks: bytes, end: bytes = b"") -> int:
+        response, attempt = ClientResponse(replace(WHOLE, is_streamed=not end)), Attempt(1, AttemptPurpose.FIRST)
+        attempt.mode = mode
+        assert response.used_tokens(50) == 0, "nothing has come"
+        response.has_sent = bool([response.append(attempt, Chunk(each)) for each in chunks] or end)
+        response.end(attempt, end)
+        return response.used_tokens(50)
+
+    text, usage = b'data: {"choices":[]}\n\n', b'"usage":{"prompt_tokens":7,"completion_tokens":4}}'
+    assert used(ResponseMode.OPAQUE, text, text + text + DONE) == 50 + 3
+    assert used(ResponseMode.OPAQUE, text, text + b"data: {" + usage + b"\n\n", DONE) == 7 + 4
+    assert used(ResponseMode.WHOLE, text, text, end=b"{}") == 50 + 2, "a stream where none was asked for"
+    assert used(ResponseMode.WHOLE, end=b"{}") == 50
+    assert used(ResponseMode.WHOLE, end=b"{" + usage) == 7 + 4
+    assert used(ResponseMode.PROGRESS, end=b"{" + usage) == 7 + 4, "best_of reports no progress"
 
 
 def test_nothing_is_forgotten_once_the_client_has_a_byte() -> None:

@@ -79,6 +79,21 @@ def test_what_the_replica_reports_holds_at_once(state: ReplicaState) -> None:
     assert health.weight_factor(3.0) == 0.1
 
 
+def test_a_replica_that_reports_ready_but_gets_no_requests_says_why() -> None:
+    health = healthy()
+    health.record_report(ReplicaState.STARTING, 1.0)
+    fail_probes(health)
+    back = health.record_report(ReplicaState.READY, 2.0)
+    assert back is not None and back.new is HealthState.UNHEALTHY
+    assert back.reason == ("the replica reports that it is ready, but it was unhealthy; 2 probes in a row must succeed")
+    health = healthy()
+    eject(health)
+    health.record_report(ReplicaState.DRAINING, 1.0)
+    back = health.record_report(ReplicaState.READY, 2.0)
+    assert back is not None and back.new is HealthState.EJECTED
+    assert back.reason == "the replica reports that it is ready, but its ejection is not over"
+
+
 def test_the_first_replicas_have_no_slow_start_and_added_ones_have() -> None:
     assert healthy(is_warm=True).weight_factor(0.0) == 1.0
     assert healthy(is_warm=False).weight_factor(0.0) == 0.1

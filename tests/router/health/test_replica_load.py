@@ -1,9 +1,12 @@
 """Tests of load reports: fields of /load and of the x-chairlift-load header, with nonsense among them."""
 
+import json
+from dataclasses import asdict
+
 import pytest
 
-from chairlift.core.load_report import ReplicaState
-from chairlift.router.health.replica_load import MAX_HEADER_CHARS, parse_load, parse_load_header
+from chairlift.core.load_report import LoadSummary, ReplicaReport, ReplicaState
+from chairlift.router.health.replica_load import MAX_HEADER_CHARS, ReplicaLoad, parse_load, parse_load_header
 
 BODY = {
     "state": "ready", "instance_id": "p1", "waiting_requests": 2, "waiting_tokens": 300, "running_requests": 7,
@@ -20,6 +23,29 @@ def test_every_field_is_read() -> None:
     assert (load.expected_wait_seconds, load.prefill_tokens_per_second, load.kv_usage_ratio) == (0.25, 1200.5, 0.75)
     assert (load.adapters, load.fingerprints) == (frozenset({"sql"}), {"": "f1", "sql": "f2"})
     assert load.missing == frozenset()
+
+
+def test_what_a_replica_writes_is_read() -> None:
+    report = ReplicaReport(
+        state=ReplicaState.DRAINING, waiting_requests=1, waiting_tokens=7, running_requests=2, total_blocks=8,
+        free_blocks=6, admission_waiting_requests=3, expected_wait_seconds=1.5, instance_id="i.0", fingerprint="f",
+        models=("a", "b"), adapters=("x",), prefill_tokens_per_second=1000.5,
+    )  # fmt: skip
+    load = parse_load(json.loads(json.dumps(asdict(report))), 5.0)
+    assert load == ReplicaLoad(
+        at_seconds=5.0, state=ReplicaState.DRAINING, incarnation="i.0", waiting_requests=3, waiting_tokens=7,
+        running_requests=2, expected_wait_seconds=1.5, prefill_tokens_per_second=1000.5, kv_usage_ratio=0.25,
+        adapters=frozenset({"x"}), fingerprints={"": "f"},
+    )  # fmt: skip
+    summary = LoadSummary(
+        state=ReplicaState.READY, running_requests=3, waiting_requests=2, waiting_tokens=900, expected_wait_ms=41,
+        kv_use=0.125, instance_id="9f0c.1", fingerprint="ab12",
+    )  # fmt: skip
+    assert parse_load_header(summary.header_value().decode(), 3.0) == ReplicaLoad(
+        at_seconds=3.0, state=ReplicaState.READY, incarnation="9f0c.1", waiting_requests=2, waiting_tokens=900,
+        running_requests=3, expected_wait_seconds=0.041, kv_usage_ratio=0.125, fingerprints={"": "ab12"},
+        missing=frozenset({"prefill_tokens_per_second", "adapters"}),
+    )  # fmt: skip
 
 
 def test_missing_fields_come_from_the_report_before() -> None:

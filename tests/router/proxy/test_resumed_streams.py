@@ -9,6 +9,9 @@ import pytest
 
 from chairlift.router.attempts.hedging import HedgeConfig
 from chairlift.router.endpoint import ReplicaKind
+from chairlift.router.model_routes import ModelRoutes
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.tenant_limits import TenantLimits
 from support_request_proxy import DONE, client_event, know_weights, text_event, token_stream
 from support_router import CHAT, HELLO, Connection, ReceivedRequest, RunningRouter, running_router, scripted
 from support_server import run
@@ -71,6 +74,25 @@ def test_a_stream_goes_on_where_its_replica_was_lost(num_tokens: int, then: Any)
     run(scenario())
 
 
+def test_a_resumed_stream_has_the_alias_that_the_request_names() -> None:
+    async def scenario() -> None:
+        routes = ModelRoutes.parse(["alias=m"])
+        async with (
+            scripted(token_stream(4, reset)) as one,
+            scripted(token_stream(10)) as two,
+            running_router([one.url, two.url], kind=CHAIRLIFT, routes=routes) as router,
+        ):
+            know_weights(router)
+            for _ in range(2):  # one of them begins at the first replica
+                content = (await post(router, {**STREAM, "model": "alias"})).content
+                assert content.count(b'"model":"alias"') == 10 and b'"model":"m"' not in content
+                port = content.partition(b'","model"')[0].rpartition(b'"')[2]
+                assert content.replace(b'"alias"', b'"m"') == uncut(port)
+            assert len(one.requests) == 1 and len(two.requests) == 2
+
+    run(scenario())
+
+
 def test_the_head_of_a_resumed_stream_is_that_of_its_first_attempt() -> None:
     async def scenario() -> None:
         async with (
@@ -84,6 +106,24 @@ def test_the_head_of_a_resumed_stream_is_that_of_its_first_attempt() -> None:
             assert response.headers["x-chairlift-replica"] == first.url
             assert response.headers["x-chairlift-attempts"] == "1"
             assert response.content.count(b"data: ") == 7 and b"resume_failed" in response.content
+
+    run(scenario())
+
+
+def test_a_resumed_stream_is_charged_its_prompt_once() -> None:
+    async def scenario() -> None:
+        http = HttpConfig(tenant=TenantLimits(tenant_tokens_per_minute=3000))
+        async with (
+            scripted(token_stream(6, reset)) as one,
+            scripted(token_stream(6, reset)) as two,
+            running_router([one.url, two.url], kind=CHAIRLIFT, http=http) as router,
+        ):
+            know_weights(router)
+            messages = [{"role": "user", "content": "word " * 2000}]  # about 2500 tokens
+            response = await post(router, {**STREAM, "messages": messages})
+            assert response.content.endswith(DONE) and len(one.requests) == len(two.requests) == 1
+            assert (await post(router, {**STREAM, "max_tokens": 400})).status_code == 200
+            assert (await post(router, {**STREAM, "messages": messages})).status_code == 429, "it was charged"
 
     run(scenario())
 

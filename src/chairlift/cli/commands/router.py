@@ -9,7 +9,6 @@ from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.router.router_process import RouterParts
 from chairlift.router.router_process import run as route
-from chairlift.router.shared_state.build import create_shared_state
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -21,10 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     listening, config, sources = listen_address(options), router_config(options), discovery_sources(options)
     tls = listening.tls_context()
-    config.upstream.read_key()
-    config.upstream.make_ssl_context()
     config.shared_state.check_files()
-    create_shared_state(config.shared_state)  # raises where its library is missing
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import ChairliftError
+from chairlift.router.attempts.unparsed_response import rename_model
 
 DATA = b"data: "
 CHOICES = b',"choices":['
@@ -93,9 +94,12 @@ def parse_chunk(payload: bytes) -> Chunk:
 class ChunkRewriter:
     """Rewrites the chunks of all attempts of one request, so that they read like one response."""
 
-    def __init__(self, *, keeps_token_ids: bool) -> None:
-        """Start; `keeps_token_ids` is whether the client has asked for token ids."""
-        self._keeps_token_ids = keeps_token_ids
+    def __init__(self, *, keeps_token_ids: bool, model: str = "") -> None:
+        """Start; `keeps_token_ids` is whether the client has asked for token ids.
+
+        `model` is the model's name for the client, "" for that of the replica.
+        """
+        self._keeps_token_ids, self._model = keeps_token_ids, model
         self._head = b""
 
     def rewrite(self, chunk: Chunk) -> bytes:
@@ -108,7 +112,9 @@ class ChunkRewriter:
             return payload
         if not self._head:
             self._head = payload[: payload.index(CHOICES) + len(CHOICES)]
-        elif not payload.startswith(self._head):
+            if self._model:
+                self._head = DATA + rename_model(self._head[len(DATA) :], self._model)
+        if not payload.startswith(self._head):
             payload = self._head + payload[payload.index(CHOICES) + len(CHOICES) :]
         if self._keeps_token_ids or chunk.position is None:
             return payload

@@ -7,6 +7,7 @@ from chairlift.router.attempts.attempt import Attempt
 from chairlift.router.attempts.chunks import Chunk, ChunkKind, ChunkRewriter
 from chairlift.router.attempts.events import ReplicaPicked
 from chairlift.router.attempts.resume import DeliveredTokens, GenerationFields
+from chairlift.router.attempts.unparsed_response import UsageReader, rename_model, rename_models
 
 
 class ClientResponse:
@@ -24,7 +25,8 @@ class ClientResponse:
         self.delivered = DeliveredTokens(fields.num_choices, fields.resume)
         self.has_sent = False
         self.fingerprint = ""
-        self._rewriter = ChunkRewriter(keeps_token_ids=fields.returns_token_ids)
+        self._usage = UsageReader()
+        self._rewriter = ChunkRewriter(keeps_token_ids=fields.returns_token_ids, model=fields.alias)
 
     @property
     def has_progress(self) -> bool:
@@ -41,6 +43,17 @@ class ClientResponse:
         """Whether only the event that ends a stream is missing."""
         delivered = self.delivered
         return self.has_sent and delivered.are_all_finished and delivered.has_usage >= self.fields.includes_usage
+
+    def used_tokens(self, prompt_tokens: int) -> int:
+        """Return the tokens that the response has cost so far; `prompt_tokens` is an estimate of the prompt's.
+
+        A response that is not parsed costs what its `usage` says, else one token for each event of a stream.
+        """
+        if self._usage.total_tokens is not None:
+            return self._usage.total_tokens
+        if not (self.has_sent or self.has_progress):
+            return 0
+        return prompt_tokens + self.delivered.num_tokens + self._usage.num_events
 
     def is_resumable_on(self, replica: ReplicaPicked) -> bool:
         """Return whether another replica could go on with what this one brings."""
@@ -86,7 +99,9 @@ class ClientResponse:
     def append(self, attempt: Attempt, chunk: Chunk) -> bytes:
         """Add a chunk that is_held let pass; return its bytes for the client."""
         if chunk.kind is ChunkKind.OPAQUE:
-            return chunk.payload
+            self._usage.read(chunk.payload)
+            is_renamed = self.fields.alias and attempt.mode is ResponseMode.OPAQUE  # its chunks are whole events
+            return rename_models(chunk.payload, self.fields.alias) if is_renamed else chunk.payload
         held = attempt.held.pop(chunk.choice_index, ()) if attempt.held else ()
         self.delivered.add(chunk)
         if not held:
@@ -100,7 +115,11 @@ class ClientResponse:
     def end(self, attempt: Attempt, payload: bytes) -> bytes:
         """Return the last bytes for the client: the event that ends a stream, or the whole body. Raises BadChunk."""
         if attempt.mode is ResponseMode.PROGRESS:
-            return self.delivered.merge_logprobs(payload)
+            payload = self.delivered.merge_logprobs(payload)
+        if not self.delivered.num_tokens:
+            self._usage.read(payload)
+        if self.fields.alias:
+            payload = rename_model(payload, self.fields.alias)
         return self.flush(attempt) + payload
 
     def restart(self) -> None:

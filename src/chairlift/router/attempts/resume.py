@@ -28,6 +28,7 @@ class GenerationFields:
         seed: seed that the router assigns, because the body has none; None if it has one.
         returns_token_ids: whether the client asked for token ids.
         includes_usage: whether the stream's last event has token counts.
+        alias: name of the model that the response has, where the request names an alias; "" for that of the replica.
     """
 
     is_streamed: bool = False
@@ -37,9 +38,10 @@ class GenerationFields:
     seed: int | None = None
     returns_token_ids: bool = False
     includes_usage: bool = False
+    alias: str = ""
 
 
-def read_generation_fields(body: Mapping[str, Any], random: Random) -> GenerationFields:
+def read_generation_fields(body: Mapping[str, Any], random: Random, alias: str = "") -> GenerationFields:
     """Return the fields of a body that is a JSON object; `random` gives the seed that the router assigns.
 
     A body that no replica can accept is not resumable: it goes to a replica unchanged, which answers with an error.
@@ -51,7 +53,7 @@ def read_generation_fields(body: Mapping[str, Any], random: Random) -> Generatio
     num_choices = (1 if n is None else n) * num_prompts if type(n) in (int, type(None)) else 0
     is_valid = 1 <= num_choices <= MAX_CHOICES and (resume is None or _are_token_lists(resume, num_choices))
     if not is_valid:
-        return GenerationFields(is_streamed=is_streamed)
+        return GenerationFields(is_streamed=is_streamed, alias=alias)
     return GenerationFields(
         is_streamed=is_streamed,
         is_resumable=True,
@@ -60,6 +62,7 @@ def read_generation_fields(body: Mapping[str, Any], random: Random) -> Generatio
         seed=random.getrandbits(SEED_BITS) if body.get("seed") is None else None,
         returns_token_ids=body.get("return_token_ids") is True,
         includes_usage=is_streamed and isinstance(options, dict) and options.get("include_usage") is True,
+        alias=alias,
     )
 
 

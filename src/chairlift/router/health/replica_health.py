@@ -79,7 +79,12 @@ class ReplicaHealth:
         if state is self.reported_state:  # each answer of a replica has a report
             return None
         self.reported_state = state
-        return self._refresh(now, TransitionCause.REPORT, f"the replica reports that it is {state}")
+        reason = f"the replica reports that it is {state}"
+        if (rest := self._derive_state()) is HealthState.UNHEALTHY:
+            reason += f", but it was unhealthy; {self._config.probes.min_successes} probes in a row must succeed"
+        elif rest is HealthState.EJECTED:
+            reason += ", but its ejection is not over"
+        return self._refresh(now, TransitionCause.REPORT, reason)
 
     def eject(self, now: float, cause: TransitionCause, reason: str, *, seconds: float | None) -> Transition | None:
         """Eject the replica, for `seconds` if given."""

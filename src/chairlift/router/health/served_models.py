@@ -1,9 +1,9 @@
-"""ServedModels: the model names, adapters and fingerprints in a replica's answer to /v1/models."""
+"""ServedModels: names, adapters, fingerprints and lengths of models in a replica's answer to /v1/models."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from chairlift.router.health.replica_load import MAX_NAME_CHARS, MAX_NAMES
+from chairlift.router.health.replica_load import MAX_COUNT, MAX_NAME_CHARS, MAX_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +14,13 @@ class ServedModels:
         names: names of the models, adapters included, each once, in the replica's order.
         adapters: those that are LoRA adapters: entries with a `parent`, as vLLM and Chairlift list them.
         fingerprints: fingerprint of the weights by name, where the replica lists it.
+        max_model_lens: most tokens of a request, prompt and output together, by name, where the replica lists them.
     """
 
     names: tuple[str, ...]
     adapters: frozenset[str]
     fingerprints: Mapping[str, str]
+    max_model_lens: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse_models(body: object) -> ServedModels:
@@ -29,6 +31,7 @@ def parse_models(body: object) -> ServedModels:
     names: dict[str, None] = {}
     adapters: set[str] = set()
     fingerprints: dict[str, str] = {}
+    max_model_lens: dict[str, int] = {}
     for entry in data[:MAX_NAMES]:
         name = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
@@ -39,6 +42,11 @@ def parse_models(body: object) -> ServedModels:
         fingerprint = entry.get("fingerprint")
         if isinstance(fingerprint, str) and len(fingerprint) <= MAX_NAME_CHARS:
             fingerprints[name] = fingerprint
+        max_model_len = entry.get("max_model_len")
+        if type(max_model_len) is int and 0 < max_model_len <= MAX_COUNT:
+            max_model_lens[name] = max_model_len
     if data and not names:
         raise ValueError("the answer to /v1/models lists no model with a name")
-    return ServedModels(names=tuple(names), adapters=frozenset(adapters), fingerprints=fingerprints)
+    return ServedModels(
+        names=tuple(names), adapters=frozenset(adapters), fingerprints=fingerprints, max_model_lens=max_model_lens
+    )  # fmt: skip

@@ -123,6 +123,10 @@ class RoutedReplica:
         """Return whether a stream of a model can go on on another replica."""
         return self.kind is ReplicaKind.CHAIRLIFT and bool(self.fingerprint(model))
 
+    def max_model_len(self, model: str) -> int | None:
+        """Return the most tokens of a request to a model there, None if unknown."""
+        return None if self._served is None else self._served.max_model_lens.get(model)
+
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def set_endpoint(self, endpoint: Endpoint) -> None:
