@@ -274,7 +274,8 @@ class World:
     def fire(self, kind: TimerKind, number: int) -> list[Action]:
         """Let a timer's time pass."""
         self.timers.remove((kind, number))
-        if kind in (TimerKind.CONNECT, TimerKind.FIRST_TOKEN, TimerKind.INTER_TOKEN):
+        is_late = kind is not TimerKind.FIRST_TOKEN or self.connections[number].mode is not ResponseMode.WHOLE
+        if is_late and kind in (TimerKind.CONNECT, TimerKind.FIRST_TOKEN, TimerKind.INTER_TOKEN):
             self._expect(number, HealthOutcome.FAULT)
         before, self.now = self.now, self.now + (1000 if kind is TimerKind.INTER_TOKEN else 0)
         actions = self.step(ev.TimerFired(kind, number))

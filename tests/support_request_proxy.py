@@ -174,8 +174,9 @@ async def proxy_run(
         async def send(message: Message) -> None:
             await made.send(message)
 
+        writer = ClientWriter(send, has_body=method != "HEAD")
         proxy = RequestProxy(
-            machine, request, upstream, picker, ClientWriter(send), clock.now, count_first_byte,
+            machine, request, upstream, picker, writer, clock.now, count_first_byte,
             lambda replica_id, num_attempts: ((b"x-from", f"{replica_id} {num_attempts}".encode()),),
         )  # fmt: skip
         made = ProxyRun(proxy, picker, budget, clock)

@@ -48,7 +48,8 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
             return None
 
     runs: list[tuple[str, ...]] = []
-    monkeypatch.setattr(command, "run_server", lambda words, log: FakeServer(log))
+    commands: list[list[str]] = []
+    monkeypatch.setattr(command, "run_server", lambda words, log: commands.append(words) or FakeServer(log))
     monkeypatch.setattr(command, "make_server_suites", lambda folder, *urls: runs.append(urls) or [])
     monkeypatch.setattr(command, "make_suites", lambda folder: [SUITE])
     monkeypatch.setattr(command, "report", lambda suite, expected, folder: deviations)
@@ -62,6 +63,10 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
         ("http://server/v1", "http://scripted/v1"),
         ("http://router/v1", "http://scripted-router/v1", " through a router"),
     ]  # fmt: skip
+    assert [words[-4:] for words in commands if "router" in words] == [
+        ["--replica", "http://server", "--replica", "http://server-2"],
+        ["--replica", "http://scripted", "--replica", "http://scripted-2"],
+    ]
     assert (tmp_path / "build").is_dir()
 
 

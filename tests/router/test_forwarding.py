@@ -11,7 +11,7 @@ from chairlift.router.endpoint import Endpoint
 from chairlift.router.forwarding import is_admin_path
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.web.service.http_config import HttpConfig
-from support_router import Connection, ReceivedRequest
+from support_router import Connection, ReceivedRequest, scripted
 from support_router_app import echo, routed
 from support_server import run
 
@@ -121,21 +121,20 @@ def test_a_streamed_response_passes_as_it_comes() -> None:
 
 @pytest.mark.parametrize("path", [
     "/admin/state", "/admin/requests/1", "/admin", "/admin/", "//admin/state", "/v1/../admin/state",
-    "/v1/%2e%2e/admin/state", "/./admin/state", "/%61dmin/state", "/a//../admin",
+    "/v1/%2e%2e/admin/state", "/./admin/state", "/%61dmin/state", "/a//../admin", "*", "*@{other}/v1/x", "*:1@{other}",
 ])  # fmt: skip
-def test_administration_is_never_passed_on(path: str) -> None:
+def test_administration_and_other_hosts_are_never_passed_on(path: str) -> None:
     async def scenario() -> None:
-        async with routed(echo) as fleet:
+        async with scripted(echo) as other, routed(echo) as fleet:
+            target = path.replace("{other}", other.url.removeprefix("http://")).encode()
             host, port = fleet.running.url.removeprefix("http://").split(":")
             for method in (b"GET", b"POST", b"DELETE"):
                 reader, writer = await asyncio.open_connection(host, int(port))  # httpx would clean the path
-                writer.write(
-                    b"%s %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n" % (method, path.encode())
-                )
+                writer.write(b"%s %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n" % (method, target))
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.close()
                 assert head.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405")), (path, head)
-            assert fleet.received() == []
+            assert fleet.received() == other.requests == []
 
     run(scenario())
 
@@ -199,6 +198,22 @@ def test_a_model_chooses_the_pool_and_an_alias_is_resolved() -> None:
                 assert httpx.Response(200, content=response.json()["body"]).json() == body
             unknown = await fleet.http.post(EMBEDDINGS, json={"model": "other"})
             assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "model_not_found"
+
+    run(scenario())
+
+
+def test_a_session_has_one_replica_for_all_routes() -> None:
+    async def scenario() -> None:
+        async with routed(echo, echo, policy="session") as fleet:
+            router, one, two = fleet.running.router, *fleet.replicas
+            for name in ("a", "b", "c"):
+                await fleet.http.post("/v1/responses", json={"model": "m"}, headers={"x-session-id": name})
+                before = await router.assigned_replica("m", name)
+                other = two if before == one.url else one
+                await router.assign_session("m", name, other.url, before)
+                count = len(other.requests)
+                await fleet.http.post("/v1/responses", json={"model": "m"}, headers={"x-session-id": name})
+                assert len(other.requests) == count + 1 and before in (one.url, two.url)
 
     run(scenario())
 

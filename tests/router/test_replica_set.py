@@ -329,6 +329,16 @@ def test_an_added_replica_is_probed_before_it_gets_requests() -> None:
     replica_set.apply_probe("http://gone", probed(), 10.0)
 
 
+def test_a_replica_that_has_started_is_not_called_unhealthy_in_between() -> None:
+    replica_set, log = new_set("a", config=HealthConfig())
+    log.drain()
+    starting = probed(is_success=False, reported_state=ReplicaState.STARTING)
+    load = ReplicaLoad(at_seconds=2.0, state=ReplicaState.READY)
+    for result in (probed(is_success=False), starting, probed(load=load, reported_state=ReplicaState.READY)):
+        replica_set.apply_probe(url("a"), result, 2.0)
+    assert log.drain() == [("a", "unhealthy", "probes"), ("a", "not_ready", "report"), ("a", "healthy", "report")]
+
+
 def test_probes_overrule_an_ejection() -> None:
     replica_set, log = new_set("abc", config=HealthConfig())
     for name in "abc":
@@ -382,6 +392,6 @@ def test_every_transition_is_a_log_line(caplog: pytest.LogCaptureFixture) -> Non
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "replica http://a:8000 is ejected, was healthy: 3 requests in a row failed, the limit is 3"),
         ("INFO", "replica http://a:8000 is probing, was ejected: the ejection is over, the next request is a trial"),
-        ("INFO", "replica http://a:8000 is healthy, was probing: the trial request succeeded"),
+        ("WARNING", "replica http://a:8000 is healthy, was probing: the trial request succeeded"),
     ]
     assert len(log.transitions) == 3 and isinstance(log, TransitionLog)

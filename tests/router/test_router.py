@@ -9,6 +9,7 @@ from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.router import NO_REPLICA, Router
+from support_replica_set import probed
 from support_server import run
 
 FIELDS = {"model": "m", "prompt": "word " * 400}
@@ -69,6 +70,28 @@ def test_policies_that_know_no_prefixes_cost_no_hashes(policy: str, monkeypatch:
         router = await new_router(policy=policy)
         request, _ = router.routing_request(FIELDS, "m", request_id="r", client_address="", session_key="s", tenant="t")
         assert request.prompt_tokens > 300
+        await router.close()
+
+    run(scenario())
+
+
+def test_the_prefixes_of_another_server_are_forgotten_when_it_returns() -> None:
+    async def scenario() -> None:
+        router = await new_router()
+
+        def matches() -> dict[str, int]:
+            request, _ = router.routing_request(
+                FIELDS, "m", request_id="r", client_address="", session_key="", tenant=""
+            )
+            if (reservation := router.pick(request, "m", PickReplica(1))) is not None:
+                reservation.release()
+            return dict(request.prefix_matches)
+
+        assert [len(matches()), len(matches())] == [0, 1]
+        for is_success in (False, False, False, True, True):
+            for name in "ab":
+                router.replicas.apply_probe(f"http://{name}", probed(is_success=is_success), router.clock.now())
+        assert len(matches()) == 0
         await router.close()
 
     run(scenario())

@@ -17,6 +17,7 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.static import StaticSource
 from chairlift.router.health.active import ProbeConfig
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.notify import NotifyConfig
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.router_process import RouterParts, RouterService
 from chairlift.web.auth.api_keys import key_line
@@ -91,6 +92,7 @@ def test_it_starts_without_a_ready_replica(monkeypatch: pytest.MonkeyPatch) -> N
         async with RunningService(parts("http://127.0.0.1:9")) as service:
             report = dict(await service.start())
             assert report["models"] == "none yet"
+            assert report["replicas"] == "1, none of them is ready: requests are rejected until one is"
             assert service.lifecycle.reason == "no replica is ready"
 
     run(scenario())
@@ -111,6 +113,26 @@ def test_every_probe_opens_a_connection_of_its_own() -> None:
             assert len(connections) >= 8, "no two requests of probes share a connection"
             session = service._probe_session
         assert session.closed and service.router.upstream.session.closed
+
+    run(scenario())
+
+
+def test_webhooks_trust_the_cas_of_the_system_and_not_those_of_the_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    system, replicas = CertificateAuthority(tmp_path, "system"), CertificateAuthority(tmp_path, "replicas")
+    monkeypatch.setenv("SSL_CERT_FILE", str(system.file))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*system.issue("receiver"))
+
+    async def scenario() -> None:
+        async with scripted(healthy) as replica, scripted(healthy, context) as receiver:
+            notify, upstream = NotifyConfig(url=receiver.url, max_attempts=1), UpstreamConfig(ca=replicas.file)
+            async with RunningService(parts(replica.url, notify=notify, upstream=upstream)):
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    while not receiver.requests:
+                        await asyncio.sleep(0.005)
+            assert receiver.requests[0].fields["replica"] == replica.url
 
     run(scenario())
 

@@ -215,3 +215,11 @@ def test_answers_are_what_is_documented(path: str, method: str, body: dict[str, 
     present = {name for name in reply.headers if name.startswith("x-")}
     assert present <= set(operation["headers"]) and "x-request-id" in present
     assert ("x-ignored-parameters" in present) is (body is not None and "unknown" in body)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("name", ["x-chairlift-router", "x-chairlift-progress"])
+def test_a_header_that_is_ignored_unless_it_is_1_may_have_any_value(path: str, name: str) -> None:
+    (schema,) = [each["schema"] for each in DOCUMENT["paths"][path]["post"]["parameters"] if each["name"] == name]
+    for value in ("", "0", "1", "yes"):
+        jsonschema.validate(value, schema)

@@ -40,7 +40,7 @@ MODEL_NAMES = (DEMO_MODEL, "chairlift:again", "gpt-6-astra", "gpt-3.5-turbo-inst
 """Served names of the demo model: its own name, a second one, and the names in openai-python's suite."""
 
 THROUGH_ROUTER = " through a router"
-"""End of the names of suites that run against a router in front of the two servers."""
+"""End of the names of suites that run against routers, each in front of two equal servers."""
 
 SCOPE = ("asyncio_default_fixture_loop_scope=session", "asyncio_default_test_loop_scope=session")
 LOOP = ["--override-ini", "asyncio_mode=auto", *(word for each in SCOPE for word in ("--override-ini", each))]
@@ -139,13 +139,15 @@ def main() -> None:
     demo, scripted = demo_command(MODEL_NAMES), scripted_command()
     with (
         run_server(demo, folder / "server.log") as url,
-        run_server(scripted, folder / "scripted.log") as other_url,
-        run_server(router_command(url), folder / "router.log") as routed_url,
-        run_server(router_command(other_url), folder / "scripted-router.log") as other_routed_url,
+        run_server(demo, folder / "server-2.log") as second_url,
+        run_server(router_command(url, second_url), folder / "router.log") as routed_url,
+        run_server(scripted, folder / "scripted.log") as scripted_url,
+        run_server(scripted, folder / "scripted-2.log") as second_scripted,
+        run_server(router_command(scripted_url, second_scripted), folder / "scripted-router.log") as routed_scripted,
     ):
         suites = chain(
-            make_server_suites(folder, url + "/v1", other_url + "/v1"),
-            make_server_suites(folder, routed_url + "/v1", other_routed_url + "/v1", THROUGH_ROUTER),
+            make_server_suites(folder, url + "/v1", scripted_url + "/v1"),
+            make_server_suites(folder, routed_url + "/v1", routed_scripted + "/v1", THROUGH_ROUTER),
             make_suites(folder),
         )
         deviations = [each for suite in suites for each in report(suite, expected, folder)]

@@ -24,9 +24,10 @@ def scripted_command() -> list[str]:
     return [sys.executable, str(TESTS / "support_scripted_model.py")]
 
 
-def router_command(url: str) -> list[str]:
-    """Return the command that routes to one server."""
-    return [sys.executable, "-m", "chairlift", "router", "--port", "0", "--replica", url]
+def router_command(*urls: str) -> list[str]:
+    """Return the command that routes to the servers."""
+    replicas = [word for url in urls for word in ("--replica", url)]
+    return [sys.executable, "-m", "chairlift", "router", "--port", "0", *replicas]
 
 
 @contextmanager

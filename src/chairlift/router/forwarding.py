@@ -43,9 +43,9 @@ class ForwardRoute:
         self._router = router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on. Raises NotFound for the routes of administrators, which are never passed on."""
+        """Pass the request on. Raises NotFound for what is never passed on: routes of administrators, and `*`."""
         router, config = self._router, self._router.config
-        if is_admin_path(scope["path"]):
+        if not scope["path"].startswith("/") or is_admin_path(scope["path"]):  # "*@host" would name another host
             raise NotFound(f"there is no route {scope['path'][:200]!r}")
         router.lifecycle.check()
         body: bytes | None = None
@@ -68,14 +68,17 @@ class ForwardRoute:
             request_id=scope["request_id"],
             deadline=None if timeout is None else router.clock.now() + timeout,
         )  # fmt: skip
-        routing = RoutingRequest(
-            request_id=scope["request_id"], client_address=client_address(scope), session_key=session_key
-        )
         async with DisconnectWatcher(receive) as watcher:
+            assigned = await router.assigned_replica(pool, session_key)
+            routing = RoutingRequest(
+                request_id=scope["request_id"], client_address=client_address(scope), session_key=session_key,
+                assigned_replica_id=assigned,
+            )  # fmt: skip
             with WriteTimeout(scope, send, config.http.write_timeout) as timed:
+                writer = ClientWriter(timed.send, has_body=scope["method"] != "HEAD")
                 proxy = RequestProxy(
                     machine, upstream_request_of(scope, body, members, is_repeatable=is_repeatable), router.upstream,
-                    PoolPicker(router, routing, pool), ClientWriter(timed.send), router.clock.now, lambda: None,
+                    PoolPicker(router, routing, pool), writer, router.clock.now, lambda: None,
                     partial(admin_headers, scope),
                 )  # fmt: skip
                 scope["was_submitted"] = True
@@ -85,6 +88,8 @@ class ForwardRoute:
                 finally:
                     router.open_proxies.discard(proxy)
             watcher.response_complete()
+            if proxy.reservation is not None:
+                await router.assign_session(pool, session_key, proxy.reservation.replica_id, assigned)
 
 
 def is_admin_path(path: str) -> bool:

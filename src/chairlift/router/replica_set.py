@@ -37,8 +37,7 @@ class ReplicaSet:
 
     Attributes:
         listeners: receive every change of a replica's state, after the log.
-        restart_listeners: called with a replica's id and its new incarnation when its process is a new one: what is
-            known of its prefix cache is void.
+        restart_listeners: called with a replica's id and its new incarnation; its prefix cache is a new one.
         membership_listeners: called after `update` has added or removed a replica.
         num_suppressed_ejections: ejections that did not happen because half of a pool was ejected.
         num_panic_picks: picks while no replica of the pool was healthy.
@@ -254,17 +253,16 @@ class ReplicaSet:
         replica = self._replicas.get(replica_id)
         if replica is None or not replica.health.is_ejected or not replica.health.was_ejected_by_other_router:
             return False
-        self._events.emit(
-            replica.health.end_ejection(now, TransitionCause.OTHER_ROUTER, "another router uses it again")
-        )
+        reason = "another router uses it again"
+        self._events.emit(replica.health.end_ejection(now, TransitionCause.OTHER_ROUTER, reason))
         return True
 
     def record_outcome(self, replica: RoutedReplica, outcome: HealthOutcome, now: float, *, epoch: int) -> None:
         """Count the outcome of a request that was not a trial; called by its Reservation."""
-        if replica.health.state in MAY_BE_EJECTED:
-            wish = replica.health.breaker.record(outcome, now, epoch=epoch)
-            if wish is not None:
-                self._eject(replica, now, wish.cause, wish.reason)
+        if replica.health.state not in MAY_BE_EJECTED:
+            return
+        if (wish := replica.health.breaker.record(outcome, now, epoch=epoch)) is not None:
+            self._eject(replica, now, wish.cause, wish.reason)
 
     def end_trial(self, replica: RoutedReplica, outcome: HealthOutcome, now: float, *, epoch: int) -> None:
         """End a trial request; called by its Reservation."""
@@ -298,25 +296,28 @@ class ReplicaSet:
         if result.models is not None and replica.set_models(result.models):
             self._rebuild_pools(now)
         if result.load is not None:
-            self.record_load(replica, result.load, now)
-        if result.reported_state is not None or result.is_success:
-            self._events.emit(replica.health.record_report(result.reported_state or ReplicaState.READY, now))
-        was_unhealthy = replica.health.active.is_healthy is False
-        self._events.emit(replica.health.record_probe(now, is_success=result.is_success, reason=result.reason))
-        if was_unhealthy and replica.health.active.is_healthy and not replica.incarnation:
+            self._record_process(replica, result.load.incarnation, now)
+            replica.set_load(result.load)
+        health, was_unhealthy = replica.health, replica.health.active.is_healthy is False
+        state = result.reported_state or (ReplicaState.READY if result.is_success else None)
+        self._events.emit(health.record_probe(now, is_success=result.is_success, reason=result.reason, state=state))
+        if was_unhealthy and health.active.is_healthy and not replica.incarnation:
             self._restart(replica, "", now)  # a foreign server has no process id to tell
 
     def record_load(self, replica: RoutedReplica, load: ReplicaLoad, now: float) -> None:
         """Take over a load report; a new process id voids what is known of the last process."""
         if replica.health.state is HealthState.REMOVED:
             return
-        if load.incarnation and not replica.incarnation:
-            replica.restart(load.incarnation)  # the first one it reports, of the process that is known already
-        elif load.incarnation and load.incarnation != replica.incarnation:
-            self._restart(replica, load.incarnation, now)
+        self._record_process(replica, load.incarnation, now)
         replica.set_load(load)
         if load.state is not None:
             self._events.emit(replica.health.record_report(load.state, now))
+
+    def _record_process(self, replica: RoutedReplica, incarnation: str, now: float) -> None:
+        if incarnation and not replica.incarnation:
+            replica.restart(incarnation)  # the first one it reports, of the process that is known already
+        elif incarnation and incarnation != replica.incarnation:
+            self._restart(replica, incarnation, now)
 
     def _restart(self, replica: RoutedReplica, incarnation: str, now: float) -> None:
         replica.restart(incarnation)

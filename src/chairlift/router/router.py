@@ -68,6 +68,7 @@ class Router:
         self._index = PrefixIndex() if config.policy == PREFIX_POLICY else None
         if self._index is not None:
             self.replicas.membership_listeners.append(self._retain_prefixes)
+            self.replicas.restart_listeners.append(self._forget_prefixes)
         self._budgets: dict[str, RetryBudget] = {}
         self._hedging: dict[str, HedgeController] = {}
 
@@ -177,6 +178,11 @@ class Router:
         """Forget the prefixes of replicas that are gone."""
         if self._index is not None:
             self._index.retain(self.replicas.endpoints.keys())
+
+    def _forget_prefixes(self, replica_id: str, incarnation: str) -> None:
+        """Forget the prefixes of a process that has no id; the index tells others apart by theirs."""
+        if self._index is not None and not incarnation:
+            self._index.forget(replica_id)
 
     async def assigned_replica(self, pool: str, session_key: str) -> str:
         """Return the replica that serves a session, "" for none; only the session policy keeps such a table."""

@@ -14,7 +14,7 @@ from chairlift.router.discovery.discovery import Discovery
 from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.ejection_sharer import EjectionSharer
 from chairlift.router.health.health_metrics import HealthMetrics
-from chairlift.router.health.notify import WebhookNotifier
+from chairlift.router.health.notify import WebhookNotifier, webhook_session
 from chairlift.router.health.prober import ReplicaProber
 from chairlift.router.router import Router
 from chairlift.router.shared_state.base import SharedEjection
@@ -88,14 +88,14 @@ class RouterService:
             empty_grace_seconds=parts.config.empty_grace_seconds,
         )
         router.source_statuses = self._discovery.statuses
-        self._probe_session = router.upstream.make_probe_session()
+        self._probe_session, self._webhook_session = router.upstream.make_probe_session(), webhook_session()
         self._prober = ReplicaProber(
             router.replicas, self._probe_session, clock,
             timeout_seconds=parts.config.health.probes.timeout_seconds,
             headers_of=lambda endpoint: router.upstream.key_headers(),
         )  # fmt: skip
         notify = parts.config.notify
-        self._notifier = None if notify is None else WebhookNotifier(notify, router.upstream.session)
+        self._notifier = None if notify is None else WebhookNotifier(notify, self._webhook_session)
         self._health_metrics = HealthMetrics(router.telemetry.metrics, router.replicas, self._prober, self._notifier)
         sharer = EjectionSharer(router.shared_state.ejections)
         router.replicas.listeners += [self._health_metrics, sharer]
@@ -143,10 +143,11 @@ class RouterService:
         except TimeoutError:
             pass
         router.mark_started()
+        replicas: object = len(router.replicas.endpoints)
+        if not router.is_ready:
+            replicas = f"{replicas}, none of them is ready: requests are rejected until one is"
         models = ", ".join(router.model_names()) or "none yet"
-        return (
-            ("replicas", len(router.replicas.endpoints)), ("models", models), ("policy", self._parts.config.policy)
-        )  # fmt: skip
+        return ("replicas", replicas), ("models", models), ("policy", self._parts.config.policy)
 
     def mark_ready(self, url: str) -> None:
         """Do nothing: routers are not registered."""
@@ -168,6 +169,7 @@ class RouterService:
     async def close(self) -> None:
         """Close the connections."""
         await self._probe_session.close()
+        await self._webhook_session.close()
         await self.router.close()
 
     def _on_endpoints(self, endpoints: Sequence[Endpoint]) -> None:

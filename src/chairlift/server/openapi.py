@@ -28,10 +28,13 @@ DESCRIPTION = CONNECTIONS + (
     "`response` with the response, or `error`."
 )
 
+_FLAG: Schema = {"anyOf": [{"enum": ["0", "1"]}, {"type": "string", "description": "as 0"}]}
+"""A header that another value than 1 leaves without effect."""
+
 _HEADERS: list[Schema] = [
     TIMEOUT,
     *(
-        {"name": name.decode(), "in": "header", "required": False, "description": text, "schema": {"enum": ["0", "1"]}}
+        {"name": name.decode(), "in": "header", "required": False, "description": text, "schema": _FLAG}
         for name, text in (
             (ROUTER_HEADER, "1: a router sends the request; the response has x-chairlift-load"),
             (PROGRESS_HEADER, "1: send the tokens of a response that is not streamed as they come"),

@@ -103,15 +103,31 @@ def test_a_connection_that_ends_too_early_breaks_the_attempt(mode: ResponseMode)
 
 
 @pytest.mark.parametrize(
-    "data", [b"data: {}\n\n", b"event: progress\ndata: []\n\n", b'event: progress\ndata: {"index":0}\n\n']
+    "data",
+    [
+        b"data: {}\n\n",
+        b"event: progress\ndata: []\n\n",
+        b'event: progress\ndata: {"index":0}\n\n',
+        b'event: progress\ndata: {"index":0,"token_ids":[4294967296]}\n\n',
+        b'event: progress\ndata: {"index":0,"token_ids":[1.5]}\n\n',
+    ],
 )
 def test_what_makes_no_sense_breaks_the_attempt(data: bytes) -> None:
     mode = ResponseMode.PROGRESS if data.startswith(b"event") else ResponseMode.TOKENS
     assert AttemptReader(4, mode).push(data) == [AttemptBroken(4, FailureReason.BAD_STREAM)]
 
 
-@pytest.mark.parametrize("mode", [each for each in ResponseMode if each is not ResponseMode.BYTES])
-def test_an_event_or_body_larger_than_its_bound_breaks_the_attempt(mode: ResponseMode) -> None:
+def test_a_body_larger_than_its_bound_is_an_error_of_the_request() -> None:
+    reader = AttemptReader(4, ResponseMode.WHOLE, max_bytes=10)
+    assert reader.push(b"0123456789") == []
+    (event,) = reader.push(b"0")
+    assert isinstance(event, RequestErrorReported)
+    assert error_of(event.payload) == ("replica_failed", "the response has more than 10 bytes, the limit of a router")
+    assert reader.push(b"5") == reader.close() == []
+
+
+@pytest.mark.parametrize("mode", [ResponseMode.TOKENS, ResponseMode.PROGRESS, ResponseMode.OPAQUE])
+def test_an_event_larger_than_its_bound_breaks_the_attempt(mode: ResponseMode) -> None:
     reader = AttemptReader(4, mode, max_bytes=10)
     assert reader.push(b"data: 1234") == []
     assert reader.push(b"5") == [AttemptBroken(4, FailureReason.BAD_STREAM)]

@@ -106,6 +106,9 @@ def test_a_chunk_with_its_members_in_another_order_is_parsed(keeps_ids: bool) ->
     last = parse_chunk(event(choice | {"delta": {}, "finish_reason": "stop"}))
     assert last.is_last
     assert ChunkRewriter(keeps_token_ids=False).rewrite(last) != b""
+    unfinished = parse_chunk(event({"index": 0, "delta": {"content": "a"}, "token_ids": [5], "position": 0}))
+    expected = event({"index": 0, "delta": {"content": "a"}})
+    assert ChunkRewriter(keeps_token_ids=False).rewrite(unfinished) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,11 @@ def test_a_chunk_with_its_members_in_another_order_is_parsed(keeps_ids: bool) ->
         b'data: {"id":1,"choices":[1]}\n\n',
         b'data: {"id":1,"choices":[{"index":0,"token_ids":[1]}]}\n\n',
         b'data: {"id":1,"choices":[{"index":0,"token_ids":["a"],"position":0}]}\n\n',
+        b'data: {"id":1,"choices":[{"index":0,"token_ids":[1.5],"position":0}]}\n\n',
+        b'data: {"id":1,"choices":[{"index":0,"token_ids":[true],"position":0}]}\n\n',
+        b'data: {"id":1,"choices":[{"index":-1,"token_ids":[1],"position":0}]}\n\n',
+        b'data: {"id":1,"choices":[{"index":0,"delta":{},"finish_reason":null,"token_ids":[1,,2],"position":0}]}\n\n',
+        b'data: {"id":1,"choices":[{"index":0,"a":1,"finish_reason":null,"token_ids":[4294967296],"position":0}]}\n\n',
         b'data: {"id":1,"choices":[{"index":0},{"index":1}]}\n\n',
         b'data: {"id":1,"choices":[{"ind',
     ],

@@ -257,10 +257,15 @@ def test_late_first_and_later_tokens_are_answered_with_504() -> None:
         assert (world.final.status, world.final.code) == (504, "replica_timeout")
 
 
-def test_a_response_without_progress_has_only_the_deadline() -> None:
+def test_a_response_without_progress_is_late_only_where_its_replica_fails_its_health_checks() -> None:
     world = script(WHOLE)
     world.begin(FOREIGN)
-    assert not world.timers
+    for _ in range(3):
+        world.fire(TimerKind.FIRST_TOKEN, 1)
+        assert world.final is None and world.timers == {(TimerKind.FIRST_TOKEN, 1)} and not world.picking
+    world.timers.clear()
+    world.step(ev.TimerFired(TimerKind.FIRST_TOKEN, 1, is_replica_unhealthy=True))
+    assert world.outcome() is FAULT and list(world.picking) == [2]
 
 
 def test_the_inter_token_timer_counts_from_the_last_token() -> None:

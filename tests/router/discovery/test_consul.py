@@ -122,12 +122,28 @@ def test_an_index_that_goes_backwards_begins_again() -> None:
                 following = asyncio.create_task(reader.next())
                 await asyncio.sleep(0.15)
                 await fake.change(3)
-                await asyncio.sleep(0.15)
+                assert await following == ()  # what the new store does not list may not have registered again yet
+                assert len(await reader.next()) == 1
+                following = asyncio.create_task(reader.next())
+                await asyncio.sleep(0.25)
                 await register(fake, 2)
                 assert len(await following) == 2
             indexes = [query.get("index") for _, path, query in fake.requests if path.startswith("/v1/health")]
             assert indexes[:3] == [None, "1000", None]
             assert indexes[3] == "3"
+
+    asyncio.run(scenario())
+
+
+def test_a_new_watch_of_a_store_that_lost_its_data_yields_an_empty_list_first() -> None:
+    async def scenario() -> None:
+        async with fake_consul() as fake:
+            await register(fake, 1)
+            source = ConsulSource(f"consul://{fake.address}/llm")
+            for index, lists in ((1000, [1]), (1000, [1]), (3, [0, 1]), (4, [1])):
+                await fake.change(index)
+                async with watching(source) as reader:
+                    assert [len(await reader.next()) for _ in lists] == lists
 
     asyncio.run(scenario())
 

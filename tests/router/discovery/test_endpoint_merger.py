@@ -69,20 +69,61 @@ def test_a_repeated_empty_list_is_believed_without_a_tick() -> None:
     assert merger.update(0, (), 61.0) is SourceState.UP and merger.merged() == ()
 
 
-def test_a_list_or_a_failure_within_the_grace_time_ends_it() -> None:
-    merger = EndpointMerger(["dns"], 0.0, empty_grace_seconds=60)
-    merger.update(0, snapshot("a"), 0.0)
+def test_lists_within_the_grace_time_are_joined_with_what_is_missing_until_it_ends() -> None:
+    """The replicas of a registry that lost its data register again one after the other."""
+    merger = EndpointMerger(["etcd"], 0.0, empty_grace_seconds=60)
+    merger.update(0, snapshot("a", "b", "c"), 0.0)
     merger.update(0, (), 1.0)
-    merger.update(0, snapshot("b"), 2.0)
-    merger.tick(100.0)
+    assert merger.update(0, snapshot("b", "d", weight=2), 2.0) is SourceState.EMPTY
+    assert [(each.url, each.weight) for each in merger.merged()] == [
+        ("http://a", 1), ("http://b", 2), ("http://c", 1), ("http://d", 2),
+    ]  # fmt: skip
+    assert merger.statuses()[0].num_endpoints == 4 and merger.next_tick == 61.0
+    merger.update(0, snapshot("a", "d"), 3.0)  # b was listed again: it leaves at once
+    assert urls(merger.merged()) == ["http://a", "http://c", "http://d"]
+    merger.tick(60.9)
+    assert urls(merger.merged()) == ["http://a", "http://c", "http://d"]
+    merger.tick(61.0)
+    assert urls(merger.merged()) == ["http://a", "http://d"] and merger.statuses()[0].state is SourceState.UP
+
+
+def test_the_grace_time_ends_when_all_are_listed_again() -> None:
+    merger = EndpointMerger(["etcd"], 0.0, empty_grace_seconds=60)
+    merger.update(0, snapshot("a", "b"), 0.0)
+    merger.update(0, (), 1.0)
+    assert merger.update(0, snapshot("a"), 2.0) is SourceState.EMPTY
+    assert merger.update(0, snapshot("a", "b"), 3.0) is SourceState.UP
+    assert merger.next_tick is None
+    merger.update(0, snapshot("b"), 4.0)
     assert urls(merger.merged()) == ["http://b"]
+
+
+def test_a_second_empty_list_begins_the_grace_time_of_those_listed_since_alone() -> None:
+    merger = EndpointMerger(["etcd"], 0.0, empty_grace_seconds=60)
+    merger.update(0, snapshot("a", "b"), 0.0)
+    merger.update(0, (), 1.0)
+    merger.update(0, snapshot("a"), 2.0)
+    assert merger.update(0, (), 50.0) is SourceState.EMPTY
+    assert urls(merger.merged()) == ["http://a", "http://b"]
+    merger.tick(61.0)
+    assert urls(merger.merged()) == ["http://a"] and merger.next_tick == 110.0
+    merger.tick(110.0)
+    assert merger.merged() == ()
+
+
+def test_a_failure_within_the_grace_time_ends_it_and_the_next_answer_begins_it_again() -> None:
+    merger = EndpointMerger(["dns"], 0.0, empty_grace_seconds=60)
+    merger.update(0, snapshot("b"), 0.0)
     merger.update(0, (), 101.0)
     merger.fail(0, "down", 102.0)
+    assert merger.next_tick is None
     merger.tick(1000.0)
     assert urls(merger.merged()) == ["http://b"]
-    merger.update(0, (), 1001.0)
+    assert merger.update(0, snapshot("c"), 1001.0) is SourceState.EMPTY
     merger.tick(1060.0)
-    assert urls(merger.merged()) == ["http://b"]
+    assert urls(merger.merged()) == ["http://b", "http://c"]
+    merger.tick(1061.0)
+    assert urls(merger.merged()) == ["http://c"]
 
 
 def test_no_grace_believes_at_once() -> None:
@@ -101,28 +142,36 @@ def test_a_list_that_is_too_long_is_refused_and_the_last_stays(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_histories_keep_the_last_list_that_was_believed(seed: int) -> None:
-    """The model: of each source the last list that was not empty, or () once empty for the whole grace time."""
+def test_random_histories_keep_what_an_empty_list_removed_until_it_is_believed(seed: int) -> None:
+    """The model: of each source its last list, and what empty lists removed less than the whole grace time ago."""
     rng, now, grace = random.Random(seed), 0.0, 10.0
     merger = EndpointMerger(["a", "b"], now, empty_grace_seconds=grace)
-    lists: list[Snapshot] = [(), ()]
-    empty_since: list[float | None] = [None, None]
+    lists: list[set[str]] = [set(), set()]
+    held: list[dict[str, float]] = [{}, {}]
+    is_down = [False, False]
     for _ in range(200):
         now += rng.choice((0.0, 1.0, 4.0))
         index, action = rng.randrange(2), rng.choice(("list", "list", "empty", "empty", "empty", "fail", "tick"))
         if action == "fail":
             merger.fail(index, "down", now)
-            empty_since[index] = None
-        elif action == "list":
-            lists[index], empty_since[index] = snapshot(*rng.sample("pqrst", rng.randint(1, 3)), weight=index + 1), None
-            merger.update(index, lists[index], now)
-        elif action == "empty":
-            merger.update(index, (), now)
-            if lists[index] and empty_since[index] is None:
-                empty_since[index] = now
+            is_down[index] = True
+        elif action in ("list", "empty"):
+            if is_down[index]:
+                held[index] = dict.fromkeys(held[index], now + grace)
+            is_down[index] = False
+            names = set(rng.sample("pqrst", rng.randint(1, 3))) if action == "list" else set()
+            if not names:
+                held[index] |= dict.fromkeys(lists[index], now + grace)
+            lists[index] = names
+            merger.update(index, snapshot(*names, weight=index + 1), now)
         merger.tick(now)
         for each in range(2):
-            if (since := empty_since[each]) is not None and now - since >= grace:
-                lists[each], empty_since[each] = (), None
-        expected = {each.url: each.weight for part in (lists[1], lists[0]) for each in part}
+            held[each] = {
+                name: until for name, until in held[each].items()
+                if name not in lists[each] and (is_down[each] or now < until)
+            }  # fmt: skip
+        expected = {f"http://{name}": each + 1 for each in (1, 0) for name in {*lists[each], *held[each]}}
         assert {each.url: each.weight for each in merger.merged()} == expected
+        assert [each.state is SourceState.EMPTY for each in merger.statuses()] == [
+            bool(held[each]) and not is_down[each] for each in range(2)
+        ]

@@ -200,6 +200,30 @@ def test_a_killed_etcd_fails_the_watch_and_a_new_watch_finds_the_list(tmp_path: 
         asyncio.run(scenario())
 
 
+def test_an_etcd_that_lost_its_data_yields_an_empty_list_before_what_has_registered_again(tmp_path: Path) -> None:
+    """Also if the changes were seen by the watch alone; a later watch does not repeat the empty list."""
+    with etcd_server(tmp_path) as etcd:
+        put_replica(etcd, "i", 1)
+        source = EtcdSource(f"etcd://{etcd.host}/i")
+
+        async def scenario() -> None:
+            async with watching(source) as reader:
+                await reader.next()
+                put_replica(etcd, "i", 2)
+                assert len(await reader.next()) == 2
+            etcd.stop()
+            etcd.forget()
+            await asyncio.to_thread(etcd.start)
+            put_replica(etcd, "i", 2)
+            async with watching(source) as reader:
+                assert await reader.next() == ()
+                assert urls(await reader.next()) == ["http://127.0.0.1:2"]
+            async with watching(source) as reader:
+                assert len(await reader.next()) == 1
+
+        asyncio.run(scenario())
+
+
 def test_more_keys_than_the_limit_are_an_error(etcd: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chairlift.web.registry.etcd_client.MAX_KEYS", 2)
     for port in (1, 2, 3):

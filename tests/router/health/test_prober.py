@@ -100,6 +100,18 @@ def test_replicas_come_and_go() -> None:
     run(scenario)
 
 
+def test_a_replica_that_leaves_and_returns_at_once_is_asked_for_its_models_again() -> None:
+    async def scenario(replica_set: ReplicaSet, prober: ReplicaProber, waiter: Waiter) -> None:
+        async with ScriptedReplica(ANSWERS) as server:
+            for _ in range(2):
+                replica_set.update([], 0.0)
+                replica_set.update([Endpoint(url=server.url)], 0.0)
+                await waiter.wait(HealthState.HEALTHY)
+                assert replica_set.models == ("m",)
+
+    run(scenario)
+
+
 def test_a_replica_that_stalls_does_not_delay_the_others() -> None:
     async def scenario(replica_set: ReplicaSet, prober: ReplicaProber, waiter: Waiter) -> None:
         async with ScriptedReplica({"/readyz": stall}) as stalled, ScriptedReplica(ANSWERS) as server:

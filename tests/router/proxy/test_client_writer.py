@@ -11,7 +11,9 @@ from support_server import run
 OWN, REPLICAS = [(b"x-own", b"1")], [(b"content-type", b"text/event-stream"), (b"x-theirs", b"2")]
 
 
-def sent(*calls: tuple[Any, ...], headers: Any = OWN, more: Any = ()) -> tuple[list[Message], ClientWriter]:
+def sent(
+    *calls: tuple[Any, ...], headers: Any = OWN, more: Any = (), **options: bool
+) -> tuple[list[Message], ClientWriter]:
     """Return what a writer sends for calls of its methods, which are given by name."""
     messages: list[Message] = []
 
@@ -19,7 +21,7 @@ def sent(*calls: tuple[Any, ...], headers: Any = OWN, more: Any = ()) -> tuple[l
         messages.append(message)
 
     async def scenario() -> ClientWriter:
-        writer = ClientWriter(send, headers)
+        writer = ClientWriter(send, headers, **options)
         assert not writer.has_started
         if more:
             writer.add_headers(more)
@@ -57,17 +59,18 @@ def test_a_type_that_the_replica_has_not_given_is_not_invented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "given", "length"),
+    ("status", "given", "has_body", "length"),
     [
-        (200, [], [b"0"]),
-        (204, [], []),
-        (304, [], []),
-        (200, [(b"content-length", b"9")], [b"9"]),
+        (200, [], True, [b"0"]),
+        (204, [], True, []),
+        (304, [], True, []),
+        (200, [(b"content-length", b"9")], False, [b"9"]),
+        (200, [], False, []),
     ],
-    ids=["empty", "204", "304", "HEAD"],
+    ids=["empty", "204", "304", "HEAD", "HEAD without a length"],
 )
-def test_the_length_of_a_response_without_a_body(status: int, given: Any, length: list[bytes]) -> None:
-    messages, _ = sent(("end", b"", status, given))
+def test_the_length_of_a_response_without_a_body(status: int, given: Any, has_body: bool, length: list[bytes]) -> None:
+    messages, _ = sent(("end", b"", status, given), has_body=has_body)
     assert [value for name, value in messages[0]["headers"] if name == b"content-length"] == length
 
 

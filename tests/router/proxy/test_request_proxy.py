@@ -132,7 +132,8 @@ def test_a_connection_that_its_replica_has_closed_is_no_fault() -> None:
 
 @pytest.mark.parametrize(
     ("method", "head", "length"),
-    [("HEAD", b"200 OK\r\ncontent-length: 17", "17"), ("GET", b"304 Same\r\ncontent-length: 17", None),
+    [("HEAD", b"200 OK\r\ncontent-length: 17", "17"), ("HEAD", b"200 OK\r\ntransfer-encoding: chunked", None),
+     ("HEAD", b"404 None\r\ncontent-length: 17", "17"), ("GET", b"304 Same\r\ncontent-length: 17", None),
      ("GET", b"204 None", None), ("GET", b"200 OK\r\ncontent-length: 0", "0")],
 )  # fmt: skip
 def test_responses_without_a_body_pass(method: str, head: bytes, length: str | None) -> None:
@@ -305,5 +306,22 @@ def test_a_client_that_does_not_read_pauses_the_replica_and_loses_nothing() -> N
                         await asyncio.sleep(0.3)
                     size += len(data)
             assert size == number * len(piece) + len(DONE)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("body", [HELLO, STREAM], ids=["whole", "one event"])
+def test_a_response_of_which_the_client_can_read_nothing_yet_waits_for_no_client(body: Any) -> None:
+    pieces = [b"data: ", *[b"x" * 65_536] * 10, b"\n\n" + DONE]
+
+    async def large(connection: Connection, request: ReceivedRequest) -> None:
+        await (connection.stream_head if body is STREAM else connection.head)()
+        for piece in pieces:
+            await connection.piece(piece)
+        await connection.end()
+
+    async def scenario() -> None:
+        async with scripted(large) as one, running_router([one.url]) as router:
+            assert (await post(router, body)).content == b"".join(pieces)
 
     run(scenario())

@@ -85,6 +85,7 @@ def test_response_headers_pass_but_those_of_the_connection_and_of_the_replica() 
         await connection.respond(
             b"zip", connection="keep-alive, x-hop", x_hop="1", Keep_Alive="timeout=5", server="s", date="d",
             set_cookie="c=1", x_request_id="theirs", x_chairlift_load="l", content_encoding="gzip", X_Ratelimit="9",
+            x_chairlift_replica="http://10.0.0.7", x_chairlift_attempts="2",
         )  # fmt: skip
 
     async def scenario() -> None:

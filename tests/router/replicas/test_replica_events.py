@@ -9,9 +9,9 @@ from chairlift.router.replicas.replica_events import ReplicaEvents
 from support_replica_set import TransitionLog
 
 
-def transition(new: HealthState) -> Transition:
+def transition(new: HealthState, old: HealthState = HealthState.PENDING) -> Transition:
     return Transition(
-        replica_id="http://a:1", old=HealthState.PENDING, new=new, cause=TransitionCause.PROBES, reason="why",
+        replica_id="http://a:1", old=old, new=new, cause=TransitionCause.PROBES, reason="why",
         at_seconds=0.0,
     )  # fmt: skip
 
@@ -23,6 +23,18 @@ def test_only_bad_news_are_warnings(state: HealthState, caplog: pytest.LogCaptur
     (record,) = caplog.records
     assert record.getMessage() == f"replica http://a:1 is {state}, was pending: why"
     assert record.levelname == ("WARNING" if state in {"ejected", "unhealthy"} else "INFO")
+
+
+@pytest.mark.parametrize(("old", "new", "is_warning"), [
+    ("unhealthy", "healthy", True), ("probing", "healthy", True), ("not_ready", "healthy", True),
+    ("drained", "healthy", False), ("healthy", "not_ready", True), ("unhealthy", "not_ready", False),
+    ("not_ready", "unhealthy", False), ("healthy", "unhealthy", True), ("healthy", "drained", False),
+])  # fmt: skip
+def test_the_end_of_a_failure_is_shown_like_its_beginning(
+    old: str, new: str, is_warning: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ReplicaEvents().emit(transition(HealthState(new), HealthState(old)))
+    assert bool(caplog.records) is is_warning
 
 
 def test_no_transition_is_no_event(caplog: pytest.LogCaptureFixture) -> None:

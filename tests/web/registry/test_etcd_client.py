@@ -33,22 +33,23 @@ def test_keys_leases_and_changes(etcd: EtcdServer) -> None:
             keys, revision = await client.list_keys("/p/")
             assert keys == (EtcdKey("/p/ä", b"\x00\xff", lease),)
             assert await client.lease_of("/p/ä") == lease and await client.lease_of("/p/x") is None
-            etcd.put("/p/b", "1")
+            newest = etcd.put("/p/b", "1")
             assert await client.lease_of("/p/b") == 0
             assert await client.renew_lease(lease)
             async with client.watch("/p/", revision + 1, idle_seconds=5) as changes:
-                assert await anext(changes) == EtcdChange()
-                assert await anext(changes) == EtcdChange(puts=(EtcdKey("/p/b", b"1"),))
+                assert await anext(changes) == EtcdChange(revision=newest)
+                assert await anext(changes) == EtcdChange(puts=(EtcdKey("/p/b", b"1"),), revision=newest)
                 await client.revoke_lease(lease)
-                assert await anext(changes) == EtcdChange(deletes=("/p/ä",))
+                assert await anext(changes) == EtcdChange(deletes=("/p/ä",), revision=newest + 1)
             await client.revoke_lease(lease)  # one that has ended is no error
             assert not await client.renew_lease(lease)
             with pytest.raises(DiscoveryFailed, match="lease not found"):
                 await client.put("/p/c", b"1", lease)
-            etcd.compact(etcd.put("/p/b", "2"))
+            newest = etcd.put("/p/b", "2")
+            etcd.compact(newest)
             async with client.watch("/p/", 1, idle_seconds=5) as changes:
                 while not (change := await anext(changes)).is_compacted:
-                    assert change == EtcdChange()
+                    assert change == EtcdChange(revision=newest)
 
     asyncio.run(scenario())
 
@@ -67,9 +68,9 @@ def test_a_cluster_with_users_needs_a_user_and_its_password(tmp_path: Path) -> N
             keys, revision = await client.list_keys("/p/")
             assert [each.key for each in keys] == ["/p/a"]
             async with client.watch("/p/", revision + 1, idle_seconds=5) as changes:
-                assert await anext(changes) == EtcdChange()
+                assert await anext(changes) == EtcdChange(revision=revision)
                 await client.revoke_lease(lease)
-                assert await anext(changes) == EtcdChange(deletes=("/p/a",))
+                assert await anext(changes) == EtcdChange(deletes=("/p/a",), revision=revision + 1)
             password.write_text("wrong", encoding="utf-8")
             with pytest.raises(DiscoveryFailed, match="etcd does not accept the user 'root'"):
                 await EtcdClient(http, url).list_keys("/p/")

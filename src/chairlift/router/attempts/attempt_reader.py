@@ -8,9 +8,10 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import error_from_wire
+from chairlift.core.router_errors import ReplicaFailed
 from chairlift.protocol.sse import DONE, MAX_EVENT_BYTES
 from chairlift.router.attempts.actions import ResponseMode
-from chairlift.router.attempts.chunks import DATA, BadChunk, Chunk, ChunkKind, parse_chunk
+from chairlift.router.attempts.chunks import DATA, BadChunk, Chunk, ChunkKind, number_of, parse_chunk
 from chairlift.router.attempts.events import (
     AttemptBroken,
     AttemptEvent,
@@ -66,9 +67,18 @@ class AttemptReader:
             except BadChunk:
                 events = [AttemptBroken(self._attempt, FailureReason.BAD_STREAM)]
         if len(self._pending) > self._max:
-            events = [*events, AttemptBroken(self._attempt, FailureReason.BAD_STREAM)]
+            events = [*events, self._too_large()]
         self._has_ended = any(not isinstance(event, ChunksReceived) for event in events)
         return events
+
+    def _too_large(self) -> AttemptEvent:
+        """Return what a body over the limit means: other replicas would repeat it, and this one is not ill."""
+        if self._mode is not ResponseMode.WHOLE:
+            return AttemptBroken(self._attempt, FailureReason.BAD_STREAM)
+        self._pending.clear()
+        message = f"the response has more than {self._max} bytes, the limit of a router"
+        error = {"message": message, "code": ReplicaFailed.code}
+        return RequestErrorReported(self._attempt, orjson.dumps({"error": error}))
 
     def close(self, *, is_reset: bool = False) -> list[AttemptEvent]:
         """Return the event of the connection's end; `is_reset` is whether the response's framing was incomplete."""
@@ -150,9 +160,10 @@ def error_of(payload: bytes) -> tuple[str, str]:
 
 def _progress(data: dict[str, Any]) -> Chunk:
     try:
-        token_ids = tuple(map(int, data["token_ids"]))
-        position = None if data.get("position") is None else int(data["position"])
-        return Chunk(b"", ChunkKind.CHOICE, int(data["index"]), token_ids, position, logprobs=data.get("logprobs"))
+        token_ids = tuple(map(number_of, data["token_ids"]))
+        position = None if data.get("position") is None else number_of(data["position"])
+        index = number_of(data["index"])
+        return Chunk(b"", ChunkKind.CHOICE, index, token_ids, position, logprobs=data.get("logprobs"))
     except (KeyError, TypeError, ValueError):
         raise BadChunk("a progress event has no index or no token ids") from None
 

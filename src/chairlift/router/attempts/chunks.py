@@ -25,8 +25,11 @@ CHOICES = b',"choices":['
 FINISH_REASON = b',"finish_reason":'
 _INDEX = re.compile(rb'\{"index":(\d{1,9}),')
 _TAIL = re.compile(
-    rb',"finish_reason":(null|"\w+")(,"token_ids":\[([\d,]*)\],"position":(\d{1,9}))?\}\](?:,"usage":null)?\}\n\n'
+    rb',"finish_reason":(null|"\w+")(,"token_ids":\[(|\d{1,9}(?:,\d{1,9})*)\],"position":(\d{1,9}))?\}\](?:,"usage":null)?\}\n\n'
 )
+MAX_NUMBER = 2**31 - 1
+"""Largest token id, choice or position that a stream may have."""
+
 _EMPTY = (b'"delta":{},"logprobs":null', b'"text":"","logprobs":null')
 """What is in a chunk that a server would not send without return_token_ids."""
 
@@ -118,8 +121,8 @@ class ChunkRewriter:
             payload = self._head + payload[payload.index(CHOICES) + len(CHOICES) :]
         if self._keeps_token_ids or chunk.position is None:
             return payload
-        end = payload.rindex(FINISH_REASON)
-        tail = _TAIL.fullmatch(payload, end)
+        end = payload.rfind(FINISH_REASON)
+        tail = _TAIL.fullmatch(payload, max(0, end))
         if tail is None:
             return _without_token_ids(payload)
         start = payload.index(b",", len(self._head)) + 1  # behind the index
@@ -136,13 +139,20 @@ def _parse_json(payload: bytes) -> Chunk:
         return Chunk(
             payload,
             ChunkKind.CHOICE,
-            int(choice["index"]),
-            tuple(map(int, token_ids or ())),
-            None if token_ids is None else int(choice["position"]),
+            number_of(choice["index"]),
+            tuple(map(number_of, token_ids or ())),
+            None if token_ids is None else number_of(choice["position"]),
             choice.get("finish_reason") is not None,
         )
     except (KeyError, TypeError, ValueError):
         raise BadChunk(f"a chunk's choice has no index, or token ids without position: {payload[:200]!r}") from None
+
+
+def number_of(value: object) -> int:
+    """Return a token id, choice or position. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
+        raise ValueError(f"{str(value)[:20]!r} is no number of 0 to {MAX_NUMBER}")
+    return value
 
 
 def _without_token_ids(payload: bytes) -> bytes:

@@ -64,8 +64,7 @@ class RequestMachine:
         self._limits = limits
         self._budget, self._hedging, self._deadline, self._request_id = budget, hedging, deadline, request_id
         self.response = ClientResponse(fields)
-        self.history = AttemptHistory(limits)
-        self._open = OpenAttempts(limits, budget)
+        self.history, self._open = AttemptHistory(limits), OpenAttempts(limits, budget)
         self._is_started = self._is_final = self._is_waiting = False
         self._first_sent_at: float | None = None
         self._now = 0.0
@@ -173,10 +172,9 @@ class RequestMachine:
         attempt.phase, attempt.sent_at = AttemptPhase.SENT, self._now
         self._first_sent_at = self._now if self._first_sent_at is None else self._first_sent_at
         self._open.clear_timer(attempt)
-        if attempt.mode is ResponseMode.WHOLE:  # says nothing before its end
-            return attempt
         self._open.set_timer(attempt, TimerKind.FIRST_TOKEN)
-        if self._hedging is not None and attempt.purpose is AttemptPurpose.FIRST:
+        may_hedge = attempt.purpose is AttemptPurpose.FIRST and attempt.mode is not ResponseMode.WHOLE
+        if self._hedging is not None and may_hedge:
             delay = self._hedging.delay_seconds()
             if delay is not None and delay < self._limits.first_token_timeout_seconds:
                 self._open.set_hedge_timer(attempt, delay)
@@ -308,7 +306,10 @@ class RequestMachine:
                 self._open.set_timer(attempt, kind, left)
                 return
         is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
-        self._fail_attempt(attempt, FailureReason.UNRESPONSIVE if is_lost else TIMEOUTS[kind], HealthOutcome.FAULT)
+        if kind is TimerKind.FIRST_TOKEN and attempt.mode is ResponseMode.WHOLE and not is_lost:
+            self._open.set_timer(attempt, kind)  # only health checks tell whether a response without tokens is late
+        else:
+            self._fail_attempt(attempt, FailureReason.UNRESPONSIVE if is_lost else TIMEOUTS[kind], HealthOutcome.FAULT)
 
     def _hedge(self, attempt: Attempt) -> None:
         """Make a second attempt beside one whose first token is late."""

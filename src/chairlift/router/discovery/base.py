@@ -34,7 +34,7 @@ class SourceState(StrEnum):
 
     UP = "up"
     EMPTY = "empty"
-    """It answers with an empty list, which is not believed yet: its last list stays."""
+    """It answered with an empty list, which is not believed yet: replicas that it has not named again stay."""
 
     DOWN = "down"
     """It is down or its answer is not valid: its last list stays."""

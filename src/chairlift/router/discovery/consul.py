@@ -42,9 +42,14 @@ class ConsulSource:
         self._defaults = {name: url.options[name] for name in OPTION_FIELDS if name in url.options}
         parse_endpoint({"url": f"{self._scheme}://localhost", **self._defaults})
         self._wait_seconds = wait_seconds
+        self._last_index = 0
 
     async def watch(self) -> AsyncGenerator[Snapshot, None]:
-        """Yield the list, and again after each change of the service's instances or of their checks."""
+        """Yield the list, and again after each change of the service's instances or of their checks.
+
+        An index that goes backwards is that of a store that lost its data, or of a restored snapshot: an empty list
+        comes before the new one, because instances that are missing in it may not have registered again yet.
+        """
         async with JSONClient(self._config) as client:
             consul, index = ConsulClient(client), 0
             last: Snapshot | None = None
@@ -55,8 +60,11 @@ class ConsulSource:
                 )  # fmt: skip
                 if new_index < 1:
                     raise DiscoveryFailed(f"Consul answers with the index {new_index}, which should be above 0")
-                # an index that goes backwards is that of another store, as after a restored snapshot: begin again
-                index = 0 if new_index < index else new_index
+                if new_index < self._last_index:
+                    log.warning("Consul's index went from %d to %d: it lost data", self._last_index, new_index)
+                    yield (last := ())
+                index = 0 if new_index < index else new_index  # the query after it does not wait
+                self._last_index = new_index
                 if (snapshot := self._snapshot(instances)) != last:
                     yield snapshot
                     last = snapshot

@@ -14,6 +14,10 @@ from chairlift.web.registry.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
+MAX_DELAY_SECONDS = 1.0
+"""Longest delay before a source that failed is read again: a replica that registers as soon as its registry is back
+is routed to within 2 s."""
+
 STABLE_SECONDS = 10.0
 """Seconds that a watch must last for the delays after its end to begin again with the shortest."""
 
@@ -58,7 +62,7 @@ class Discovery:
     # -- one source ------------------------------------------------------------------------------------------------
 
     async def _follow(self, index: int, source: DiscoverySource) -> None:
-        backoff, reload = Backoff(self._rng), self._reloads[index]
+        backoff, reload = Backoff(self._rng, max_seconds=MAX_DELAY_SECONDS), self._reloads[index]
         while True:
             reload.clear()
             started_at = self._clock.now()
@@ -101,9 +105,9 @@ class Discovery:
         before = self._merger.statuses()[index].state
         state = self._merger.update(index, snapshot, self._clock.now())
         name = self._sources[index].name
-        if state is SourceState.EMPTY is not before:
+        if not snapshot and state is SourceState.EMPTY is not before:
             log.warning("the discovery source %s has no replicas any more; its last list stays for a while", name)
-        elif state is SourceState.UP and before is SourceState.DOWN:
+        elif before is SourceState.DOWN:
             log.warning("the discovery source %s answers again", name)
         self._tick_changed.set()
         self._report()

@@ -1,15 +1,17 @@
 """EndpointMerger: joins the lists of several sources; no I/O and no clock.
 
 A source that fails keeps its last list. An empty list after one that was not empty is believed after a grace time: a
-registry that lost its data must not take every replica away at once. Where two sources name one URL, the source that
-was given first decides.
+registry that lost its data must not take every replica away at once. Its replicas register again one after the other,
+so the lists that follow are joined with the replicas that are still missing, until each is listed again or the grace
+time ends. Where two sources name one URL, the source that was given first decides.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot, SourceState, SourceStatus
+from chairlift.router.endpoint import Endpoint
 
 EMPTY_GRACE_SECONDS = 60.0
 MAX_ENDPOINTS = 10_000
@@ -18,15 +20,56 @@ MAX_ENDPOINTS = 10_000
 
 @dataclass(slots=True)
 class _SourceList:
-    """The list of a source that is in use, and its state."""
+    """The list of a source that is in use, and its state.
+
+    Attributes:
+        name: the source as the user wrote it.
+        since: when its state began.
+        state: its state.
+        listed: its last list.
+        held: replicas that an empty list removed and that no list has named since, by URL.
+        held_until: when each of them leaves, by URL.
+        num_updates: lists received.
+        num_failures: failures.
+        last_error: reason of the last failure.
+    """
 
     name: str
     since: float
     state: SourceState = SourceState.STARTING
-    endpoints: Snapshot = ()
+    listed: Snapshot = ()
+    held: dict[str, Endpoint] = field(default_factory=dict)
+    held_until: dict[str, float] = field(default_factory=dict)
     num_updates: int = 0
     num_failures: int = 0
     last_error: str = ""
+
+    @property
+    def endpoints(self) -> Snapshot:
+        """The replicas in use."""
+        return (*self.listed, *self.held.values())
+
+    def take(self, snapshot: Snapshot, until: float) -> None:
+        """Replace the list; an empty one holds the replicas of the list before it."""
+        if not snapshot:
+            self._hold(self.listed, until)
+        self.listed = snapshot
+        for endpoint in snapshot:
+            self._drop(endpoint.url)
+
+    def _hold(self, endpoints: Snapshot, until: float) -> None:
+        for endpoint in endpoints:
+            self.held.setdefault(endpoint.url, endpoint)
+            self.held_until[endpoint.url] = until
+
+    def _drop(self, url: str) -> None:
+        self.held.pop(url, None)
+        self.held_until.pop(url, None)
+
+    def expire(self, now: float) -> None:
+        """Believe the empty lists whose grace time is over."""
+        for url in [url for url, until in self.held_until.items() if now >= until]:
+            self._drop(url)
 
     def enter(self, state: SourceState, now: float) -> None:
         if state is not self.state:
@@ -45,14 +88,13 @@ class EndpointMerger:
         """Take the list of a source, and return its state. Raises DiscoveryFailed for one that is too long."""
         if len(snapshot) > MAX_ENDPOINTS:
             raise DiscoveryFailed(f"the list has {len(snapshot)} replicas, the limit is {MAX_ENDPOINTS}")
-        each = self._lists[index]
+        each, until = self._lists[index], now + self._empty_grace
         each.num_updates += 1
-        if snapshot or not each.endpoints:
-            each.endpoints = snapshot
-            each.enter(SourceState.UP, now)
-        else:
-            each.enter(SourceState.EMPTY, now)
-            self.tick(now)
+        if each.state is SourceState.DOWN:  # nothing could be listed again
+            each.held_until = dict.fromkeys(each.held, until)
+        each.take(snapshot, until)
+        each.enter(SourceState.EMPTY if each.held else SourceState.UP, now)
+        self.tick(now)
         return each.state
 
     def fail(self, index: int, reason: str, now: float) -> bool:
@@ -67,16 +109,15 @@ class EndpointMerger:
     def tick(self, now: float) -> None:
         """Believe the empty lists whose grace time is over."""
         for each in self._lists:
-            if each.state is SourceState.EMPTY and now >= each.since + self._empty_grace:
-                each.endpoints = ()
-                each.enter(SourceState.UP, now)
+            if each.state is SourceState.EMPTY:
+                each.expire(now)
+                each.enter(SourceState.EMPTY if each.held else SourceState.UP, now)
 
     @property
     def next_tick(self) -> float | None:
         """When `tick` has something to do, None if nothing waits."""
-        return min(
-            (each.since + self._empty_grace for each in self._lists if each.state is SourceState.EMPTY), default=None
-        )
+        waiting = (each for each in self._lists if each.state is SourceState.EMPTY)
+        return min((until for each in waiting for until in each.held_until.values()), default=None)
 
     @property
     def is_complete(self) -> bool:

@@ -36,15 +36,24 @@ class EtcdSource:
         self._defaults = {name: url.options[name] for name in OPTION_FIELDS if name in url.options}
         parse_endpoint({"url": "http://localhost", **self._defaults})
         self._idle_seconds = idle_seconds
+        self._last_revision = 0
         self._clock = SystemClock() if clock is None else clock
 
     async def watch(self) -> AsyncGenerator[Snapshot, None]:
-        """Yield the list, and again after each change of a key."""
+        """Yield the list, and again after each change of a key.
+
+        A revision that goes backwards is that of a store that lost its data: an empty list comes before the new one,
+        because replicas that are missing in it may not have registered again yet.
+        """
         async with JSONClient(self._config) as client:
             etcd = EtcdClient(client, self._url)
             last: Snapshot | None = None
             while True:
                 keys, revision = await etcd.list_keys(self._prefix)
+                if revision < self._last_revision:
+                    log.warning("etcd's revision went from %d to %d: it lost data", self._last_revision, revision)
+                    yield (last := ())
+                self._last_revision = revision
                 values = {each.key: each.value for each in keys}
                 endpoints = {each.key: _parse_record(each, self._defaults) for each in keys}
                 if (snapshot := _snapshot(endpoints)) != last:
@@ -53,6 +62,7 @@ class EtcdSource:
                 started_at, num_changes, is_compacted = self._clock.now(), 0, False
                 async with etcd.watch(self._prefix, revision + 1, idle_seconds=self._idle_seconds) as changes:
                     async for change in changes:
+                        self._last_revision = max(self._last_revision, change.revision)
                         if is_compacted := change.is_compacted:
                             log.info("etcd has compacted the revision %d; the replicas are listed again", revision)
                             break

@@ -6,6 +6,7 @@ bounded in size and time.
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -113,8 +114,16 @@ class ReplicaClient:
         except TimeoutError:
             raise ProbeFailed(f"{path} did not answer within {self.timeout_seconds:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            words = " ".join(str(error).split())[:200]
-            raise ProbeFailed(f"{path} failed: {type(error).__name__}{words and f': {words}'}") from None
+            raise ProbeFailed(f"{path} failed: {_describe(error)}") from None
+
+
+def _describe(error: Exception) -> str:
+    """Return what failed, without the address, which log lines of a replica begin with."""
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        cause, number = error.os_error, error.os_error.errno or 0  # errors of name resolution have numbers below 0
+        return f"no connection: {os.strerror(number) if number > 0 else cause.strerror or cause}"
+    words = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}{words and f': {words}'}"
 
 
 async def probe_replica(client: ReplicaClient, memory: ProbeMemory, now: float) -> ProbeResult:

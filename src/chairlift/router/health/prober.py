@@ -78,22 +78,19 @@ class ReplicaProber:
         self._timeout_seconds, self._headers_of = timeout_seconds, headers_of
         self._random = Random(seed)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._membership_changed = asyncio.Event()
-        replica_set.membership_listeners.append(self._membership_changed.set)
+        self._is_running = False
+        replica_set.membership_listeners.append(self._match_tasks)
 
     async def run(self) -> None:
         """Probe until cancelled; the tasks of the replicas end with this one."""
+        self._is_running = True
         try:
+            self._match_tasks()
             while True:
-                self._membership_changed.clear()
-                self._match_tasks()
                 self._set.tick(self._clock.now())
-                try:
-                    async with asyncio.timeout(TICK_SECONDS):
-                        await self._membership_changed.wait()
-                except TimeoutError:
-                    pass
+                await asyncio.sleep(TICK_SECONDS)
         finally:
+            self._is_running = False
             tasks = list(self._tasks.values())
             self._tasks.clear()
             for task in tasks:
@@ -101,6 +98,9 @@ class ReplicaProber:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _match_tasks(self) -> None:
+        """Follow each change at once: a replica that leaves and returns is another one, of which nothing is known."""
+        if not self._is_running:
+            return
         endpoints = self._set.endpoints
         for replica_id in self._tasks.keys() - endpoints.keys():
             self._tasks.pop(replica_id).cancel()

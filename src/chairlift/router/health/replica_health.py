@@ -65,13 +65,20 @@ class ReplicaHealth:
 
     # -- what changes the state ------------------------------------------------------------------------------------
 
-    def record_probe(self, now: float, *, is_success: bool, reason: str) -> Transition | None:
-        """Count the result of an active probe.
+    def record_probe(
+        self, now: float, *, is_success: bool, reason: str, state: ReplicaState | None = None
+    ) -> Transition | None:
+        """Count the result of an active probe, and take over the `state` in its answer at the same time.
 
         Probes that call a replica unhealthy replace its ejection, and so do probes that call it healthy again.
         """
         if self.active.record(is_success=is_success) and self.is_ejected:
             self.breaker.close(now)
+        ready = {None, ReplicaState.READY}
+        if state in ready and self.reported_state in ready:
+            self.reported_state = state or self.reported_state
+        elif state is not None:
+            return self.record_report(state, now)
         return self._refresh(now, TransitionCause.PROBES, reason)
 
     def record_report(self, state: ReplicaState, now: float) -> Transition | None:

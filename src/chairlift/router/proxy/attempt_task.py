@@ -130,6 +130,8 @@ class RunningAttempt:
             request.method, attempt.replica_id, request.target, self._headers(), body, self._on_connected,
             may_reuse=may_reuse, connect_seconds=connect_seconds,
         ) as answer:  # fmt: skip
+            if answer.status < OK_STATUSES.start:  # 101, or no status of HTTP; 100, 102 and 103 are skipped
+                raise aiohttp.ClientError(f"a response has the status {answer.status}")
             response.status, response.headers = answer.status, response_headers(answer)
             response.load_header = answer.headers.get("x-chairlift-load", "")
             if answer.status in OK_STATUSES:
@@ -159,13 +161,17 @@ class RunningAttempt:
             self._response.headers = _whole_headers(self._response.headers)
         reader = AttemptReader(self._number, mode)
         content, report, wait_until_read = answer.content, self._report, self._wait_until_read
+        num_unreported = 0
         try:
             with _failing_when_closed(answer):
                 while received := await content.readany():
-                    if events := reader.push(received):
-                        report(events)
-                    if (read := wait_until_read(len(received))) is not None:
+                    num_unreported += len(received)
+                    if not (events := reader.push(received)):
+                        continue  # the client has nothing to read, so it cannot be slow
+                    report(events)
+                    if (read := wait_until_read(num_unreported)) is not None:
                         await asyncio.shield(read)  # another attempt may wait for it, too
+                    num_unreported = 0
         except LOST as error:
             log.info("a response was cut: %s: %s", type(error).__name__, error)
             report(reader.close(is_reset=True))
@@ -199,8 +205,8 @@ async def run_attempt(
 ) -> None:  # fmt: skip
     """Send an attempt; `report` gets its events in order, and `response` its head before them.
 
-    `wait_until_read` gets the bytes that were read, and returns a future while the client is slow: the response is
-    not read before it is done.
+    `wait_until_read` gets the bytes of what was reported, and returns a future while the client is slow: the response
+    is not read before it is done.
     """
     await RunningAttempt(upstream, request, attempt, response, report, wait_until_read).run()
 

@@ -17,9 +17,13 @@ class ClientWriter:
         has_started: whether the client has received a byte.
     """
 
-    def __init__(self, send: Send, headers: Sequence[Header] = ()) -> None:
-        """Write to `send`; every response has `headers`, which may be extended before it starts."""
+    def __init__(self, send: Send, headers: Sequence[Header] = (), *, has_body: bool = True) -> None:
+        """Write to `send`; every response has `headers`, which may be extended before it starts.
+
+        Without `has_body` it responds to HEAD: the length is that of the replica's headers, if they have one.
+        """
         self._send = send
+        self._has_body = has_body
         self._headers = headers
         self.has_started = False
 
@@ -34,13 +38,13 @@ class ClientWriter:
         await self._send({"type": "http.response.body", "body": payload, "more_body": True})
 
     async def end(self, payload: bytes, status: int, headers: Sequence[Header]) -> None:
-        """Send the last piece, which may be the only one: then the head has its length, unless it has one before."""
+        """Send the last piece, which may be the only one: then the head has its length."""
         if self.has_started:
             await self._send({"type": "http.response.body", "body": payload, "more_body": False})
             return
         self.has_started = True
         head = [*headers, *self._headers]
-        if status not in WITHOUT_BODY and all(name != b"content-length" for name, _ in headers):
+        if self._has_body and status not in WITHOUT_BODY:
             head.append((b"content-length", b"%d" % len(payload)))
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": payload, "more_body": False})

@@ -38,8 +38,10 @@ OWN_REQUEST_HEADERS = HOP_HEADERS | {
 
 OWN_RESPONSE_HEADERS = HOP_HEADERS | {
     b"content-length", b"date", b"server", b"x-request-id", b"x-chairlift-load", b"set-cookie",
+    b"x-chairlift-replica", b"x-chairlift-attempts",
 }  # fmt: skip
-"""Response headers that the router sets itself, or that concern the replica and the router alone."""
+"""Response headers that the router sets itself, or that concern the replica and the router alone. A replica may be a
+router, whose replicas only administrators may know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,7 @@ class Upstream:
         `on_connected` is called when the connection is open, before the request is sent, with whether the connection
         had requests before. Without `may_reuse` it is a new one, which is closed behind the response.
         """
+        assert target.startswith("/"), "the target would be a part of the host"
         session = self.session if may_reuse else self._unpooled_session
         return session.request(
             method, URL(replica_url + target, encoded=True), headers=headers, data=body, allow_redirects=False,

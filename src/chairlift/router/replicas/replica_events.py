@@ -8,7 +8,15 @@ from chairlift.router.health.transitions import HealthState, Transition, Transit
 
 log = logging.getLogger(__name__)
 
-LOGGED_AS_WARNING = frozenset({HealthState.EJECTED, HealthState.UNHEALTHY})
+LOGGED_AS_WARNING = {
+    HealthState.EJECTED: frozenset(HealthState),
+    HealthState.UNHEALTHY: frozenset(HealthState) - {HealthState.NOT_READY},
+    HealthState.NOT_READY: frozenset({HealthState.HEALTHY}),
+    HealthState.HEALTHY: frozenset(
+        {HealthState.EJECTED, HealthState.PROBING, HealthState.UNHEALTHY, HealthState.NOT_READY}
+    ),
+}
+"""New state -> the old states from which it is logged at the default level: the ends of failures are, too."""
 
 P = ParamSpec("P")
 
@@ -32,7 +40,7 @@ class ReplicaEvents:
         if transition is None:
             return
         words = transition.replica_id, transition.new, transition.old, transition.reason
-        if transition.new in LOGGED_AS_WARNING:
+        if transition.old in LOGGED_AS_WARNING.get(transition.new, ()):
             log.warning("replica %s is %s, was %s: %s", *words)
         else:
             log.info("replica %s is %s, was %s: %s", *words)

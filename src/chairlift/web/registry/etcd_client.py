@@ -46,11 +46,13 @@ class EtcdChange:
         puts: keys with new values.
         deletes: deleted keys.
         is_compacted: whether the revision that the watch began at is no longer kept; the keys must be listed again.
+        revision: the store's revision; 0 if the message does not name it.
     """
 
     puts: tuple[EtcdKey, ...] = ()
     deletes: tuple[str, ...] = ()
     is_compacted: bool = False
+    revision: int = 0
 
 
 def parse_etcd_url(text: str, options: Collection[str] = ()) -> RegistryURL:
@@ -180,15 +182,15 @@ async def _changes(lines: AsyncIterator[Any]) -> AsyncIterator[EtcdChange]:
             if "error" in line:
                 raise DiscoveryFailed(f"etcd ends the watch: {str(line['error'])[:200]}")
             result = line["result"]
-            events = result.get("events", ())
+            events, revision = result.get("events", ()), int(result.get("header", {}).get("revision", 0))
             if result.get("canceled"):
                 if int(result.get("compact_revision", 0)) == 0:
                     raise DiscoveryFailed(f"etcd cancels the watch: {str(result.get('cancel_reason', ''))[:200]}")
-                change = EtcdChange(is_compacted=True)
+                change = EtcdChange(is_compacted=True, revision=revision)
             else:
                 puts = tuple(_parse_key(each["kv"]) for each in events if each.get("type", "PUT") == "PUT")
                 deletes = tuple(_text(each["kv"]["key"]) for each in events if each.get("type") == "DELETE")
-                change = EtcdChange(puts, deletes)
+                change = EtcdChange(puts, deletes, revision=revision)
         yield change
 
 
