@@ -17,7 +17,8 @@
 # make format        fix style with ruff
 
 PYTHON ?= python3
-WORKERS ?= 2
+# More than cores: many tests wait for processes and timeouts.
+WORKERS ?= 3
 ARGS ?=
 SOAK_MINUTES ?= 30
 PEERS ?= build/peers
@@ -102,8 +103,7 @@ $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 
 $(VENV)/.installed-test: pyproject.toml $(PINS) $(NATIVE) tools/install_services.py | $(VENV)/.made
 	@echo "installing Chairlift and its test dependencies into $(VENV)"
-	@$(INSTALL) --editable '.[test]'
-	@$(BIN)/python tools/install_services.py
+	@$(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]' && wait $$services
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-contract: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made

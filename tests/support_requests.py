@@ -48,8 +48,7 @@ def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool 
     peak = peak_blocks(windows, block_size, 80, config.max_prefill_chunk * config.max_in_flight_steps)
     fake = FakeConfig(
         vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.3, 1.6, 2, 6])) + 1,
-        block_size=block_size, windows=windows, seed=rng.randrange(1000), seconds_per_step=0.002,
-        seconds_per_token=0.0005,
+        block_size=block_size, windows=windows, seed=rng.randrange(1000),
         poison=BAD_TOKENS[0] if rng.random() < 0.4 and not sees_no_past else None,
         nan=BAD_TOKENS[1] if rng.random() < 0.4 and not sees_no_past else None,
     )  # fmt: skip

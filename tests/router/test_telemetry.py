@@ -30,6 +30,17 @@ def test_responses_are_counted_by_known_names_and_rejections_by_code() -> None:
     assert rejected == ['chairlift_requests_rejected_total{code="overloaded"} 1.0']
 
 
+def test_codes_of_other_servers_are_one_time_series() -> None:
+    telemetry = RouterTelemetry()
+    for code in ("abort", "replica_failed", "a code of its own", "another one"):
+        telemetry.record_finished(code, 0.5, 1)
+    finished = [line for line in lines(telemetry) if line.startswith("chairlift_requests_finished_total{")]
+    assert sorted(finished) == [
+        f'chairlift_requests_finished_total{{outcome="{outcome}"}} {count}'
+        for outcome, count in (("abort", 1.0), ("other", 2.0), ("replica_failed", 1.0))
+    ]
+
+
 def test_the_end_of_a_request_and_of_an_attempt() -> None:
     telemetry = RouterTelemetry()
     telemetry.record_finished("complete", 0.5, 2)

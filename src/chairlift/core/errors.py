@@ -386,10 +386,12 @@ class Unavailable(RequestRejected):
 
 
 def _tree(root: type[ChairliftError]) -> dict[str, type[ChairliftError]]:
-    kinds = {root.code: root}
-    for kind in root.__subclasses__():
-        kinds |= _tree(kind)
-    return kinds
+    return {root.code: root} | {code: kind for sub in root.__subclasses__() for code, kind in _tree(sub).items()}
+
+
+def is_error_code(code: str) -> bool:
+    """Return whether an error of Chairlift has this code."""
+    return code in _tree(ChairliftError)
 
 
 def error_from_wire(code: str, message: str, details: dict[str, Detail]) -> ChairliftError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from chairlift.core.errors import is_error_code
 from chairlift.observability.metrics import ROUTER_METRICS, Metrics
 from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.discovery.base import SourceState, SourceStatus
@@ -34,7 +35,9 @@ class RouterTelemetry:
         self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
 
     def record_finished(self, outcome: str, seconds: float, num_attempts: int) -> None:
-        """Record the end of a request: "complete", "abort" or the code of an error."""
+        """Record the end of a request: "complete", "abort", or an error code, "other" for one of another server."""
+        if outcome not in {"complete", "abort"} and not is_error_code(outcome):
+            outcome = "other"  # a replica of another server decides its codes, and each would be a time series
         metrics = self.metrics
         metrics.counter("requests_finished", outcome).inc()
         metrics.histogram("e2e_request_latency_seconds").observe(seconds)

@@ -80,6 +80,22 @@ def test_members_are_appended_and_the_last_of_a_name_counts(body: bytes) -> None
     assert append_members(body, {}) == body
 
 
+@pytest.mark.parametrize(("body", "is_replaced"), [
+    (b'{"model": "alias", "prompt": "a"}', True),
+    (b'{"messages": [{"content": "a"}], "model":"alias"}', True),
+    (b'{"messages": [{"content": "a"}], "model":"alias", "metadata": {"a": [[1]]}, "tools": [[{}]]}', False),
+    (b'{"model": "first", "prompt": "a", "model": "alias"}', False),
+    (b'{"prompt": "\\"model\\": \\"alias\\"", "model": "alias"}', True),
+    (b'{"prompt": "a", "tools": [{"model": "no"}], "model": "alias"}', False),
+])  # fmt: skip
+def test_the_model_is_replaced_where_it_stands_alone(body: bytes, is_replaced: bool) -> None:
+    """Servers that take a duplicate name for an error serve an alias, too."""
+    appended = append_members(body, {"model": "m", "seed": 5})
+    assert parse_json_object(appended) == {**orjson.loads(body), "model": "m", "seed": 5}
+    assert (appended.count(b'"model"') == body.count(b'"model"')) == is_replaced
+    assert parse_json_object(append_members(body, {"model": "m"}))["model"] == "m"
+
+
 def test_delivered_tokens_are_kept_for_each_choice() -> None:
     delivered = DeliveredTokens(2)
     assert not delivered.has_progress

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from chairlift.router.attempts.chunks import BadChunk, Chunk, ChunkKind
+from chairlift.router.attempts.unparsed_response import rename_model
 
 MAX_CHOICES = 128
 """Choices of a request, of all its prompts; a body with more is invalid, so its request is not resumed."""
@@ -69,8 +70,13 @@ def read_generation_fields(body: Mapping[str, Any], random: Random, alias: str =
 def append_members(body: bytes, members: Mapping[str, Any]) -> bytes:
     """Return a JSON object with further members at its end; the client's bytes before them stay as they are.
 
-    Of duplicate names the last one counts. `body` must be a JSON object.
+    Of duplicate names the last one counts. Some servers of other projects take a duplicate for an error, so `model`,
+    the only one that they get, is replaced where it is found. `body` must be a JSON object.
     """
+    if "model" in members and body.count(b'"model"') == 1:
+        body, unchanged = rename_model(body, members["model"]), body
+        if body is not unchanged:
+            members = {name: value for name, value in members.items() if name != "model"}
     if not members:
         return body
     begin = body.rstrip(b" \t\r\n")[:-1]
