@@ -27,7 +27,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PINS := constraints/test.txt
 CODE := src tests tools
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(PINS)
+# Python compiles what it imports; to compile all files of all libraries would take most of a minute.
+INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check --quiet --constraint $(PINS)
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 

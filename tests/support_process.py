@@ -213,3 +213,8 @@ def child_environment() -> dict[str, str]:
 
 def python_command(code: str) -> list[str]:
     return [sys.executable, "-c", code]
+
+
+def engine_threads() -> set[threading.Thread]:
+    """Return the threads of engines in this process; fixtures that outlive a test keep some."""
+    return {thread for thread in threading.enumerate() if thread.name == "chairlift-engine"}

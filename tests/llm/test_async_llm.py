@@ -14,6 +14,7 @@ from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.llm.outputs import TextEvent
 from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
+from support_process import engine_threads
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 
@@ -240,6 +241,7 @@ def test_closing_ends_open_streams_with_engine_dead_and_later_calls_too() -> Non
 
 
 def test_the_states_have_the_documented_keys() -> None:
+    before = engine_threads()
     service = fake_service()
 
     async def scenario(llm: AsyncLLM) -> None:
@@ -249,7 +251,7 @@ def test_the_states_have_the_documented_keys() -> None:
         assert llm.defaults is service.defaults and llm.report == {}
 
     run(service, scenario)
-    wait_until(lambda: not any(thread.name == "chairlift-engine" for thread in threading.enumerate()))
+    wait_until(lambda: engine_threads() <= before)
 
 
 def test_a_warm_up_can_be_awaited_while_a_stream_goes_on() -> None:

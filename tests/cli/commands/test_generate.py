@@ -22,6 +22,7 @@ from chairlift.cli.result_writer import OrderedWriter
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.llm.text_service import ModelDefaults, TextService
 from support_models import save_tiny
+from support_process import engine_threads
 from support_services import FAKE, Gate, fake_service, text_of, tokens_of, wait_until
 from support_traces import check_trace, read_trace, requests_of, steps_of
 
@@ -63,16 +64,13 @@ def read(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def no_engine_is_left() -> bool:
-    return not any(thread.name == "chairlift-engine" for thread in threading.enumerate())
-
-
 # -- one prompt --------------------------------------------------------------------------------------------------------
 
 
 def test_one_prompt_prints_its_text_and_a_summary_on_standard_error(
     fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = engine_threads()
     assert main(["generate", "m", "--prompt", "hello", *FLAGS]) == 0
     out, err = capsys.readouterr()
     text = text_of("hello", SEEDED)
@@ -81,7 +79,7 @@ def test_one_prompt_prints_its_text_and_a_summary_on_standard_error(
     summary = err.splitlines()[-1]
     assert summary.startswith("16 tokens in ") and "tokens/s" in summary
     assert summary.endswith("finish reason length, seed 3") and "first token after" in summary
-    wait_until(no_engine_is_left)
+    wait_until(lambda: engine_threads() <= before)
 
 
 def test_quiet_leaves_the_text_alone(fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,9 +219,10 @@ def test_a_failed_request_is_exit_code_1_and_says_why(
 def test_a_prompt_that_is_too_long_is_rejected_with_both_numbers(
     fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = engine_threads()
     assert main(["generate", "m", "--prompt", "x" * 600, *FLAGS]) == 2
     assert "chairlift: prompt has 600 tokens, the limit is 512" in capsys.readouterr().err
-    wait_until(no_engine_is_left)
+    wait_until(lambda: engine_threads() <= before)
 
 
 def test_text_without_a_tokenizer_is_rejected_before_the_weights_are_loaded(
@@ -309,6 +308,7 @@ def test_the_output_is_rejected_before_anything_starts(
 def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
     fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = engine_threads()
     """The gate closes after the short requests, not the first ones, are recorded."""
     gate, recorded = Gate(after=20), []
     put = OrderedWriter.put
@@ -331,7 +331,7 @@ def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
     assert [each["id"] for each in read(target.read_text())] == [2, 4, 6]
     err = capsys.readouterr().err
     assert "3 of 6 requests" in err and err.endswith("chairlift: interrupted\n") and "Traceback" not in err
-    wait_until(no_engine_is_left)
+    wait_until(lambda: engine_threads() <= before)
 
 
 def test_an_engine_that_dies_is_exit_code_1_and_every_line_says_so(

@@ -205,7 +205,8 @@ def format_report(report: dict[str, Any]) -> list[str]:
 
 
 def _section(title: str, rows: list[tuple[str, str]]) -> list[str]:
-    return ["", title, *(f"  {name:<22} {value}".rstrip() for name, value in rows)]
+    width = max(22, *(len(name) for name, _ in rows))
+    return ["", title, *(f"  {name:<{width}} {value}".rstrip() for name, value in rows)]
 
 
 def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
