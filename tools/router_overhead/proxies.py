@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from failover.fleet import free_port
 from router_overhead.client_connection import BadResponse, ClientConnection, request
 from router_overhead.process_usage import ProcessTree
 from router_overhead.responses import MODEL
@@ -230,14 +230,6 @@ def sglang_router_command(python: str) -> CommandOf:
         return [*launch, *own_address, *metrics_address, "--worker-urls", *urls]
 
     return command
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _version(command: list[str], pattern: str) -> str:

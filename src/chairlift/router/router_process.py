@@ -88,14 +88,14 @@ class RouterService:
             empty_grace_seconds=parts.config.empty_grace_seconds,
         )
         router.source_statuses = self._discovery.statuses
-        self._probe_session, self._webhook_session = router.upstream.make_probe_session(), webhook_session()
+        self._probe_session = router.upstream.make_probe_session()
         self._prober = ReplicaProber(
             router.replicas, self._probe_session, clock,
             timeout_seconds=parts.config.health.probes.timeout_seconds,
             headers_of=lambda endpoint: router.upstream.key_headers(),
         )  # fmt: skip
         notify = parts.config.notify
-        self._notifier = None if notify is None else WebhookNotifier(notify, self._webhook_session)
+        self._notifier = None if notify is None else WebhookNotifier(notify, webhook_session())
         self._health_metrics = HealthMetrics(router.telemetry.metrics, router.replicas, self._prober, self._notifier)
         sharer = EjectionSharer(router.shared_state.ejections)
         router.replicas.listeners += [self._health_metrics, sharer]
@@ -169,7 +169,8 @@ class RouterService:
     async def close(self) -> None:
         """Close the connections."""
         await self._probe_session.close()
-        await self._webhook_session.close()
+        if self._notifier is not None:
+            await self._notifier.close()
         await self.router.close()
 
     def _on_endpoints(self, endpoints: Sequence[Endpoint]) -> None:

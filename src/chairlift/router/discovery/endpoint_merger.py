@@ -27,8 +27,7 @@ class _SourceList:
         since: when its state began.
         state: its state.
         listed: its last list.
-        held: replicas that an empty list removed and that no list has named since, by URL.
-        held_until: when each of them leaves, by URL.
+        held: replicas that an empty list removed and that no list has named since, and when each leaves, by URL.
         num_updates: lists received.
         num_failures: failures.
         last_error: reason of the last failure.
@@ -38,8 +37,7 @@ class _SourceList:
     since: float
     state: SourceState = SourceState.STARTING
     listed: Snapshot = ()
-    held: dict[str, Endpoint] = field(default_factory=dict)
-    held_until: dict[str, float] = field(default_factory=dict)
+    held: dict[str, tuple[Endpoint, float]] = field(default_factory=dict)
     num_updates: int = 0
     num_failures: int = 0
     last_error: str = ""
@@ -47,29 +45,19 @@ class _SourceList:
     @property
     def endpoints(self) -> Snapshot:
         """The replicas in use."""
-        return (*self.listed, *self.held.values())
+        return (*self.listed, *(endpoint for endpoint, _ in self.held.values()))
 
     def take(self, snapshot: Snapshot, until: float) -> None:
         """Replace the list; an empty one holds the replicas of the list before it."""
         if not snapshot:
-            self._hold(self.listed, until)
+            self.held |= {endpoint.url: (endpoint, until) for endpoint in self.listed}
         self.listed = snapshot
         for endpoint in snapshot:
-            self._drop(endpoint.url)
-
-    def _hold(self, endpoints: Snapshot, until: float) -> None:
-        for endpoint in endpoints:
-            self.held.setdefault(endpoint.url, endpoint)
-            self.held_until[endpoint.url] = until
-
-    def _drop(self, url: str) -> None:
-        self.held.pop(url, None)
-        self.held_until.pop(url, None)
+            self.held.pop(endpoint.url, None)
 
     def expire(self, now: float) -> None:
         """Believe the empty lists whose grace time is over."""
-        for url in [url for url, until in self.held_until.items() if now >= until]:
-            self._drop(url)
+        self.held = {url: (endpoint, until) for url, (endpoint, until) in self.held.items() if now < until}
 
     def enter(self, state: SourceState, now: float) -> None:
         if state is not self.state:
@@ -91,7 +79,7 @@ class EndpointMerger:
         each, until = self._lists[index], now + self._empty_grace
         each.num_updates += 1
         if each.state is SourceState.DOWN:  # nothing could be listed again
-            each.held_until = dict.fromkeys(each.held, until)
+            each.held = {url: (endpoint, until) for url, (endpoint, _) in each.held.items()}
         each.take(snapshot, until)
         each.enter(SourceState.EMPTY if each.held else SourceState.UP, now)
         self.tick(now)
@@ -117,7 +105,7 @@ class EndpointMerger:
     def next_tick(self) -> float | None:
         """When `tick` has something to do, None if nothing waits."""
         waiting = (each for each in self._lists if each.state is SourceState.EMPTY)
-        return min((until for each in waiting for until in each.held_until.values()), default=None)
+        return min((until for each in waiting for _, until in each.held.values()), default=None)
 
     @property
     def is_complete(self) -> bool:

@@ -103,6 +103,10 @@ class WebhookNotifier:
         self._idle.clear()
         self._wakeup.set()
 
+    async def close(self) -> None:
+        """Close the session."""
+        await self._session.close()
+
     async def run(self) -> None:
         """Send notifications until cancelled."""
         while True:

@@ -40,12 +40,11 @@ class SharedStateConfig:
             "shared_state_sentinel_password_file": self.sentinel_password_file,
             "shared_state_tls_ca": self.tls_ca,
         }
-        if self.url:
-            self.target()
         for option, file in files.items():
             if file is not None and not self.url:
                 raise ConfigError(f"{option} needs shared_state, the URL of Redis", option=option)
-        if self.tls_ca is not None and not self.target().has_tls:
+        has_tls = bool(self.url) and self.target().has_tls
+        if self.tls_ca is not None and not has_tls:
             raise ConfigError("shared_state_tls_ca needs a URL with TLS: rediss://", option="shared_state_tls_ca")
 
     def target(self) -> RedisTarget:
