@@ -128,7 +128,7 @@ class _Connection:
 
     def reset(self) -> None:
         sock: socket.socket | None = self._client.get_extra_info("socket")
-        if sock is not None:
+        if sock is not None and sock.fileno() != -1:  # a closed connection keeps its socket object
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._client.transport.abort()
         self._target.transport.abort()

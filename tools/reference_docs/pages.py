@@ -8,7 +8,7 @@ from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.server_flag_table import ALIASES, REJECTED, SAME_NAMES, SOME_VALUES, WITHOUT_EFFECT
 from chairlift.cli.settings.server_flags import ServerFlag, describe_value
-from chairlift.core import router_errors
+from chairlift.core import cluster_errors, router_errors
 from chairlift.core.errors import ChairliftError, RequestRejected
 from chairlift.core.load_report import ReplicaState
 from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, MetricSpec
@@ -218,7 +218,7 @@ def _exported_name(name: str, spec: MetricSpec) -> str:
 def _error_kinds(root: type[ChairliftError]) -> Iterator[type[ChairliftError]]:
     """Yield the classes of core, without the base class RequestRejected, which is never raised itself."""
     for kind in root.__subclasses__():
-        if kind.__module__ in {root.__module__, router_errors.__name__}:
+        if kind.__module__ in {root.__module__, router_errors.__name__, cluster_errors.__name__}:
             if kind is not RequestRejected:
                 yield kind
             yield from _error_kinds(kind)

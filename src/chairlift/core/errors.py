@@ -41,8 +41,8 @@
         ├── Overloaded              the queue is longer than the client can wait, or than the limit
         └── Unavailable             starting, draining, or without an engine
 
-The errors of routers are in router_errors.py. A message that names a bound carries both numbers: the received value
-and the limit.
+The errors of routers are in router_errors.py, those of clusters in cluster_errors.py. A message that names a bound
+carries both numbers: the received value and the limit.
 """
 
 from typing import ClassVar, Self

@@ -14,7 +14,7 @@ from chairlift.core.errors import ModelError
 from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.engine_main import read_message
+from chairlift.engine.ipc.engine_main import close_sockets, read_message
 from chairlift.engine.ipc.messages import (
     PROTOCOL,
     EngineHeartbeat,
@@ -221,3 +221,16 @@ def test_a_process_launched_for_an_engine_that_never_comes_exits_silently() -> N
         timeout=TIMEOUT_SECONDS,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_sockets_that_libzmq_does_not_end_do_not_keep_the_process() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    open_socket = context.socket(zmq.ROUTER)  # term() waits for it
+    assert not close_sockets(context, context.socket(zmq.ROUTER))
+    open_socket.close(0)
+
+
+def test_sockets_without_pending_messages_end_at_once() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    assert close_sockets(context, context.socket(zmq.ROUTER))
+    assert context.closed

@@ -53,6 +53,8 @@ OUTPUT_INTERVAL_SECONDS = 0.002
 MAX_MESSAGES_PER_POLL = 256
 PARENT_CHECK_SECONDS = 1.0
 LINGER_MS = 500
+CLOSE_SECONDS = 2 * LINGER_MS / 1000
+"""How long the end of the sockets may take: libzmq may wait for ever for a peer that was killed while it connected."""
 
 Command = Callable[[], None]
 
@@ -163,8 +165,20 @@ class EngineProcessMain:
         for command in self._commands.drain():
             command()
         self._server.shutdown(reason)
-        self._socket.close(LINGER_MS)
-        self._context.term()
+        close_sockets(self._context, self._socket)
+
+
+def close_sockets(context: "zmq.Context[zmq.Socket[bytes]]", socket: "zmq.Socket[bytes]") -> bool:
+    """Send what the socket still holds, for LINGER_MS, and end the context; returns False after CLOSE_SECONDS."""
+
+    def close() -> None:
+        socket.close(LINGER_MS)
+        context.term()
+
+    closing = threading.Thread(target=close, name="chairlift-close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
+    return not closing.is_alive()
 
 
 def read_message(source: int) -> bytes:
