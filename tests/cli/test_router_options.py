@@ -17,6 +17,7 @@ from chairlift.router.shared_state.build import SharedStateConfig
 VALUES: dict[str, Any] = {
     "policy": "session", "model_route": ["a=b:1,c:2"], "session_header": "X-Sticky", "session_cookie": "sid",
     "max_attempts": 5, "connect_timeout": 1.5, "first_token_timeout": 7.0, "inter_token_timeout": 8.0, "hedging": True,
+    "hold_timeout": 9.0,
     "probe_interval": 3.0, "probe_timeout": 1.0, "max_failures": 4, "recovery_timeout": 9.0, "slow_start": 0.0,
     "notify_url": "https://hooks.example/x", "shared_state": "rediss+sentinel://127.0.0.1/m/2", "empty_grace": 11.0,
     "shared_state_password_file": "redis.key", "shared_state_sentinel_password_file": "s.key",
@@ -33,7 +34,7 @@ def test_every_setting_reaches_its_field() -> None:
     attempts, probes, breaker = config.attempts, config.health.probes, config.health.breaker
     assert (attempts.max_attempts, attempts.connect_timeout_seconds) == (5, 1.5)
     assert (attempts.first_token_timeout_seconds, attempts.inter_token_timeout_seconds) == (7.0, 8.0)
-    assert config.hedging is not None
+    assert config.hedging is not None and config.hold_timeout == 9.0
     assert (probes.interval_seconds, probes.timeout_seconds) == (3.0, 1.0)
     assert (breaker.max_failures, breaker.recovery_timeout_seconds) == (4, 9.0)
     assert config.health.slow_start_seconds == 0.0

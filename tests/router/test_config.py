@@ -17,9 +17,11 @@ def test_an_invalid_value_is_named(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
-def test_the_grace_of_an_empty_list_is_a_number_of_seconds(seconds: float) -> None:
+def test_times_are_numbers_of_seconds(seconds: float) -> None:
     with pytest.raises(ConfigError, match="empty_grace must be at least 0 seconds"):
         RouterConfig(empty_grace_seconds=seconds)
+    with pytest.raises(ConfigError, match="hold_timeout must be at least 0 seconds"):
+        RouterConfig(hold_timeout=seconds)
 
 
 def test_valid_names_are_accepted() -> None:

@@ -5,8 +5,10 @@ import hashlib
 import time
 from typing import Any
 
+import httpx
 import pytest
 
+from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.generation import model_member, session_key_of, timeout_seconds
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.web.admission import AdmissionLimits
@@ -15,7 +17,7 @@ from chairlift.web.auth.principal import ADMIN, USER, Principal
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_request_proxy import DONE, text_event
-from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest
+from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest, scripted
 from support_router_app import complete, routed
 from support_server import run
 
@@ -281,5 +283,70 @@ def test_a_draining_router_rejects_requests() -> None:
             await fleet.running.drain()
             response = await fleet.post(HELLO, authorization="Bearer k")
             assert response.status_code == 503 and response.json()["error"]["code"] == "draining"
+
+    run(scenario())
+
+
+# -- requests without a replica ---------------------------------------------------------------------------------------
+
+
+def test_a_request_waits_for_the_first_replica_and_is_served_by_it() -> None:
+    async def scenario() -> None:
+        async with scripted(complete) as replica, routed(hold_timeout=5) as fleet:
+            router = fleet.running.router
+            assert (await fleet.http.get("/readyz")).status_code == 200
+            for path, body in ((CHAT, HELLO), ("/tokenize", {"model": "m", "prompt": "x"})):
+                router.replicas.update([], router.clock.now())
+                waiting = asyncio.create_task(fleet.post(body, path))
+                while router.hold.num_requests == 0:
+                    await asyncio.sleep(0.001)
+                assert router.num_open_requests == 1 and not replica.requests
+                endpoint = Endpoint(url=replica.url, kind=ReplicaKind.OPENAI, models=("m",))
+                router.replicas.update([endpoint], router.clock.now())
+                assert (await waiting).status_code == 200
+                assert replica.requests.pop().target == path
+
+    run(scenario())
+
+
+def test_a_held_request_ends_with_its_client_and_after_the_hold_time() -> None:
+    async def scenario() -> None:
+        async with routed(hold_timeout=600) as fleet:
+            with pytest.raises(httpx.ReadTimeout):
+                await fleet.http.post(CHAT, json=HELLO, timeout=0.1)
+            while fleet.running.router.hold.num_requests:
+                await asyncio.sleep(0.001)
+        async with routed(hold_timeout=0.1) as fleet:
+            hold = fleet.running.router.hold
+            response = await fleet.post()
+            assert response.status_code == 503 and response.headers["retry-after"] == "1"
+            assert response.json()["error"]["message"].startswith("no replica is ready; one is being started")
+            assert (await fleet.http.get("/other")).status_code == 503 and hold.num_requests == 0
+
+    run(scenario())
+
+
+def test_a_model_that_the_last_replicas_did_not_serve_is_not_held() -> None:
+    async def scenario() -> None:
+        async with routed(complete, hold_timeout=5) as fleet:
+            router = fleet.running.router
+            assert (await fleet.post()).status_code == 200
+            router.replicas.update([], router.clock.now())
+            assert (await fleet.post({**HELLO, "model": "other"})).status_code == 404
+            models = (await fleet.http.get("/v1/models")).json()["data"]
+            assert [model["id"] for model in models] == ["m"]
+
+    run(scenario())
+
+
+def test_held_requests_end_when_the_router_stops() -> None:
+    async def scenario() -> None:
+        async with routed(hold_timeout=5) as fleet:
+            router = fleet.running.router
+            waiting = asyncio.create_task(fleet.post())
+            while router.hold.num_requests == 0:
+                await asyncio.sleep(0.001)
+            assert router.abort_all() == 1
+            assert (await waiting).status_code == 503
 
     run(scenario())

@@ -45,12 +45,13 @@ def test_the_end_of_a_request_and_of_an_attempt() -> None:
     telemetry = RouterTelemetry()
     telemetry.record_finished("complete", 0.5, 2)
     telemetry.record_attempt(RecordOutcome(1, "http://a", "", HealthOutcome.FAULT, None, None))
-    telemetry.update_gauges(3, 2, is_ready=True)
+    telemetry.update_gauges(3, 2, 1, is_ready=True)
     page = lines(telemetry)
     for line in (
         'chairlift_requests_finished_total{outcome="complete"} 1.0', "chairlift_router_request_attempts_sum 2.0",
         'chairlift_router_attempts_total{outcome="fault"} 1.0', "chairlift_requests_open 3.0",
         "chairlift_admission_waiting_requests 2.0", "chairlift_ready 1.0",
+        "chairlift_router_held_requests 1.0",
     ):  # fmt: skip
         assert line in page, line
 

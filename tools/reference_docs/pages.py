@@ -217,7 +217,7 @@ def _exported_name(name: str, spec: MetricSpec) -> str:
 
 def _error_kinds(root: type[ChairliftError]) -> Iterator[type[ChairliftError]]:
     """Yield the classes of core, without the base class RequestRejected, which is never raised itself."""
-    for kind in root.__subclasses__():
+    for kind in sorted(root.__subclasses__(), key=lambda kind: (kind.__module__ != root.__module__, kind.__module__)):
         if kind.__module__ in {root.__module__, router_errors.__name__, cluster_errors.__name__}:
             if kind is not RequestRejected:
                 yield kind

@@ -76,6 +76,7 @@ def router_config(options: Mapping[str, Any]) -> RouterConfig:
         hedging=HedgeConfig() if options.get("hedging") else None,
         health=_health_config(options), upstream=_upstream_config(options), http=http_config(options),
         notify=NotifyConfig(url=options["notify_url"]) if options.get("notify_url") else None,
+        hold_timeout=options.get("hold_timeout", 0.0),
         shared_state=_shared_state_config(options), empty_grace_seconds=options.get("empty_grace", 60.0),
         seed=random.SystemRandom().randrange(SEED_LIMIT),
     )  # fmt: skip

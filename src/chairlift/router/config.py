@@ -37,6 +37,7 @@ class RouterConfig:
         upstream: keys and TLS files for the replicas.
         notify: where changes of replicas' states are reported; None for nowhere.
         shared_state: where the state is that routers share.
+        hold_timeout: seconds for which requests wait while no replica is ready; 0 rejects them at once.
         empty_grace_seconds: seconds after which an empty list of a source is believed.
         http: the settings that every HTTP service has.
         seed: seed of the policies' random choices.
@@ -53,6 +54,7 @@ class RouterConfig:
     upstream: UpstreamConfig = field(default_factory=UpstreamConfig)
     notify: NotifyConfig | None = None
     shared_state: SharedStateConfig = field(default_factory=SharedStateConfig)
+    hold_timeout: float = 0.0
     empty_grace_seconds: float = 60.0
     http: HttpConfig = field(default_factory=HttpConfig)
     seed: int = 0
@@ -68,6 +70,10 @@ class RouterConfig:
         if self.session_cookie and not COOKIE_NAME.fullmatch(self.session_cookie):
             raise ConfigError(
                 f"session_cookie must be a cookie's name, got {self.session_cookie!r}", option="session_cookie"
+            )
+        if not 0 <= self.hold_timeout < float("inf"):
+            raise ConfigError(
+                f"hold_timeout must be at least 0 seconds, got {self.hold_timeout:g}", option="hold_timeout"
             )
         if not 0 <= self.empty_grace_seconds < float("inf"):
             raise ConfigError(

@@ -21,6 +21,7 @@ from chairlift.router.generation import (
     upstream_request_of,
 )
 from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.prompt_prefix import count_prompt_tokens
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.router import Router
@@ -55,7 +56,13 @@ class ForwardRoute:
             )
         fields = await _fields_of(body)
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
-        pool = router.choose_pool(fields.get("model"), session_key or scope["request_id"])
+        pool_key = session_key or scope["request_id"]
+        if body is not None and router.must_hold(fields.get("model"), pool_key):  # a GET is worth no start
+            async with DisconnectWatcher(receive):
+                await router.hold.wait(count_prompt_tokens(fields))
+        elif body is None and not router.is_ready:
+            raise router.hold.unavailable()
+        pool = router.choose_pool(fields.get("model"), pool_key)
         limits = config.attempts
         is_repeatable = scope["method"] in SAFE_METHODS or scope["path"] in REPEATABLE_PATHS
         if not is_repeatable:

@@ -11,8 +11,9 @@ from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 from chairlift.router.admitted_request import admit, max_output_tokens
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import read_generation_fields
+from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
 from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.prompt_prefix import count_prompt_tokens
 from chairlift.router.proxy.attempt_task import UpstreamRequest
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
@@ -48,12 +49,16 @@ class GenerationRoute:
         fields = await _parse(body)
         router.lifecycle.check()
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
-        pool = router.choose_pool(fields.get("model"), session_key or scope["request_id"])
-        members = model_member(fields, pool)
-        generation = read_generation_fields(fields, router.random, fields["model"] if members else "")
+        pool_key = session_key or scope["request_id"]
+        is_held = router.must_hold(fields.get("model"), pool_key)
+        target = None if is_held else _target(router, fields, pool_key)
         timeout = timeout_seconds(scope, fields)
         with await admit(scope, router.tenants, router.admission, timeout) as admitted:
             async with DisconnectWatcher(receive) as watcher:
+                if target is None:
+                    await router.hold.wait(count_prompt_tokens(fields))
+                    target = _target(router, fields, pool_key)
+                pool, members, generation = target
                 assigned = await router.assigned_replica(pool, session_key)
                 request, prefix = router.routing_request(
                     fields, pool, request_id=scope["request_id"], client_address=client_address(scope),
@@ -114,6 +119,13 @@ class PoolPicker:
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""
         self._router.telemetry.record_attempt(outcome)
+
+
+def _target(router: Router, fields: Mapping[str, Any], key: str) -> tuple[str, Mapping[str, Any], GenerationFields]:
+    """Return the pool, the members to add to the body, and what a resumed request needs. Raises what is wrong."""
+    pool = router.choose_pool(fields.get("model"), key)
+    members = model_member(fields, pool)
+    return pool, members, read_generation_fields(fields, router.random, fields["model"] if members else "")
 
 
 async def _parse(body: bytes) -> dict[str, Any]:

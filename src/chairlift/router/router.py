@@ -21,6 +21,7 @@ from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.proxy.upstream import Upstream
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
+from chairlift.router.request_hold import RequestHold
 from chairlift.router.shared_state.build import create_shared_state
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
 from chairlift.router.telemetry import RouterTelemetry
@@ -44,6 +45,7 @@ class Router:
         tenants: the limits of tenants.
         open_proxies: the requests that have not ended.
         replicas: the replicas with their health and load.
+        hold: the requests that wait while no replica is ready.
         upstream: the connections to them.
         source_statuses: returns how each discovery source does.
         random: source of the seeds of requests that have none.
@@ -58,6 +60,7 @@ class Router:
         self.telemetry = RouterTelemetry()
         self.admission = AdmissionController(config.http.admission, self.clock)
         self.replicas = ReplicaSet(config.health)
+        self.hold = RequestHold(config.hold_timeout, lambda: self.is_ready, self.clock)
         self.source_statuses: Callable[[], tuple[SourceStatus, ...]] = tuple
         self.random = random.Random(config.seed or None)
         self.shared_state = create_shared_state(config.shared_state, clock=self.clock)  # may raise, and opens nothing
@@ -71,15 +74,23 @@ class Router:
             self.replicas.restart_listeners.append(self._forget_prefixes)
         self._budgets: dict[str, RetryBudget] = {}
         self._hedging: dict[str, HedgeController] = {}
+        self._known_models: tuple[str, ...] = ()
 
     @property
     def is_ready(self) -> bool:
         """Whether some replica may get a request."""
         return self.replicas.has_usable(self.clock.now())
 
+    @property
+    def num_open_requests(self) -> int:
+        """Requests that have not ended, held ones included."""
+        return len(self.open_proxies) + self.hold.num_requests
+
     def mark_started(self) -> None:
         """Serve requests from now on."""
-        self.lifecycle.mark_started(lambda: ReplicaState.READY if self.is_ready else ReplicaState.STARTING, NO_REPLICA)
+        self.lifecycle.mark_started(
+            lambda: ReplicaState.READY if self.hold.is_enabled or self.is_ready else ReplicaState.STARTING, NO_REPLICA
+        )
 
     def reload_limits(self, limits: HttpConfig) -> None:
         """Apply the limits of another config."""
@@ -88,17 +99,19 @@ class Router:
 
     def update_gauges(self) -> None:
         """Set the gauges of replicas and requests."""
-        num_open, num_waiting = len(self.open_proxies), self.admission.waiting_requests
-        self.telemetry.update_gauges(num_open, num_waiting, is_ready=self.is_ready)
+        num_open, num_waiting = self.num_open_requests, self.admission.waiting_requests
+        is_ready = self.lifecycle.state is ReplicaState.READY
+        self.telemetry.update_gauges(num_open, num_waiting, self.hold.num_requests, is_ready=is_ready)
         self.telemetry.update_sources(self.source_statuses())
         self.telemetry.update_shared_state(self.shared_state.status())
 
     def abort_all(self) -> int:
         """Abort all open requests; returns their number."""
-        proxies = list(self.open_proxies)
+        proxies, num_held = list(self.open_proxies), self.hold.num_requests
         for proxy in proxies:
             proxy.abort()
-        return len(proxies)
+        self.hold.close()
+        return len(proxies) + num_held
 
     # -- pools -----------------------------------------------------------------------------------------------------
 
@@ -108,17 +121,32 @@ class Router:
         A body without a model is answered by the only pool, or by any replica, which reports what is wrong.
         """
         if isinstance(model, str) and model:
-            return self.config.routes.choose(model, key, self.replicas.models)
-        pools = self.replicas.models
+            return self.config.routes.choose(model, key, self.models)
+        pools = self.models
         return pools[0] if len(pools) == 1 else ""
+
+    def must_hold(self, model: Any, key: str) -> bool:
+        """Return whether a request must wait for a replica. Raises ModelNotFound: a wrong name is worth no start."""
+        if not self.hold.is_enabled or self.is_ready:
+            return False
+        if self.models:
+            self.choose_pool(model, key)
+        return True
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the pools; those of the last replicas while there is none and requests are held."""
+        if models := self.replicas.models:
+            self._known_models = models
+        return models or (self._known_models if self.hold.is_enabled else ())
 
     def model_names(self) -> list[str]:
         """Return every model name that clients may use."""
-        return self.config.routes.names(self.replicas.models)
+        return self.config.routes.names(self.models)
 
     def max_model_len(self, name: str) -> int | None:
         """Return the most tokens of a request that every replica of a name takes, None if none states its limit."""
-        pools = self.config.routes.pools_of(name, self.replicas.models)
+        pools = self.config.routes.pools_of(name, self.models)
         return min((each for pool in pools if (each := self.replicas.max_model_len(pool))), default=None)
 
     def budget(self, pool: str) -> RetryBudget:
@@ -205,6 +233,7 @@ class Router:
 
     async def close(self) -> None:
         """Close the connections."""
+        self.hold.close()
         await self.shared_state.close()
         await self.upstream.close()
 

@@ -112,7 +112,7 @@ class RouterService:
     @property
     def open_requests(self) -> int:
         """Requests that have not ended."""
-        return len(self.router.open_proxies)
+        return self.router.num_open_requests
 
     @property
     def failure(self) -> str:

@@ -65,9 +65,10 @@ class RouterTelemetry:
         self.metrics.counter(*key).inc(total - self._published.get(key, 0))
         self._published[key] = total
 
-    def update_gauges(self, num_open: int, num_waiting: int, *, is_ready: bool) -> None:
+    def update_gauges(self, num_open: int, num_waiting: int, num_held: int, *, is_ready: bool) -> None:
         """Set the gauges."""
         metrics = self.metrics
         metrics.gauge("requests_open").set(num_open)
         metrics.gauge("admission_waiting_requests").set(num_waiting)
+        metrics.gauge("router_held_requests").set(num_held)
         metrics.gauge("ready").set(is_ready)

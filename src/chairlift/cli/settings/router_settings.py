@@ -37,6 +37,8 @@ ROUTER_SECTIONS = {
                 help="seconds in which a replica must send the first token, else another one is tried"),
         Setting(name="inter_token_timeout", parse=number, metavar="SECONDS", default=30,
                 help="seconds between two tokens after which another replica goes on with the response"),
+        Setting(name="hold_timeout", parse=number, metavar="SECONDS", default=0,
+                help="seconds for which requests wait while no replica is ready; 0 rejects them at once"),
         Setting(name="hedging", parse=boolean, default=False,
                 help="send a request whose first token is late to a second replica, too"),
     ),
