@@ -239,7 +239,7 @@ class EngineHarness:
         if self.loop.is_idle:
             assert set(self.finals) == set(self.requests), "a request got no last output"
             counts = self.cache.counts()
-            assert counts.held == 0 and counts.free + counts.cached == counts.total
+            assert counts.held == 0 and counts.free + counts.cached + counts.withheld == counts.total
             assert not self.cache._pending, "a block is pending and no sequence runs"
         for name, request in self.requests.items():
             self._check_tokens(request, self.finals.get(name), no_faults)

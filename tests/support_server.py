@@ -214,33 +214,33 @@ def starting_server(config: FakeConfig | None = None, *, admin: bool = False, **
     """Start a server as `fake_server` does, without waiting until it is ready."""
     parameters = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
     environ = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}
-    with _running([sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)], environ) as server:
+    with running_server([sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)], environ) as server:
         yield server
 
 
 @contextmanager
 def real_server(*args: str, **environ: str) -> Iterator[Server]:
     """Start `chairlift serve` on a free port."""
-    with _running([sys.executable, "-m", "chairlift", "serve", "--port", "0", *args], environ) as server:
+    with running_server([sys.executable, "-m", "chairlift", "serve", "--port", "0", *args], environ) as server:
         yield server.wait_until_ready()
 
 
 @contextmanager
 def scripted_model_server() -> Iterator[Server]:
     """Start a server with scripted replies; support_scripted_model.py has the script."""
-    with _running([sys.executable, str(TESTS / "support_scripted_model.py")], {}) as server:
+    with running_server([sys.executable, str(TESTS / "support_scripted_model.py")], {}) as server:
         yield server.wait_until_ready()
 
 
 @contextmanager
 def router_server(*args: str, **environ: str) -> Iterator[Server]:
     """Start `chairlift router` on a free port, and wait until it is ready."""
-    with _running([sys.executable, "-m", "chairlift", "router", "--port", "0", *args], environ) as server:
+    with running_server([sys.executable, "-m", "chairlift", "router", "--port", "0", *args], environ) as server:
         yield server.wait_until_ready()
 
 
 @contextmanager
-def _running(command: list[str], environ: dict[str, str]) -> Iterator[Server]:
+def running_server(command: list[str], environ: dict[str, str]) -> Iterator[Server]:
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
     server = Server(command, {"PYTHONPATH": paths, **environ})
     try:

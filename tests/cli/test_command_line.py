@@ -23,9 +23,11 @@ def test_every_help_fits_its_width(parser: Parser) -> None:
 
 
 def test_an_unknown_command_is_rejected_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"^unknown command 'generat'; available are serve, router, generate"):
+    with pytest.raises(
+        UsageError, match=r"^unknown command 'generat'; available are serve, router, fleet, autoscaler, generate"
+    ):
         check_command(build_parser(), ["generat"])
-    with pytest.raises(UsageError, match=r"^`chairlift` needs a command: serve, router, generate"):
+    with pytest.raises(UsageError, match=r"^`chairlift` needs a command: serve, router, fleet, autoscaler, generate"):
         check_command(build_parser(), [])
     with pytest.raises(UsageError, match=r"^`chairlift bench` needs a command: serve, offline"):
         check_command(build_parser(), ["bench"])
@@ -39,7 +41,7 @@ def test_every_option_that_takes_a_value_shows_its_default(parser: Parser) -> No
     exceptions = {
         "--json", "--plot", "--quick", "--stats", "--output", "--prompt", "--prompts", "--compare", "--against",
         "--peer", "--step-times", "--fit", "--save-step-times", "--help", "--verbose", "--quiet", "--admin",
-        "--version", "--once",
+        "--version", "--once", "--wait",
     }  # fmt: skip
     for action in parser._actions:
         is_hidden = action.help == argparse.SUPPRESS  # a flag of another server

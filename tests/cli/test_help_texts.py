@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from chairlift.cli import help_texts
-from chairlift.cli.command_line import build_parser, check_command
+from chairlift.cli.command_line import build_parser, check_command, command_words
 
 TEXTS = {name: text for name, text in vars(help_texts).items() if name.endswith(("_HELP", "_END"))}
 EXAMPLES = [
@@ -19,7 +19,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_valid_command_lines(example: str) -> None:
-    words = shlex.split(example)[1:]
+    words = command_words(shlex.split(example)[1:])
     check_command(build_parser(), words)
     assert build_parser().parse_args(words).module.startswith("chairlift.cli.commands.")
 

@@ -11,7 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics
 
-BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source"}
+BOUNDED = {
+    "route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source", "limit",
+    "rule", "direction", "action",
+}  # fmt: skip
 """Labels that have few values, whatever clients send."""
 
 

@@ -15,12 +15,13 @@ from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.discovery.etcd import _parse_record
-from chairlift.router.discovery.kubernetes import KubernetesSource, _apply_event, _VersionExpired
+from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.discovery.replica_file import parse_replica_file
 from chairlift.router.endpoint import Endpoint
 from chairlift.web.registry.consul_client import ConsulClient
 from chairlift.web.registry.etcd_client import EtcdClient, EtcdKey, _changes, parse_etcd_url
 from chairlift.web.registry.json_client import JSONResponse
+from chairlift.web.registry.kubernetes_client import VersionExpired, apply_event
 
 NAMES = (
     "result", "header", "revision", "events", "type", "kv", "key", "value", "lease", "canceled", "compact_revision",
@@ -102,9 +103,9 @@ def test_kubernetes(body: Any, is_slice: bool) -> None:
     for kind in ("ADDED", "ERROR", body):
         slices = {}
         try:
-            _apply_event(slices, {"type": kind, "object": body})
+            apply_event(slices, {"type": kind, "object": body})
             source._snapshot(slices)
-        except (DiscoveryFailed, _VersionExpired):
+        except (DiscoveryFailed, VersionExpired):
             pass
 
 

@@ -24,6 +24,19 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         self.free_list = list(range(TOTAL))
         self.references: Counter[int] = Counter()
         self.names: dict[BlockKey, int] = {}
+        self.limit, self.withheld = TOTAL, set[int]()
+
+    @rule(limit=integers(1, TOTAL))
+    def set_limit(self, limit: int) -> None:
+        self.pool.set_limit(limit)
+        self.withheld |= {block for block in self.free_list if block >= limit}
+        self.free_list = [block for block in self.free_list if block < limit]
+        for block in range(self.limit, limit):
+            if block in self.withheld:
+                self.withheld.remove(block)
+                self.free_list.insert(0, block)
+        self.names = {name: block for name, block in self.names.items() if block not in self.withheld}
+        self.limit = limit
 
     @rule(count=integers(0, TOTAL + 1))
     def allocate(self, count: int) -> None:
@@ -56,6 +69,10 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         self.pool.free([block])
         self.references[block] -= 1
         if not self.references[block]:
+            if block >= self.limit:
+                self.withheld.add(block)
+                self.names = {name: held for name, held in self.names.items() if held != block}
+                return
             has_name = block in self.names.values()
             self.free_list.insert(len(self.free_list) if has_name else 0, block)
 
@@ -81,7 +98,9 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         counts = self.pool.counts()
         cached = sum(1 for block in self.names.values() if not self.references[block])
         assert (counts.cached, counts.held) == (cached, len(+self.references))
-        assert counts.free + counts.cached + counts.held == counts.total == TOTAL
+        assert counts.free + counts.cached + counts.held + counts.withheld == counts.total == TOTAL
+        assert counts.withheld == len(self.withheld) and self.pool.usable == TOTAL - len(self.withheld)
+        assert (self.pool.held, self.pool.cached, self.pool.limit) == (counts.held, counts.cached, self.limit)
         assert all(self.pool.references(block) == self.references[block] for block in range(TOTAL))
 
 

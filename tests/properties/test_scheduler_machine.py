@@ -12,6 +12,7 @@ from chairlift.core.errors import ChairliftError, SamplingFailed
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
+from chairlift.engine.scheduler.limit_tuner import EngineLimits, LimitsConfig
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.step_plan import StepPlan
 from support_engine import FULL, EngineHarness, expected_outcome, make_request, seq_id_of
@@ -104,6 +105,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         is_open = name in scheduler.sequence_groups if index is None else seq_id_of(name, index) in scheduler.sequences
         self.may_differ = self.may_differ or is_open
         assert (self.harness.abort(name, index) is not None) == is_open
+
+    @rule(running=integers(1, 6), tokens=integers(1, 64), share=sampled_from([0.0, 0.3, 1.0]))
+    def set_limits(self, running: int, tokens: int, share: float) -> None:
+        scheduler = self.harness.scheduler
+        bounds = LimitsConfig.of(scheduler.config, scheduler.limits)
+        lowest, highest = bounds.lowest.num_blocks, bounds.highest
+        scheduler.table.set_limits(EngineLimits(
+            max_running_requests=min(running, highest.max_running_requests),
+            max_batch_tokens=min(max(tokens, running), highest.max_batch_tokens),
+            num_blocks=lowest + int(share * (highest.num_blocks - lowest)),
+        ))  # fmt: skip
 
     @rule(seconds=sampled_from([0.1, 0.3, 1.0]))
     def advance(self, seconds: float) -> None:

@@ -16,7 +16,7 @@ import importlib, sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "transformers") or name == "safetensors.torch":
+        if name.partition(".")[0] in ("torch", "transformers", "ray") or name == "safetensors.torch":
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Blocked())
@@ -63,6 +63,21 @@ def test_the_blocker_blocks() -> None:
     done = python("-c", BLOCKER, "chairlift.model.attention.base")
     assert done.returncode == 1
     assert "torch is blocked" in done.stderr
+
+
+def test_only_two_modules_and_the_driver_import_ray_and_the_others_need_none() -> None:
+    importers = {
+        shown(path)
+        for path in package_files("")
+        for name, _ in imported(tree_of(path))
+        if name.partition(".")[0] == "ray"
+    }
+    folder = "src/chairlift/cluster/ray/"
+    assert importers == {folder + name for name in ("driver.py", "ray_calls.py", "replica_actor.py")}
+    modules = [module_name(path) for path in package_files("cluster") if path.stem != "ray_calls"]
+    done = python("-c", BLOCKER, *modules)
+    assert done.returncode == 0, done.stderr
+    assert "ray is blocked" in python("-c", BLOCKER, "chairlift.cluster.ray.ray_calls").stderr
 
 
 def test_core_imports_the_standard_library_and_itself_only() -> None:

@@ -1,8 +1,11 @@
 """Tests that need a service are skipped without it, and fail with CHAIRLIFT_REQUIRE_SERVICES=1."""
 
+import importlib.util
+
 import pytest
 
 import support_services_processes
+from support_ray import require_ray
 from support_services_processes import PACKAGES, require_service
 
 
@@ -26,3 +29,13 @@ def test_a_missing_service_fails_its_tests_where_all_are_required(monkeypatch: p
     monkeypatch.setenv("CHAIRLIFT_REQUIRE_SERVICES", "1")
     with pytest.raises(pytest.fail.Exception, match="etcd is not installed"):
         require_service("etcd")
+
+
+@pytest.mark.parametrize(("variable", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])
+def test_a_missing_ray_skips_or_fails_its_tests_likewise(
+    variable: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setenv("CHAIRLIFT_REQUIRE_SERVICES", variable)
+    with pytest.raises(outcome, match=r"ray is not installed \(pip install \"chairlift\[ray\]\"\)"):
+        require_ray()

@@ -219,6 +219,18 @@ def test_preemptions_are_counted_on_when_another_engine_begins_at_zero(telemetry
     assert read_metrics(telemetry)["preemptions_total"] == 5 + 4
 
 
+def test_the_limits_of_the_scheduler_are_gauges_whose_changes_are_counted(telemetry: Telemetry) -> None:
+    for running in (32, 32, 26, 40):
+        stats = step_stats(max_running_requests=running, max_batch_tokens=2048, usable_blocks=100)
+        telemetry.record_step(stats, budget=100)
+    metrics = read_metrics(telemetry)
+    assert [metrics[f"engine_limit{{limit={name}}}"] for name in ("running_requests", "batch_tokens", "kv_blocks")] == [
+        40, 2048, 100,
+    ]  # fmt: skip
+    assert metrics["engine_limit_changes_total{limit=running_requests}"] == 2
+    assert metrics["engine_limit_changes_total{limit=kv_blocks}"] == 0
+
+
 def test_a_pulse_shows_how_things_stand(telemetry: Telemetry) -> None:
     admission = AdmissionController(AdmissionLimits())
     permits = [admission.admit(tokens) for tokens in (7, 5)]

@@ -30,6 +30,11 @@ ABOUT = {
     "logging": "For every command.",
     "workload": "For `bench offline` and `bench simulate`.",
     "load": "For `bench serve`.",
+    "fleet": "For `fleet`, which also has the settings of the router that do not say where replicas are.",
+    "autoscaler": "For `fleet` and `autoscaler`.",
+    "signals": "For `autoscaler`.",
+    "plan": "For `plan`.",
+    "simulated fleet": "For `bench simulate --fleet N`.",
     "router": "For `router`, which also has the settings of the server that are not about a model.",
 }
 """Group of settings -> the commands that have it."""

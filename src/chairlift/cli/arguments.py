@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from chairlift.cli.arg_parser import Parser
 from chairlift.cli.settings import settings
@@ -33,14 +34,15 @@ def add_settings(parser: Parser, title: str, group: Sequence[Setting]) -> None:
 
 def add_command(
     subcommands: "Subcommands[Parser]", module: str, *, help: str, description: str, usage: str,
-    epilog: str | None = None,
+    epilog: str | None = None, name: str = "",
 ) -> Parser:  # fmt: skip
     """Declare the command that `run` of a module in chairlift.cli.commands executes.
 
-    The command's name is the last word of the module's name: bench.bench_serve is `serve`.
+    The command's name is `name`, else the last word of the module's name: bench.bench_serve is `serve`.
     """
+    shown: dict[str, Any] = {} if help is argparse.SUPPRESS else {"help": help}  # SUPPRESS would be shown
     parser = subcommands.add_parser(
-        module.rpartition("_")[2], help=help, description=description, usage=usage, epilog=epilog
+        name or module.rpartition("_")[2], description=description, usage=usage, epilog=epilog, **shown
     )
     parser.set_defaults(module=f"chairlift.cli.commands.{module}", parser=parser)
     return parser

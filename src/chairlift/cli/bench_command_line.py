@@ -90,6 +90,7 @@ def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
     add_verbosity(parser)
     add_settings(parser, "workload", bench_settings.WORKLOAD)
     add_settings(parser, "engine", settings.SIMULATE_SETTINGS)
+    add_settings(parser, "simulated fleet", bench_settings.SIMULATED_FLEET)
     add_settings(parser, "logging", settings.LOGGING)
 
 

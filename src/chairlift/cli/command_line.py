@@ -13,7 +13,11 @@ from chairlift.cli.arguments import Subcommands, add_command, add_model, add_set
 from chairlift.cli.bench_command_line import add_bench
 from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
 from chairlift.cli.settings.access_settings import TOKEN_COMMAND
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, FLEET, REPLICA_OPTION, SIGNALS
 from chairlift.cli.settings.server_flag_actions import add_server_flags
+
+FLEET_UPDATE = "fleet-update"
+"""The command `fleet update`: argparse has no subcommands beside a positional MODEL."""
 
 
 def build_parser() -> Parser:
@@ -33,6 +37,7 @@ def build_parser() -> Parser:
     )
     _serve(subcommands)
     _router(subcommands)
+    _fleet(subcommands)
     _generate(subcommands)
     _chat(subcommands)
     add_bench(subcommands)
@@ -40,6 +45,7 @@ def build_parser() -> Parser:
     _key(subcommands)
     _token(subcommands)
     _doctor(subcommands)
+    _plan(subcommands)
     _top(subcommands)
     return parser
 
@@ -54,7 +60,7 @@ def check_command(parser: Parser, words: Sequence[str]) -> None:
         inner = next((act for act in parser._actions if isinstance(act, argparse._SubParsersAction)), None)
         if inner is None or word.startswith("-"):
             return
-        choices = ", ".join(inner.choices)
+        choices = ", ".join(name for name in inner.choices if name != FLEET_UPDATE)
         if not word:
             parent = " ".join(["chairlift", *names])
             raise UsageError(f"`{parent}` needs a command: {choices}")
@@ -91,6 +97,61 @@ def _router(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "router", router_settings.ROUTER)
     add_settings(parser, "server", settings.ROUTER_SERVER)
     add_settings(parser, "logging", settings.LOGGING)
+
+
+def _fleet(subcommands: "Subcommands[Parser]") -> None:
+    parser = add_command(
+        subcommands, "fleet", help="serve a model by as many replicas as the load needs",
+        description=texts.FLEET_HELP, epilog=texts.FLEET_END,
+        usage="chairlift fleet [MODEL] [--min-replicas N] [--max-replicas N] [options]\n"
+        "       chairlift fleet update [MODEL] [--replica-option NAME=VALUE ..] [--url URL]",
+    )  # fmt: skip
+    add_model(parser)
+    add_verbosity(parser)
+    _add_api_key(parser)
+    add_settings(parser, "fleet", FLEET)
+    add_settings(parser, "autoscaler", AUTOSCALER)
+    add_settings(parser, "router", router_settings.FLEET_ROUTER)
+    add_settings(parser, "server", settings.ROUTER_SERVER)
+    add_settings(parser, "logging", settings.LOGGING)
+    _autoscaler(subcommands)
+    update = add_command(
+        subcommands, "fleet_update", name=FLEET_UPDATE, help=argparse.SUPPRESS, description=texts.FLEET_UPDATE_HELP,
+        usage="chairlift fleet update [MODEL] [--replica-option NAME=VALUE ..] [--url URL]",
+    )  # fmt: skip
+    add_model(update)
+    update.add_argument(
+        "--url",
+        metavar="URL",
+        default="http://127.0.0.1:8000",
+        help="URL of the fleet (default: http://127.0.0.1:8000)",
+    )
+    update.add_argument("--wait", action="store_true", help="wait until all replicas are replaced")
+    add_verbosity(update)
+    add_settings(update, "new options of the replicas, instead of all before", (REPLICA_OPTION,))
+    add_settings(update, "logging", settings.LOGGING)
+
+
+def _autoscaler(subcommands: "Subcommands[Parser]") -> None:
+    parser = add_command(
+        subcommands, "autoscaler", help="scale replicas that run behind another router",
+        description=texts.AUTOSCALER_HELP, epilog=texts.FLEET_END,
+        usage="chairlift autoscaler --cluster CLUSTER [--min-replicas N] [--max-replicas N] [--dry-run] [options]",
+    )  # fmt: skip
+    add_model(parser)
+    add_verbosity(parser)
+    _add_api_key(parser)
+    add_settings(parser, "fleet", AUTOSCALER_FLEET)
+    add_settings(parser, "autoscaler", AUTOSCALER)
+    add_settings(parser, "signals", SIGNALS)
+    add_settings(parser, "router", router_settings.REPLICA_ACCESS)
+    add_settings(parser, "server", settings.AUTOSCALER_SERVER)
+    add_settings(parser, "logging", settings.LOGGING)
+
+
+def command_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line, with one word for the command `fleet update`."""
+    return [FLEET_UPDATE, *words[2:]] if list(words[:2]) == ["fleet", "update"] else list(words)
 
 
 def _add_api_key(parser: Parser) -> None:
@@ -231,6 +292,20 @@ def _doctor(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
     add_server_flags(parser)
+
+
+def _plan(subcommands: "Subcommands[Parser]") -> None:
+    parser = add_command(
+        subcommands, "plan", help="plan the memory and the replicas for a load", description=texts.PLAN_HELP,
+        epilog=texts.OFFLINE_END, usage="chairlift plan [MODEL] [--gpus N --gpu-memory GB] [--rate R] [options]",
+    )  # fmt: skip
+    add_model(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_verbosity(parser)
+    add_settings(parser, "plan", bench_settings.PLAN)
+    chosen = [setting for setting in settings.ENGINE if setting.name in bench_settings.PLAN_ENGINE]
+    add_settings(parser, "engine", chosen)
+    add_settings(parser, "logging", settings.LOGGING)
 
 
 def _top(subcommands: "Subcommands[Parser]") -> None:

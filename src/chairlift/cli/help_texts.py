@@ -47,6 +47,38 @@ ROUTER_END = """\
 Every setting can also be an environment variable (--policy is CHAIRLIFT_POLICY) or a key in the file of --config
 (policy: session). A flag overrides a variable, and a variable the file. API keys are the variables
 CHAIRLIFT_API_KEY and CHAIRLIFT_ADMIN_KEY, or lines of --key-file."""
+FLEET_HELP = """\
+Serve a model to OpenAI clients by as many replicas as the load needs. The replicas are processes of this machine.
+
+  chairlift fleet
+  chairlift fleet MODEL --min-replicas 1 --max-replicas 4 --replica-option dtype=bfloat16
+  chairlift fleet MODEL --min-replicas 0 --scale-to-zero-after 600
+  chairlift fleet update --replica-option dtype=int8
+
+The fleet starts replicas when requests wait and stops those that are not needed, after their requests have ended. A
+replica that fails is replaced, and its responses go on at another one. /admin/fleet has the replicas and the decisions.
+On SIGTERM or Ctrl-C the fleet finishes open requests, stops the replicas and exits. After a crash the next start takes
+over the replicas that still run."""
+FLEET_END = """\
+Every setting can also be an environment variable (--max-replicas is CHAIRLIFT_MAX_REPLICAS) or a key in the file of
+--config (max_replicas: 4). A flag overrides a variable, and a variable the file. API keys are the variables
+CHAIRLIFT_API_KEY and CHAIRLIFT_ADMIN_KEY, or lines of --key-file."""
+AUTOSCALER_HELP = """\
+Start and stop replicas of a deployment by their load. Requests reach them through another router, which finds them
+itself.
+
+  chairlift autoscaler --cluster kubernetes://default/deployment/replica --min-replicas 1 --max-replicas 8
+  chairlift autoscaler --cluster https://scaler.internal/pool --max-replicas 4 --dry-run
+  chairlift autoscaler --cluster ray --prometheus-url http://p:9090 --query "queue=sum(queue)" --query-target queue=8
+
+The load is that of the replicas' /load and of Prometheus queries. A replica that goes drains by itself. The replicas
+run on when the autoscaler ends. /metrics has its numbers and /admin/autoscaler its last decisions."""
+FLEET_UPDATE_HELP = """\
+Replace the replicas of a running fleet by those of another model or other options, one by one and without losing a
+response. It needs an admin key, the variable CHAIRLIFT_ADMIN_KEY.
+
+  chairlift fleet update MODEL
+  chairlift fleet update --replica-option quantization=int8 --wait"""
 CHAT_HELP = """\
 Chat with a model in the terminal, either with a local model or with the model of a server.
 
@@ -102,7 +134,13 @@ Run a workload on the real scheduler and KV cache, with a simulated clock and si
 The duration of a step comes from --step-times, from --fit, or by default from a model that was measured for a
 small language model on two CPU cores. A --step-times file is JSON in seconds, such as {"step": 0.02, "row":
 0.001, "prefill_token": 0.0005, "context_token": 4e-6, "prefill_pair": 5e-7}. The same seed gives the same
-report. The simulator ignores "structured" in a trace."""
+report. The simulator ignores "structured" in a trace.
+
+With --fleet N many replicas serve the load behind the router's policy, and the autoscaler decides how many run. Its
+costs and its SLO attainment are compared with those of other rules:
+
+  chairlift bench simulate --fleet 40 --workload diurnal --requests 100000 --period 14400
+  chairlift bench simulate --fleet 8 --workload many_sessions --policy prefix,round_robin"""
 SCENARIOS_HELP = """\
 Measure the guarantees of the scheduling policies in the simulator, with fixed seeds: fairness, priority
 ageing, prefix cache hits, target inter-token latency, a small KV cache, and paged against preallocated memory."""
@@ -139,6 +177,17 @@ Check whether this machine can run MODEL (by default the embedded demo model), a
   chairlift doctor MODEL --max-model-len 8192
 
 Every problem is printed with a remedy. The exit code is 1 when the model cannot run."""
+
+PLAN_HELP = """\
+Plan a deployment of MODEL: the memory and the parallel sizes of a replica, how many replicas keep the latency targets
+at a rate, and their cost. Only config.json is read, and nothing is loaded.
+
+  chairlift plan MODEL --rate 4 --input 512 --output 128 --ttft-ms 1000 --itl-ms 80
+  chairlift plan MODEL --cores 16 --memory 64 --rate 20 --price 0.8
+  chairlift plan MODEL --gpus 8 --gpu-memory 80 --memory-bandwidth 3350 --tflops 989 --rate 20 --json
+
+A replica is simulated with the real scheduler. Its step times are estimated from the speed of the devices, or fitted to
+measured steps (--step-model). The last column says where each number comes from. docs/planning.md explains them."""
 
 TOP_HELP = """\
 Show the replicas of a router, or one replica, in a table that is read again every two seconds: state, requests, tokens

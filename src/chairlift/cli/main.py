@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from chairlift.cli.arg_parser import UsageError
-from chairlift.cli.command_line import build_parser, check_command
+from chairlift.cli.command_line import build_parser, check_command, command_words
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.server_flag_actions import merge_model
 
@@ -135,8 +135,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     if not argv:
         parser.print_help(sys.stderr)
-    check_command(parser, argv)
-    arguments, unknown = parser.parse_known_args(argv)
+    words = command_words(argv)
+    check_command(parser, words)
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
         arguments.parser.reject(next((word for word in unknown if word.startswith("-")), unknown[0]))
     merge_model(arguments)

@@ -1,10 +1,11 @@
 """Router options: convert router settings to the RouterConfig and the discovery sources."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from chairlift.cli.renamed_options import config_of, renamed
 from chairlift.cli.server_options import http_config
 from chairlift.core.errors import ConfigError
 from chairlift.router.attempts.attempt import AttemptLimits
@@ -22,8 +23,6 @@ from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.shared_state.build import SharedStateConfig
 
 SEED_LIMIT = 2**31
-
-ConfigT = TypeVar("ConfigT")
 
 REMOTE_SCHEMES = ("dns://", "dns+srv://", "consul://", "etcd://")
 """Sources whose URLs can be checked without a file of this machine."""
@@ -74,7 +73,7 @@ def router_config(options: Mapping[str, Any]) -> RouterConfig:
     return RouterConfig(
         **own, routes=routes, attempts=_attempt_limits(options),
         hedging=HedgeConfig() if options.get("hedging") else None,
-        health=_health_config(options), upstream=_upstream_config(options), http=http_config(options),
+        health=_health_config(options), upstream=upstream_config(options), http=http_config(options),
         notify=NotifyConfig(url=options["notify_url"]) if options.get("notify_url") else None,
         hold_timeout=options.get("hold_timeout", 0.0),
         shared_state=_shared_state_config(options), empty_grace_seconds=options.get("empty_grace", 60.0),
@@ -86,25 +85,27 @@ def _attempt_limits(options: Mapping[str, Any]) -> AttemptLimits:
     names = {
         "max_attempts": "max_attempts", "connect_timeout": "connect_timeout_seconds",
         "first_token_timeout": "first_token_timeout_seconds", "inter_token_timeout": "inter_token_timeout_seconds",
+        "hold_timeout": "replacement_wait_seconds",
     }  # fmt: skip
-    return _config_of(AttemptLimits, options, names)
+    return config_of(AttemptLimits, options, names)
 
 
 def _health_config(options: Mapping[str, Any]) -> HealthConfig:
     probes = {"probe_interval": "interval_seconds", "probe_timeout": "timeout_seconds"}
     breaker = {"max_failures": "max_failures", "recovery_timeout": "recovery_timeout_seconds"}
-    return _config_of(
+    return config_of(
         HealthConfig, options, {"slow_start": "slow_start_seconds"},
-        probes=_config_of(ProbeConfig, options, probes), breaker=_config_of(BreakerConfig, options, breaker),
+        probes=config_of(ProbeConfig, options, probes), breaker=config_of(BreakerConfig, options, breaker),
     )  # fmt: skip
 
 
-def _upstream_config(options: Mapping[str, Any]) -> UpstreamConfig:
+def upstream_config(options: Mapping[str, Any]) -> UpstreamConfig:
+    """Return how replicas are reached. Raises ConfigError."""
     names = {
         "replica_key_file": "key_file", "replica_tls_ca": "ca", "replica_tls_cert": "certificate",
         "replica_tls_key": "key",
     }  # fmt: skip
-    return UpstreamConfig(**{name: Path(value) for name, value in _renamed(options, names).items()})
+    return UpstreamConfig(**{name: Path(value) for name, value in renamed(options, names).items()})
 
 
 def _shared_state_config(options: Mapping[str, Any]) -> SharedStateConfig:
@@ -112,24 +113,5 @@ def _shared_state_config(options: Mapping[str, Any]) -> SharedStateConfig:
         "shared_state_password_file": "password_file", "shared_state_tls_ca": "tls_ca",
         "shared_state_sentinel_password_file": "sentinel_password_file",
     }  # fmt: skip
-    files = {name: Path(value) for name, value in _renamed(options, names).items()}
+    files = {name: Path(value) for name, value in renamed(options, names).items()}
     return SharedStateConfig(url=options.get("shared_state", ""), **files)
-
-
-def _config_of(
-    make: Callable[..., ConfigT], options: Mapping[str, Any], names: Mapping[str, str], **more: Any
-) -> ConfigT:
-    """Return a config with the given options under the names of its fields. Raises ConfigError with the option."""
-    try:
-        return make(**_renamed(options, names), **more)
-    except ConfigError as error:
-        for name, field in names.items():
-            if error.message.startswith(f"{field} "):
-                message = error.message.removeprefix(field).removeprefix(" of probes")
-                raise ConfigError(name + message, option=name) from None
-        raise
-
-
-def _renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given options under the names of a config's fields."""
-    return {field: options[name] for name, field in names.items() if options.get(name) not in (None, "")}

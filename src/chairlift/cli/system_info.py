@@ -33,6 +33,7 @@ PURPOSES = {
     "aiohttp": "requests of the router to replicas and registries",
     "dnspython": "discovery of replicas by DNS",
     "redis": "state that several routers share",
+    "ray": "replicas on many machines",
     "rich": "live table of chairlift top",
     "prometheus-client": "metrics",
     "pyyaml": "settings files",

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class PlacementState(StrEnum):
@@ -114,4 +114,16 @@ class Cluster(Protocol):
 
     async def close(self) -> None:
         """Close the connections; replicas run on."""
+        ...
+
+
+@runtime_checkable
+class RemovalOrder(Protocol):
+    """What a cluster has in addition when it cannot remove every replica it is asked to. Optional."""
+
+    async def removable(self, replica_ids: Sequence[str]) -> Sequence[str]:
+        """Return the replicas that go when as many are removed and these are preferred, before any is drained.
+
+        There are fewer, or none, when the cluster cannot remove as many now. Raises ClusterFailed and ClusterDenied.
+        """
         ...

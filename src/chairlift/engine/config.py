@@ -46,6 +46,9 @@ class SchedulerConfig:
         tenant_weights: share of service of each tenant, 1 by default (scheduling_policy "fair").
         target_itl_ms: milliseconds that a step with a decoding request should take; the scheduler bounds its prompt
             tokens by the measured times of earlier steps. None for as many as fit.
+        tune_limits: max_running_requests, max_batch_tokens and the blocks in use follow the measured utilization.
+        min_running_requests: lower bound of max_running_requests with tune_limits.
+        min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
     """
 
     max_batch_tokens: int = 2048
@@ -65,13 +68,17 @@ class SchedulerConfig:
     priority_ageing: float = 10.0
     tenant_weights: dict[str, float] = field(default_factory=dict)
     target_itl_ms: float | None = None
+    tune_limits: bool = False
+    min_running_requests: int = 8
+    min_batch_tokens: int = 256
 
     def __post_init__(self) -> None:
         _at_least(
             1, max_batch_tokens=self.max_batch_tokens, max_running_requests=self.max_running_requests,
             max_prefill_tokens=self.max_prefill_tokens, long_prefill_threshold=self.long_prefill_threshold,
             max_chunk_tokens=self.max_chunk_tokens, max_queue_size=self.max_queue_size,
-            protect_after_preemptions=self.protect_after_preemptions,
+            protect_after_preemptions=self.protect_after_preemptions, min_running_requests=self.min_running_requests,
+            min_batch_tokens=self.min_batch_tokens,
         )  # fmt: skip
         _at_least(2, max_model_len=self.max_model_len)
         _at_least(0, max_bypass=self.max_bypass, prefix_wait_steps=self.prefix_wait_steps)

@@ -15,9 +15,10 @@ from chairlift.core.request import EngineOutput
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
-from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.runner.base import ReleasesBlocks, Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
+from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
@@ -58,6 +59,8 @@ class EngineLoop:
         self.info: RunnerInfo
         self.limits: RequestLimits
         self.scheduler: Scheduler
+        self._limit_tuner: LimitTuner | None = None
+        self._has_unreleased_blocks = False
 
     def start(self) -> RunnerInfo:
         """Start the runner and build the scheduler for its RunnerInfo."""
@@ -71,6 +74,8 @@ class EngineLoop:
             enable_prefix_caching=self._caching, model_id=info.model_id,
         )  # fmt: skip
         self.scheduler = Scheduler(self._config, KVCacheManager(cache), self.limits)
+        if self._config.tune_limits:
+            self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         return info
 
     def stop(self) -> None:
@@ -158,30 +163,57 @@ class EngineLoop:
         outputs = scheduler.commit(result, self._clock.now())
         self._mask_worker.prefetch(step.grammars)
         timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
-        if (on_step := self.on_step) is not None:
+        if (on_step := self.on_step) is None and self._limit_tuner is None:
+            return outputs
+        stats = self._stats(step, len(outputs), timestamps)
+        if self._limit_tuner is not None:
+            self._tune_limits(self._limit_tuner, step, stats)
+        if on_step is not None:
             try:
-                on_step(self._stats(step, len(outputs), timestamps))
+                on_step(stats)
             except Exception:
                 log.exception("the on_step callback raised; the engine continues")
         return outputs
+
+    def _tune_limits(self, tuner: LimitTuner, step: InFlightStep, stats: StepStats) -> None:
+        """Pass a step to the tuner, and use the limits that it decides."""
+        scheduler = self.scheduler
+        decision = tuner.record(
+            stats, step.scheduled_at, self._clock.now(), pool=scheduler.cache.counts(),
+            cached_tokens=scheduler.counters.cached_tokens,
+        )  # fmt: skip
+        pool = scheduler.cache.pool
+        # A step in flight may still read blocks of a sequence that has just finished.
+        if self._has_unreleased_blocks and pool.usable == pool.limit and not scheduler.in_flight_steps:
+            self._has_unreleased_blocks = False
+            if isinstance(self._runner, ReleasesBlocks) and (released := self._runner.release_blocks(pool.limit)):
+                log.info("released %d bytes of %d KV blocks above the limit", released, pool.total - pool.limit)
+        if decision is None:
+            return
+        self._has_unreleased_blocks |= decision.limits.num_blocks < pool.limit
+        before = scheduler.table.limits
+        scheduler.table.set_limits(decision.limits)
+        for name, reason in decision.reasons.items():
+            log.info("limit %s: %d -> %d: %s", name, getattr(before, name), getattr(decision.limits, name), reason)
 
     def _stats(self, step: InFlightStep, num_outputs: int, timestamps: tuple[float, ...]) -> StepStats:
         scheduler, plan = self.scheduler, step.plan
         started_at, scheduled, launched, collect_started_at, collected, ended = (
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
-        pool, cache = scheduler.cache.pool, scheduler.cache
+        pool, cache, limits = scheduler.cache.pool, scheduler.cache, scheduler.table.limits
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
             num_prefill_tokens=step.num_prefill_tokens, num_outputs=num_outputs,
             context_tokens=plan.num_context_tokens, prefill_pairs=plan.num_prefill_pairs,
-            running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.available,
-            allocated_kv_tokens=(pool.total - pool.available) * cache.config.block_size,
+            running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.total - pool.held,
+            allocated_kv_tokens=pool.held * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
             preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.in_flight_steps) + 1,
             schedule_ms=scheduled - started_at, launch_ms=launched - scheduled,
             collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
-            collect_started_ms=collect_started_at,
+            collect_started_ms=collect_started_at, max_running_requests=limits.max_running_requests,
+            max_batch_tokens=limits.max_batch_tokens, usable_blocks=limits.num_blocks,
         )  # fmt: skip
 
     def collect_in_flight(self) -> list[EngineOutput]:
@@ -229,7 +261,7 @@ class EngineLoop:
             waiting_tokens=scheduler.waiting_tokens,
             running_requests=len(scheduler.running),
             total_blocks=scheduler.cache.pool.total,
-            free_blocks=scheduler.cache.pool.available,
+            free_blocks=scheduler.cache.pool.total - scheduler.cache.pool.held,
             steps=counters.steps,
             prompt_tokens=counters.prompt_tokens,
             cached_tokens=counters.cached_tokens,

@@ -38,7 +38,7 @@ def cache_state(cache: KVCacheManager) -> CacheState:
     counts = cache.counts()
     return CacheState(
         total_blocks=counts.total,
-        free_blocks=counts.free,
+        free_blocks=counts.free + counts.withheld,
         cached_blocks=counts.cached,
         allocated_blocks=counts.held,
         block_size=cache.config.block_size,

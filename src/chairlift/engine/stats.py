@@ -67,6 +67,9 @@ class StepStats:
         launch_ms: passing the plan to the runner (and computing, if the runner computes at once).
         collect_ms: waiting for the runner.
         commit_ms: applying the result.
+        max_running_requests: limit of running sequences, which tune_limits changes.
+        max_batch_tokens: limit of a step's tokens, which tune_limits changes.
+        usable_blocks: blocks that may be handed out, which tune_limits changes.
     """
 
     step_id: int
@@ -89,6 +92,9 @@ class StepStats:
     commit_ms: float
     started_ms: float = 0.0
     collect_started_ms: float = 0.0
+    max_running_requests: int = 0
+    max_batch_tokens: int = 0
+    usable_blocks: int = 0
 
     @property
     def ended_ms(self) -> float:

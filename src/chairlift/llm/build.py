@@ -4,7 +4,7 @@ import difflib
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,12 +173,13 @@ def build_service(model: str | Path | None, options: Options) -> TextService:
     return service
 
 
-def model_folder(model: str | Path | None, revision: str | None = None) -> Path | None:
+def model_folder(model: str | Path | None, revision: str | None = None, *, config_only: bool = False) -> Path | None:
     """Return the folder of a model; None for the tiny random one, which has none.
 
     Args:
         model: a folder, a hub id, or a name of model_names.py; None is the embedded demo model.
         revision: branch, tag or commit of a hub id.
+        config_only: of a hub id only config.json is needed.
 
     Raises ModelError when the model does not exist, ConfigError for a revision of an embedded model.
     """
@@ -186,10 +187,55 @@ def model_folder(model: str | Path | None, revision: str | None = None) -> Path 
     if name not in (DEMO, RANDOM):
         from chairlift.model.loading.hub import resolve_model
 
-        return resolve_model(name, revision)
+        return resolve_model(name, revision, config_only=config_only)
     if revision is not None:
         raise ConfigError(f"{name} is part of Chairlift and has no revision {revision!r}", option="revision")
     return embedded_folder(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSizes:
+    """What config.json says about a model, whether or not Chairlift runs it.
+
+    Attributes:
+        content: the object in config.json.
+        config: the fields of the loader's ModelConfig; None for an architecture that it does not load.
+        problems: why the model cannot be run as it is.
+    """
+
+    content: Mapping[str, Any]
+    config: Mapping[str, Any] | None
+    problems: tuple[str, ...]
+
+
+def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSizes:
+    """Read config.json of a model, which is named as in build_service; of a hub id nothing else is downloaded.
+
+    Raises ModelError when there is no such model or no config.json.
+    """
+    from chairlift.model.loading.model_config import parse_config
+    from chairlift.model.loading.model_folder import check_not_quantized, read_json
+
+    folder = model_folder(model, revision, config_only=True)
+    if folder is None:
+        raise ConfigError(f"{RANDOM} has no config.json, from which its sizes could be read", option="model")
+    content, config, problems = read_json(folder / "config.json"), None, []
+    try:
+        config = asdict(parse_config({**content, "quantization_config": None}))
+    except ModelError as error:
+        problems.append(error.message)
+    try:
+        check_not_quantized(content)
+    except ModelError as error:
+        problems.append(error.message)
+    return ModelSizes(content=content, config=config, problems=tuple(problems))
+
+
+def resolve_dtype_option(option: str, stored: str | None) -> str:
+    """Return the dtype to compute in: that of the option `dtype`, or for "auto" the stored one, else the default."""
+    from chairlift.model.dtypes import canonical_dtype, resolve_dtype
+
+    return resolve_dtype(canonical_dtype(option), stored)
 
 
 def inspect_machine() -> dict[str, Any]:

@@ -26,6 +26,9 @@ class Options(TypedDict, total=False):
         priority_ageing: of scheduling_policy "priority": seconds of waiting that equal one level of priority.
         tenant_weights: of scheduling_policy "fair": shares of service by tenant, 1 for a tenant without one.
         target_itl_ms: target milliseconds of a step with decoding requests; prefill gets the time that decoding leaves.
+        tune_limits: let max_running_requests, max_batch_tokens and the blocks in use follow the measured utilization.
+        min_running_requests: lower bound of max_running_requests with tune_limits.
+        min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: keep two steps in flight.
         attention_backend: name of the attention backend; "auto" is the fastest here.
@@ -62,6 +65,9 @@ class Options(TypedDict, total=False):
     priority_ageing: float
     tenant_weights: dict[str, float]
     target_itl_ms: float | None
+    tune_limits: bool
+    min_running_requests: int
+    min_batch_tokens: int
     enable_prefix_caching: bool
     overlap: bool
     attention_backend: str

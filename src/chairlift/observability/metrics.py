@@ -102,6 +102,11 @@ METRICS: Mapping[str, MetricSpec] = {
     "sequences_waiting": _gauge("Number of sequences in the engine's waiting queue."),
     "kv_cache_blocks": _gauge("Number of KV cache blocks, by state: used, cached, free.", "state"),
     "kv_cache_usage_ratio": _gauge("Share of the KV cache's blocks that requests hold, from 0 to 1."),
+    "engine_limit": _gauge(
+        "What the scheduler may use, which --tune-limits changes, by limit: running_requests, batch_tokens, kv_blocks.",
+        "limit",
+    ),
+    "engine_limit_changes": _counter("Number of changes of a limit by --tune-limits, by limit.", "limit"),
     "kv_cache_bytes": _gauge("Size of the KV cache in bytes."),
     "kv_cache_free_bytes": _gauge("Bytes of the KV cache that no request holds."),
     "decode_prefill_ratio": _gauge(
@@ -134,6 +139,20 @@ METRICS: Mapping[str, MetricSpec] = {
     "router_source_failures": _counter("Number of failures of a discovery source.", "source"),
     "router_shared_state_up": _gauge("1 if limits, sessions and ejections are shared as configured, otherwise 0."),
     "router_shared_state_outages": _counter("Number of times that the shared state became unavailable."),
+    # the autoscaler
+    "autoscaler_target_replicas": _gauge("Number of starting and ready replicas that the pool is to have."),
+    "autoscaler_current_replicas": _gauge("Number of starting and ready replicas that the pool has."),
+    "autoscaler_replicas": _gauge("Number of replicas of the pool, by state: starting, ready, draining.", "state"),
+    "autoscaler_desired_replicas": _gauge("Number of replicas that the load needs by each rule, a fraction.", "rule"),
+    "autoscaler_decisions": _counter("Number of decisions, by direction: up, down, none.", "direction"),
+    "autoscaler_failures": _counter(
+        "Number of failures of the autoscaler, by what failed: sample, decide, apply.", "action"
+    ),
+    "autoscaler_panic": _gauge("1 while the pool follows a burst and does not shrink, otherwise 0."),
+    "autoscaler_data_missing": _gauge("1 while the pool does not shrink because data is missing, otherwise 0."),
+    "autoscaler_held_requests": _gauge("Number of requests that wait for a first replica."),
+    "autoscaler_cost_per_hour": _gauge("Cost of the replicas per hour, draining ones included."),
+    "autoscaler_cold_start_seconds": _gauge("Seconds that a replica takes to start, the median of recent starts."),
     # processes
     "ready": _gauge("1 if the server accepts requests, otherwise 0."),
     "engine_restarts": _counter("Number of restarts of the engine process."),
@@ -150,7 +169,10 @@ ROUTER_METRICS = frozenset({
 }) | {name for name in METRICS if name.startswith("router_")}  # fmt: skip
 """The metrics that a router exports."""
 
-SERVER_METRICS = frozenset(name for name in METRICS if not name.startswith("router_"))
+AUTOSCALER_METRICS = frozenset(name for name in METRICS if name.startswith("autoscaler_"))
+"""The metrics that an autoscaler exports."""
+
+SERVER_METRICS = frozenset(name for name in METRICS if not name.startswith("router_")) - AUTOSCALER_METRICS
 """The metrics that a replica's server exports."""
 
 HOT_METRICS = frozenset({"inter_token_latency_seconds", "output_tokens"})

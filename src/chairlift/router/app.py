@@ -1,5 +1,7 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
+from collections.abc import Sequence
+
 from chairlift.protocol.router_openapi import document
 from chairlift.router.admin import RouterAdminRoutes
 from chairlift.router.forwarding import ForwardRoute
@@ -14,7 +16,9 @@ GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions")
 """Routes whose responses are made of tokens."""
 
 
-def router_app(router: Router, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
+def router_app(
+    router: Router, credentials: Credentials, drain: Drain, host: str = "", more_routes: Sequence[RouteEntry] = ()
+) -> HttpApp:
     """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
     generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
     docs = DocsRoutes(lambda: document(router.model_names()))
@@ -36,6 +40,7 @@ def router_app(router: Router, credentials: Credentials, drain: Drain, host: str
         ("POST", "/admin/replicas/drain", admin.drain_replica),
         ("POST", "/admin/replicas/undrain", admin.undrain_replica),
         ("POST", "/admin/replicas/weight", admin.set_weight),
+        *more_routes,
     ]
     return HttpApp(
         router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,

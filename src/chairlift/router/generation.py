@@ -113,8 +113,11 @@ class PoolPicker:
         self._router, self._request, self._pool = router, request, pool
 
     def pick(self, action: PickReplica) -> Reservation | None:
-        """Reserve a replica."""
-        return self._router.pick(self._request, self._pool, action)
+        """Reserve a replica; where there is none, one is asked for as for a held request."""
+        reservation = self._router.pick(self._request, self._pool, action)
+        if reservation is None:
+            self._router.hold.on_hold()
+        return reservation
 
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""

@@ -52,12 +52,14 @@ class Router:
         clock: the clock of all decisions.
     """
 
-    def __init__(self, config: RouterConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: RouterConfig, clock: Clock | None = None, more_metrics: frozenset[str] = frozenset()
+    ) -> None:
         """Make the parts; the event loop runs. Raises ConfigError for files that cannot be read."""
         self.config = config
         self.clock = clock or SystemClock()
         self.lifecycle = Lifecycle()
-        self.telemetry = RouterTelemetry()
+        self.telemetry = RouterTelemetry(more_metrics)
         self.admission = AdmissionController(config.http.admission, self.clock)
         self.replicas = ReplicaSet(config.health)
         self.hold = RequestHold(config.hold_timeout, lambda: self.is_ready, self.clock)
@@ -86,6 +88,11 @@ class Router:
         """Requests that have not ended, held ones included."""
         return len(self.open_proxies) + self.hold.num_requests
 
+    @property
+    def num_requests_without_replica(self) -> int:
+        """Requests that wait for a replica: those that are held, and those whose replica was lost."""
+        return self.hold.num_requests + sum(proxy.is_waiting for proxy in self.open_proxies)
+
     def mark_started(self) -> None:
         """Serve requests from now on."""
         self.lifecycle.mark_started(
@@ -101,7 +108,7 @@ class Router:
         """Set the gauges of replicas and requests."""
         num_open, num_waiting = self.num_open_requests, self.admission.waiting_requests
         is_ready = self.lifecycle.state is ReplicaState.READY
-        self.telemetry.update_gauges(num_open, num_waiting, self.hold.num_requests, is_ready=is_ready)
+        self.telemetry.update_gauges(num_open, num_waiting, self.num_requests_without_replica, is_ready=is_ready)
         self.telemetry.update_sources(self.source_statuses())
         self.telemetry.update_shared_state(self.shared_state.status())
 

@@ -21,7 +21,7 @@ from chairlift.router.shared_state.base import SharedEjection
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.service.http_app import HttpApp
+from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import Drain, ProcessParts, ReloadedSettings
 from chairlift.web.service.http_process import run as run_process
@@ -75,10 +75,13 @@ class RouterService:
         router: the state that all routes share.
     """
 
-    def __init__(self, parts: RouterParts, credentials: Credentials, drain: Drain) -> None:
+    def __init__(
+        self, parts: RouterParts, credentials: Credentials, drain: Drain, *,
+        more_routes: Sequence[RouteEntry] = (), more_metrics: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self._parts = parts
-        self.router = router = Router(parts.config)
-        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host)
+        self.router = router = Router(parts.config, more_metrics=more_metrics)
+        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, more_routes)
         clock, rng = router.clock, random.Random()
         self._discovery = Discovery(
             parts.sources,
@@ -110,6 +113,11 @@ class RouterService:
         return self.router.lifecycle
 
     @property
+    def needs_replica(self) -> bool:
+        """Whether the start waits for a replica that is ready."""
+        return True
+
+    @property
     def open_requests(self) -> int:
         """Requests that have not ended."""
         return self.router.num_open_requests
@@ -138,7 +146,7 @@ class RouterService:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await self._discovery.wait_complete()
-                while not router.is_ready:
+                while self.needs_replica and not router.is_ready:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pass
@@ -184,8 +192,12 @@ class RouterService:
         else:
             replicas.return_by_other_router(ejection.replica_id, now)
 
+    def update_gauges(self) -> None:
+        """Set the gauges of requests and replicas."""
+        self.router.update_gauges()
+        self._health_metrics.update()
+
     async def _update_gauges_forever(self) -> None:
         while True:
-            self.router.update_gauges()
-            self._health_metrics.update()
+            self.update_gauges()
             await asyncio.sleep(GAUGE_SECONDS)

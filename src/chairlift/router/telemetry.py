@@ -1,11 +1,13 @@
 """RouterTelemetry: records requests, attempts and replicas as metrics; no other module of the router touches one."""
 
+import time
 from collections.abc import Iterable
 
 from chairlift.core.errors import is_error_code
 from chairlift.observability.metrics import ROUTER_METRICS, Metrics
 from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.discovery.base import SourceState, SourceStatus
+from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.shared_state.base import SharedStateStatus
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
@@ -16,10 +18,14 @@ class RouterTelemetry:
 
     Attributes:
         metrics: the metrics page.
+        first_tokens: recent times to the first token.
+        inter_tokens: recent inter-token latencies.
     """
 
-    def __init__(self) -> None:
-        self.metrics = Metrics(ROUTER_METRICS)
+    def __init__(self, more_metrics: frozenset[str] = frozenset()) -> None:
+        """Create the page of the router's metrics and of further ones, which another part writes."""
+        self.metrics = Metrics(ROUTER_METRICS | more_metrics)
+        self.first_tokens, self.inter_tokens = LatencyWindow(), LatencyWindow()
         self._published: dict[tuple[str, ...], int] = {}
 
     def record_response(self, record: AccessRecord) -> None:
@@ -33,6 +39,7 @@ class RouterTelemetry:
     def record_first_byte(self, seconds: float) -> None:
         """Observe the time from a request's arrival to the first byte of its response."""
         self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
+        self.first_tokens.add(seconds, time.monotonic())
 
     def record_finished(self, outcome: str, seconds: float, num_attempts: int) -> None:
         """Record the end of a request: "complete", "abort", or an error code, "other" for one of another server."""
@@ -46,6 +53,8 @@ class RouterTelemetry:
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""
         self.metrics.counter("router_attempts", outcome.outcome).inc()
+        if outcome.inter_token_seconds is not None:
+            self.inter_tokens.add(outcome.inter_token_seconds, time.monotonic())
 
     def update_sources(self, statuses: Iterable[SourceStatus]) -> None:
         """Publish how the discovery sources do."""

@@ -21,6 +21,9 @@ from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
 MAX_RECORDS = 1000
 """Number of finished requests whose records are kept."""
 
+LIMITS = ("running_requests", "batch_tokens", "kv_blocks")
+"""Labels of the scheduler's limits."""
+
 PAGE_BYTES = resource.getpagesize()
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 """Clock ticks per second of the CPU times in /proc."""
@@ -43,6 +46,7 @@ class Telemetry:
         self.num_prefill_tokens = self.num_output_tokens = 0
         self.cache_usage = self.prefix_hit_ratio = 0.0
         self._preemptions = 0
+        self._limits: tuple[int, ...] = ()
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
         metrics = self.metrics
@@ -145,6 +149,16 @@ class Telemetry:
             self._preemptions = 0
         metrics.counter("preemptions").inc(stats.preemptions - self._preemptions)
         self._preemptions = stats.preemptions
+        limits = (stats.max_running_requests, stats.max_batch_tokens, stats.usable_blocks)
+        if limits != self._limits:
+            self._record_limits(limits)
+
+    def _record_limits(self, limits: tuple[int, ...]) -> None:
+        """Export the limits of the scheduler, and count those that changed."""
+        before, self._limits = self._limits, limits
+        for name, value, old in zip(LIMITS, limits, before or limits, strict=True):
+            self.metrics.gauge("engine_limit", name).set(value)
+            self.metrics.counter("engine_limit_changes", name).inc(value != old)
 
     def update_gauges(
         self, state: ReplicaState, load: LoadReport, cache: CacheState | None, admission: AdmissionController,

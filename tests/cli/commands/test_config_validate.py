@@ -23,11 +23,22 @@ def run_validate(capsys: pytest.CaptureFixture[str], folder: Path, text: str) ->
     ("", "0 settings"), ("port: 8080\n", "1 setting"),
     ("model: owner/name\nkey_file: nowhere.txt\ntls_cert: a.pem\ntls_key: b.pem\n", "4 settings"),
     ("log_backups: 0\nlog_file_size: 0\n", "2 settings"), ("batching_policy: fifo\nsafety_margin: 0.3\n", "2 settings"),
+    ("max_replicas: 3\ntarget_wait: 2\nreplica_option: [dtype=float32]\nreplica_ports: 8101-8109\n", "4 settings"),
     ("n: 2\nbest_of: 3\ntemperature: 1\n", "3 settings"), ("max_tokens: 5\nmin_tokens: 5\n", "2 settings"),
 ])  # fmt: skip
 def test_a_valid_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, count: str) -> None:
     """The files and models that it names are not read."""
     assert run_validate(capsys, tmp_path, text) == (0, [f": valid, {count}"])
+
+
+def test_problems_of_a_fleet_are_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = "min_replicas: 5\nmax_replicas: 2\ntarget_wait: 0\nreplica_option: [dtyp=x]\nreplica_ports: all\n"
+    assert run_validate(capsys, tmp_path, text) == (1, [
+        " line 1: min_replicas must be at most max_replicas (2), got 5",
+        " line 3: target_wait must be above 0, got 0",
+        " line 4: replica_option: `serve` has no option --dtyp",
+        " line 5: replica_ports 'all' must be FIRST-LAST, as in 8101-8199",
+    ])  # fmt: skip
 
 
 def test_every_problem_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -158,6 +158,22 @@ def test_a_router_rejects_a_file_that_is_not_valid_as_a_whole(tmp_path: Path, te
         reload()
 
 
+def test_a_fleet_reads_its_limits_again_and_reports_what_needs_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("max_replicas: 3\ntenant_requests_per_minute: 5\n", encoding="utf-8")
+    arguments = build_parser().parse_args(["fleet", "--config", str(path)])
+    load_settings_file(arguments, {})
+    reload = SettingsReloader.of_fleet(arguments, {})
+    path.write_text("max_replicas: 4\ntarget_wait: 2\ntenant_requests_per_minute: 6\n", encoding="utf-8")
+    assert reload().config.tenant.tenant_requests_per_minute == 6
+    assert "the new values of max_replicas, target_wait apply only after a restart" in caplog.text
+    path.write_text("max_replicas: 4\nmin_replicas: 5\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"fleet\.yaml line 2: min_replicas must be at most"):
+        reload()
+
+
 def test_the_fixed_settings_of_a_router_are_its_own() -> None:
     names = {setting.name for setting in FIXED_ROUTER_SETTINGS}
     assert {"replica", "policy", "port", "shared_state"} <= names

@@ -124,3 +124,27 @@ def test_check_reports_a_free_list_that_miscounts() -> None:
     pool = BlockPool(2)
     pool._free_list._count = 1
     assert pool.check([]) == ["the free list counts 1 blocks and holds 2"]
+
+
+def test_blocks_above_the_limit_are_not_handed_out() -> None:
+    pool = BlockPool(6)
+    held = pool.allocate(4)
+    for block, key in ((held[3], A), (held[2], B)):
+        pool.publish(block, key)
+    pool.free([held[2]])
+    pool.set_limit(2)
+    assert pool.counts() == BlockCounts(total=6, free=0, cached=0, held=3, withheld=3), "the cached block is evicted"
+    assert pool.lookup(B) is None and pool.lookup(A) == held[3] and pool.check([0, 1, 3]) == []
+    with pytest.raises(OutOfBlocks):
+        pool.allocate(1)
+    pool.free([held[3], held[0]])
+    assert pool.lookup(A) is None and pool.allocate(1) == [0]
+    pool.set_limit(5)
+    assert (pool.available, pool.usable, pool.limit) == (3, 5, 5) and sorted(pool.allocate(3)) == [2, 3, 4]
+
+
+def test_check_reports_a_withheld_block_below_the_limit() -> None:
+    pool = BlockPool(2)
+    pool.set_limit(1)
+    pool._limit = 2
+    assert pool.check([]) == ["block 1 is withheld with 0 references and a limit of 2"]

@@ -265,3 +265,10 @@ def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(with_
     again = FakeRunner(fake, row_errors=(lambda plan: []) if with_row_errors else None)
     run(again, replace(plan, new_sequences=(returned,)))
     assert run(again, next_plan(6, first[0])) == second, "also after a preemption"
+
+
+def test_released_blocks_lose_their_contents() -> None:
+    runner = FakeRunner(FakeConfig(num_blocks=6, block_size=2))
+    runner._memory[:] = 5
+    assert runner.release_blocks(4) == 2
+    assert (runner._memory[:, :4] == 5).all() and (runner._memory[:, 4:] != 5).all()

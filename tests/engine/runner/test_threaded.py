@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import pytest
 
 from chairlift.core.errors import EngineDead
-from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.step_plan import StepPlan, StepResult
 from support_engine import EngineHarness, make_request, make_result
@@ -184,3 +185,8 @@ def test_after_a_failure_in_flight_the_later_launch_leaves_no_trace() -> None:
     assert (2, "launch") in calls and (3, "launch") not in calls, "step 3 was launched behind the failure"
     assert harness.scheduler.counters.max_in_flight == 2 and harness.scheduler.counters.failed_steps == 1
     harness.close()
+
+
+def test_blocks_are_released_by_an_inner_runner_that_can() -> None:
+    assert ThreadedRunner(FakeRunner(FakeConfig(num_blocks=10))).release_blocks(4) == 6
+    assert ThreadedRunner(cast("Runner", object())).release_blocks(4) == 0

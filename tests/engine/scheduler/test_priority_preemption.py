@@ -1,6 +1,7 @@
 """PriorityPreemption: victims are preempted only for a head that starts in that step, and as few as possible."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,6 +39,20 @@ def test_no_preemption_while_no_waiting_sequence_may_start(options: dict[str, An
     for _ in range(4):
         run_step(scheduler, 0.2)
     assert scheduler.counters.preemptions == preempts and ("urgent" in scheduler.sequences) != preempts
+
+
+def test_a_lowered_limit_preempts_nothing_and_a_head_outranks_one_at_the_limit() -> None:
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=4)
+    for number in range(4):
+        scheduler.add_request(make_request(f"low {number}", [500 + number] * 20, 5 + 20 * number, priority=5), 0.0)
+    run_step(scheduler)
+    scheduler.table.set_limits(replace(scheduler.table.limits, max_running_requests=2))
+    scheduler.add_request(make_request("urgent", [510] * 8, 4), 0.1)
+    while len(scheduler.running) > 2:
+        run_step(scheduler, 0.2)
+        assert scheduler.counters.preemptions == 0 and "urgent" not in running(scheduler)
+    run_step(scheduler, 0.2)
+    assert scheduler.counters.preemptions == 1 and "urgent" in running(scheduler) and len(scheduler.running) == 2
 
 
 def test_no_preemption_when_the_itl_controller_is_saturated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,20 @@
 """SequenceTable: keeps places in the waiting queue, frees blocks and slots in one place, once (PITFALLS 5, 11)."""
 
+from dataclasses import replace
+
 from chairlift.core.request import FinishReason
+from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import SequenceStatus
-from support_engine import make_request, make_result, make_scheduler, record_released_tables, run_step, run_to_end
+from support_engine import (
+    EngineHarness,
+    make_request,
+    make_result,
+    make_scheduler,
+    record_released_tables,
+    run_step,
+    run_to_end,
+)
 
 
 def test_a_victim_keeps_its_place_in_the_queue() -> None:
@@ -112,3 +123,48 @@ def test_check_integrity_finds_tokens_without_blocks() -> None:
     assert sequence.table is not None
     sequence.table.capacity = 4
     assert scheduler.check_integrity() == ["a: 10 tokens scheduled into 4"]
+
+
+def set_limits(scheduler: Scheduler, **limits: int) -> None:
+    scheduler.table.set_limits(replace(scheduler.table.limits, **limits))
+
+
+def test_a_lowered_running_limit_holds_for_new_requests_only() -> None:
+    harness = EngineHarness(FakeConfig(), max_running_requests=4)
+    harness.submit(*(make_request(str(number), [number + 1], 6) for number in range(6)))
+    harness.step()
+    assert len(harness.scheduler.running) == 4
+    set_limits(harness.scheduler, max_running_requests=1, max_batch_tokens=1)
+    assert harness.scheduler.table.batch_token_limit == 4, "each running sequence may have a token"
+    most = 4
+    while not harness.loop.is_idle:
+        running = len(harness.scheduler.running)
+        harness.step()
+        assert len(harness.scheduler.running) <= max(1, running)
+        most = min(most, len(harness.scheduler.running) or most)
+    assert most == 1
+    harness.check_outputs(no_faults=True)
+
+
+def test_a_raised_running_limit_lets_more_start() -> None:
+    harness = EngineHarness(FakeConfig(), max_running_requests=4)
+    set_limits(harness.scheduler, max_running_requests=1)
+    harness.submit(*(make_request(str(number), [number + 1], 6) for number in range(4)))
+    harness.step()
+    assert len(harness.scheduler.running) == 1
+    set_limits(harness.scheduler, max_running_requests=3)
+    harness.step()
+    assert len(harness.scheduler.running) == 3
+    harness.drain()
+
+
+def test_a_lowered_limit_of_tokens_makes_smaller_steps() -> None:
+    harness = EngineHarness(FakeConfig())
+    set_limits(harness.scheduler, max_batch_tokens=8)
+    harness.submit(make_request("a", list(range(20)), 2))
+    counts = []
+    while not harness.loop.is_idle:
+        before = harness.scheduler.counters.scheduled_tokens
+        harness.step()
+        counts.append(harness.scheduler.counters.scheduled_tokens - before)
+    assert counts == [8, 8, 4, 1]

@@ -98,6 +98,18 @@ def test_a_whole_cached_snapshot_needs_no_network(monkeypatch: pytest.MonkeyPatc
     assert [(call["name"], call["local"], call["revision"]) for call in hub.calls] == [("owner/name", True, "abc")]
 
 
+def test_of_a_model_that_is_not_loaded_only_the_config_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cached, fetched = whole(tmp_path / "cached"), whole(tmp_path / "fetched")
+    (cached / "model.safetensors").unlink()
+    hub = play(monkeypatch, cached, fetched)
+    assert resolve_model("owner/name", config_only=True) == cached, "a cached config needs no weights"
+    (cached / "config.json").unlink()
+    assert resolve_model("owner/name", config_only=True) == fetched
+    assert [call["allow_patterns"] for call in hub.calls] == [["config.json"]] * 3
+
+
 @pytest.mark.parametrize("lacks", ["config.json", "model.safetensors", "shard"])
 def test_a_cached_snapshot_that_lacks_a_file_is_completed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacks: str

@@ -129,3 +129,33 @@ def test_views_into_one_tensor_are_one_piece_of_work() -> None:
     (kv,) = TorchAttention().allocate_kv_cache(1, 64, 16, 8, 128, torch.float32, torch.device("cpu"))
     assert kv.key.untyped_storage().data_ptr() == kv.value.untyped_storage().data_ptr()
     assert len(PagePrefaulter([kv.key, kv.value])._storages) == 1
+
+
+@needs_kernel
+def test_released_entries_leave_the_memory_are_zeros_and_can_be_written_again() -> None:
+    tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
+    populator = PagePrefaulter([*tensors, tensors[0][:2]])
+    populator.start()
+    populator.wait()
+    for tensor in tensors:
+        tensor.fill_(3)
+    before = resident()
+    released = populator.release(8)
+    assert released >= 3 * 12 * 2**20 and before - resident() > 3 * 12 * 2**20
+    assert all(int(tensor[:8].min()) == 3 and int(tensor[-3:-2].max()) == 0 for tensor in tensors)
+    tensors[0][20] = 7
+    assert int(tensors[0][20].min()) == 7
+    assert PagePrefaulter([torch.zeros(4, 4)]).release(0) == 0, "a small tensor has no pages of its own"
+    populator.stop()
+
+
+@needs_kernel
+def test_the_thread_does_not_populate_what_was_released() -> None:
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    before = resident()
+    populator = PagePrefaulter([tensor])
+    populator.release(4)
+    populator.start()
+    populator.wait()
+    assert resident() - before < tensor.nbytes / 2
+    populator.stop()

@@ -367,3 +367,15 @@ def test_a_stopped_runner_holds_no_cache_though_the_model_lives_on(kernels: str)
         runner.stop()
         gc.collect()
         assert key() is None
+
+
+def test_released_blocks_change_no_sequence_that_is_outside_of_them(model: LoadedModel) -> None:
+    runner, driver = started(model, num_blocks=100_000)
+    sequence = driver.add(PROMPT, GREEDY)
+    driver.generate(sequence, 4)
+    kept = 1 + max(block for table in sequence.tables for block in table)
+    assert runner.release_blocks(kept) > 2**20
+    driver.generate(sequence, 12)
+    assert sequence.outputs == alone(model, PROMPT, GREEDY).outputs
+    runner.stop()
+    assert runner.release_blocks(0) == 0

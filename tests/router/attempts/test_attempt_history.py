@@ -52,12 +52,29 @@ def test_the_smallest_retry_after_counts_and_is_one_second_where_none_was_given(
 
 def test_a_resume_waits_for_the_retry_after_within_its_limit_which_a_token_renews() -> None:
     history = AttemptHistory(AttemptLimits(resume_wait_seconds=10))
-    assert history.wait_seconds(100.0) is None, "no replica will have room"
+    assert history.wait_seconds(100.0, has_sent=True) is None, "no replica will have room"
     history.record_retry_after(6.0)
-    assert history.wait_seconds(100.0) == 6.0
-    assert history.wait_seconds(104.0) == 6.0
-    assert history.wait_seconds(104.1) is None
+    assert history.wait_seconds(100.0, has_sent=True) == 6.0
+    assert history.wait_seconds(104.0, has_sent=True) == 6.0
+    assert history.wait_seconds(104.1, has_sent=True) is None
     history.record_token()
-    assert history.wait_seconds(104.1) == 6.0
+    assert history.wait_seconds(104.1, has_sent=True) == 6.0
     history.record_retry_after(0.0)
-    assert history.wait_seconds(104.1) == 0.1
+    assert history.wait_seconds(104.1, has_sent=True) == 0.1
+
+
+@pytest.mark.parametrize("has_sent", [False, True])
+def test_a_request_without_replicas_waits_for_a_replacement_which_a_token_renews(has_sent: bool) -> None:
+    history = AttemptHistory(AttemptLimits(replacement_wait_seconds=5))
+    assert history.wait_seconds(100.0, has_sent=has_sent) == 0.2
+    assert history.wait_seconds(104.7, has_sent=has_sent) == 0.2
+    assert history.wait_seconds(104.9, has_sent=has_sent) is None
+    history.record_token()
+    assert history.wait_seconds(104.9, has_sent=has_sent) == 0.2
+
+
+def test_a_request_that_has_no_byte_does_not_wait_for_full_replicas() -> None:
+    history = AttemptHistory(AttemptLimits(replacement_wait_seconds=5))
+    history.record_retry_after(1.0)
+    assert history.wait_seconds(100.0, has_sent=False) is None
+    assert history.wait_seconds(100.0, has_sent=True) == 1.0

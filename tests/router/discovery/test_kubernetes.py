@@ -15,6 +15,7 @@ from chairlift.router.discovery import kubernetes as module
 from chairlift.router.discovery.endpoint_fields import parse_endpoint
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.endpoint import Endpoint
+from chairlift.web.registry import kubernetes_client as kubernetes_client_module
 from support_certificates import CertificateAuthority
 from support_discovery import urls, watching
 from support_services_kubernetes import FakeKubernetes, endpoint, fake_kubernetes, port
@@ -187,7 +188,7 @@ def test_a_watch_that_is_answered_with_410_is_listed_again_but_not_forever() -> 
 
 def test_a_watch_goes_on_from_the_last_bookmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without bookmarks a quiet service's version expires, and each end of a watch would list everything again."""
-    monkeypatch.setattr(module, "WATCH_SECONDS", 1.0)
+    monkeypatch.setattr(kubernetes_client_module, "WATCH_SECONDS", 1.0)
 
     async def scenario() -> None:
         async with fake_kubernetes() as fake:
@@ -222,6 +223,26 @@ def test_a_silent_watch_is_opened_again() -> None:
                     await asyncio.sleep(0.01)
                 await fake.put("llm-a", [])
                 assert await following == ()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_is_cut_is_a_failure_after_which_the_next_sees_all_changes() -> None:
+    async def scenario() -> None:
+        async with fake_kubernetes() as fake:
+            await fake.put("llm-a", [endpoint("10.0.0.1")])
+            one = source(fake)
+            async with watching(one) as reader:
+                await reader.next()
+                following = asyncio.create_task(reader.next())
+                while not fake.open_watches:
+                    await asyncio.sleep(0.01)
+                fake.cut_watches()
+                with pytest.raises(DiscoveryFailed, match=fake.url):
+                    await following
+            await fake.put("llm-a", [endpoint("10.0.0.2")])
+            async with watching(one) as reader:
+                assert urls(await reader.next()) == ["http://10.0.0.2:8000"]
 
     asyncio.run(scenario())
 
@@ -277,7 +298,7 @@ def test_the_token_file_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "text", "message"), [
     (403, '{"message": "forbidden"}', "answers with status 403"), (500, "x", "status 500"), (200, "x", "malformed"),
-    (200, "{}", "the list of slices is malformed: KeyError"), (200, "[]", "malformed: TypeError"),
+    (200, "{}", "the list of EndpointSlices is malformed: KeyError"), (200, "[]", "malformed: TypeError"),
     (200, '{"metadata": {"resourceVersion": "1"}, "items": [{}]}', "malformed: KeyError"),
     (200, '{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a"}, "endpoints": [7]}]}',
      "an EndpointSlice is malformed: AttributeError"),

@@ -8,10 +8,15 @@ import pytest
 from chairlift.core.load_report import LoadSummary, ReplicaReport, ReplicaState
 from chairlift.router.health.replica_load import MAX_HEADER_CHARS, ReplicaLoad, parse_load, parse_load_header
 
+NOT_IN_THE_HEADER = frozenset(
+    {"prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests", "adapters"}
+)
+
 BODY = {
     "state": "ready", "instance_id": "p1", "waiting_requests": 2, "waiting_tokens": 300, "running_requests": 7,
     "total_blocks": 100, "free_blocks": 25, "admission_waiting_requests": 3, "admission_waiting_tokens": 100,
     "expected_wait_seconds": 0.25, "prefill_tokens_per_second": 1200.5, "adapters": ["sql"], "fingerprint": "f1",
+    "output_tokens_per_second": 80.5, "max_running_requests": 16,
     "fingerprints": {"sql": "f2"}, "steps": 9, "of_the_future": {"x": []},
 }  # fmt: skip
 
@@ -21,6 +26,7 @@ def test_every_field_is_read() -> None:
     assert (load.at_seconds, load.state, load.incarnation) == (5.0, ReplicaState.READY, "p1")
     assert (load.waiting_requests, load.waiting_tokens, load.running_requests) == (3, 300, 7)
     assert (load.expected_wait_seconds, load.prefill_tokens_per_second, load.kv_usage_ratio) == (0.25, 1200.5, 0.75)
+    assert (load.output_tokens_per_second, load.max_running_requests) == (80.5, 16)
     assert (load.adapters, load.fingerprints) == (frozenset({"sql"}), {"": "f1", "sql": "f2"})
     assert load.missing == frozenset()
 
@@ -30,12 +36,13 @@ def test_what_a_replica_writes_is_read() -> None:
         state=ReplicaState.DRAINING, waiting_requests=1, waiting_tokens=7, running_requests=2, total_blocks=8,
         free_blocks=6, admission_waiting_requests=3, expected_wait_seconds=1.5, instance_id="i.0", fingerprint="f",
         models=("a", "b"), adapters=("x",), prefill_tokens_per_second=1000.5,
+        output_tokens_per_second=70.5, max_running_requests=4,
     )  # fmt: skip
     load = parse_load(json.loads(json.dumps(asdict(report))), 5.0)
     assert load == ReplicaLoad(
         at_seconds=5.0, state=ReplicaState.DRAINING, incarnation="i.0", waiting_requests=3, waiting_tokens=7,
         running_requests=2, expected_wait_seconds=1.5, prefill_tokens_per_second=1000.5, kv_usage_ratio=0.25,
-        adapters=frozenset({"x"}), fingerprints={"": "f"},
+        adapters=frozenset({"x"}), fingerprints={"": "f"}, output_tokens_per_second=70.5, max_running_requests=4,
     )  # fmt: skip
     summary = LoadSummary(
         state=ReplicaState.READY, running_requests=3, waiting_requests=2, waiting_tokens=900, expected_wait_ms=41,
@@ -44,7 +51,7 @@ def test_what_a_replica_writes_is_read() -> None:
     assert parse_load_header(summary.header_value().decode(), 3.0) == ReplicaLoad(
         at_seconds=3.0, state=ReplicaState.READY, incarnation="9f0c.1", waiting_requests=2, waiting_tokens=900,
         running_requests=3, expected_wait_seconds=0.041, kv_usage_ratio=0.125, fingerprints={"": "ab12"},
-        missing=frozenset({"prefill_tokens_per_second", "adapters"}),
+        missing=NOT_IN_THE_HEADER,
     )  # fmt: skip
 
 
@@ -87,7 +94,7 @@ def test_a_header_is_read() -> None:
     assert (load.state, load.incarnation, load.running_requests) == (ReplicaState.READY, "9f0c.1", 7)
     assert (load.waiting_requests, load.waiting_tokens, load.expected_wait_seconds) == (2, 300, 0.5)
     assert (load.kv_usage_ratio, load.fingerprints) == (0.125, {"": "ab12"})
-    assert load.missing == {"prefill_tokens_per_second", "adapters"}
+    assert load.missing == NOT_IN_THE_HEADER
 
 
 @pytest.mark.parametrize("text", ["running=7", " running=7 ; later=x", "running=7;", "state=;running=7;instance="])

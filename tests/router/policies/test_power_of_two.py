@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import Candidate, RoutingRequest
+from chairlift.router.policies.base import Candidate, CandidateSequence, RoutingRequest
 from chairlift.router.policies.power_of_two import PowerOfTwoPicker
 from chairlift.router.policies.registry import make_policy
 from support_policies import candidates, pick_many, run_open_requests
@@ -26,6 +26,38 @@ def test_the_best_of_several_is_chosen(weights: dict[str, float], num_choices: i
     picker = PowerOfTwoPicker(Random(0), lambda each: -ord(each.replica_id), num_choices)
     given = candidates(weights)
     assert {picker.choose(RoutingRequest(), given, [], 0.0).replica_id for _ in range(1500)} == set(chosen)
+
+
+class ManyCandidates(CandidateSequence):
+    """Builds candidates when they are looked at, and counts them."""
+
+    def __init__(self, count: int, *, has_equal_weights: bool) -> None:
+        self._count, self._has_equal_weights, self.num_built = count, has_equal_weights, 0
+
+    @property
+    def has_equal_weights(self) -> bool:
+        return self._has_equal_weights
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Candidate:  # type: ignore[override]
+        if index >= self._count:
+            raise IndexError
+        self.num_built += 1
+        return Candidate(replica_id=f"{index:05}", open_requests=index * 7919 % 100)
+
+
+def test_only_the_drawn_ones_of_many_equal_candidates_are_built_and_the_choice_is_that_of_a_list() -> None:
+    known, unknown = (ManyCandidates(1000, has_equal_weights=has_equal) for has_equal in (True, False))
+    pickers = [PowerOfTwoPicker(Random(5)) for _ in range(3)]
+    for _ in range(20):
+        chosen = [
+            picker.choose(RoutingRequest(), given, [], 0.0)
+            for picker, given in zip(pickers, (known, unknown, list(unknown)), strict=True)
+        ]
+        assert chosen[0] == chosen[1] == chosen[2]
+    assert known.num_built == 40 and unknown.num_built > 20_000
 
 
 def test_one_candidate_is_the_choice() -> None:

@@ -63,6 +63,40 @@ def test_a_call_sends_json_and_returns_it() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("status", "headers", "seconds"), [
+    (200, {"Retry-After": "7"}, 7.0), (200, {}, None), (429, {"retry-after": " 0 "}, 0.0),
+    (429, {"retry-after": "Thu, 26 Nov 2026 03:00:00 GMT"}, None), (429, {"retry-after": "²"}, None),
+    (503, {"Retry-After": "5"}, 5.0), (503, {}, None),
+])  # fmt: skip
+def test_the_delay_that_a_service_asks_for(status: int, headers: dict[str, str], seconds: float | None) -> None:
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(status=status, headers=headers)
+
+    async def scenario() -> None:
+        async with serving(respond) as url, client(url) as each:
+            if status < 500:
+                assert (await each.call("GET", "/")).retry_after == seconds
+                return
+            with pytest.raises(DiscoveryFailed) as error:
+                await each.call("GET", "/")
+            assert error.value.details.get("retry_after") == seconds
+
+    asyncio.run(scenario())
+
+
+def test_the_type_of_a_body_can_be_another_one() -> None:
+    async def respond(request: web.Request) -> web.Response:
+        return web.json_response(request.content_type)
+
+    async def scenario() -> None:
+        async with serving(respond) as url, client(url) as each:
+            merge_patch = {"content-type": "application/merge-patch+json"}
+            assert (await each.call("PATCH", "/", body={})).body == "application/json"
+            assert (await each.call("PATCH", "/", body={}, headers=merge_patch)).body == merge_patch["content-type"]
+
+    asyncio.run(scenario())
+
+
 def test_a_compressed_response_is_not_asked_for() -> None:
     """An API server of Kubernetes compresses long lists for clients that accept it."""
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, cast
 
 from chairlift.cli.console import escape_line, log_config
+from chairlift.cli.fleet_options import autoscaler_config, validate_fleet_options
 from chairlift.cli.prompt_file import sampling_params
 from chairlift.cli.router_options import validate_router_options
 from chairlift.cli.server_options import engine_queue_size, validate_server_options
@@ -26,7 +27,7 @@ def _check_engine(options: dict[str, Any]) -> None:
 
 CHECKS: Mapping[str, Check] = {
     "server": validate_server_options, "engine": _check_engine, "sampling": sampling_params, "logging": log_config,
-    "router": validate_router_options,
+    "router": validate_router_options, "fleet": validate_fleet_options, "autoscaler": autoscaler_config,
 }  # fmt: skip
 """The validation of a group's values that needs no model."""
 

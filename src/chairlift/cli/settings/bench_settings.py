@@ -1,10 +1,11 @@
-"""WORKLOAD, LOAD_SETTINGS: the settings of `bench`."""
+"""WORKLOAD, LOAD_SETTINGS, PLAN: the settings of `bench` and of `plan`."""
 
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.value_parsers import (
     boolean,
     integer,
     named_shares,
+    num_tokens,
     number,
     numbers,
     one_of,
@@ -14,7 +15,9 @@ from chairlift.cli.settings.value_parsers import (
 DEFAULT_WORKLOAD = "longtail"
 WORKLOAD = (
     Setting(name="workload", default=DEFAULT_WORKLOAD,
-            help="requests to run: longtail, broadtail, uniform, prefix, w1, w2, w3 or a trace FILE.jsonl"),
+            help="requests to run: longtail, broadtail, uniform, prefix, w1, w2, w3 or a trace FILE.jsonl; with "
+            "--fleet diurnal, poisson, bursts, a trace FILE.csv or .jsonl, or conversations: shared, many_sessions, "
+            "unshared, saturated"),
     Setting(name="requests", parse=integer, metavar="N", default_text="the workload's own number",
             help="number of requests"),
     Setting(name="rate", parse=number, metavar="R", default_text="all at once, or at the times of the trace",
@@ -60,3 +63,62 @@ LOAD_SETTINGS = (
             help="file with the API key in its first line"),
 )  # fmt: skip
 """The settings of `bench serve`."""
+
+PLAN = (
+    Setting(name="gpus", parse=integer, metavar="N", default=0,
+            help="number of GPUs at hand; 0 plans for CPU machines, of which each runs one replica"),
+    Setting(name="gpu_memory", parse=number, metavar="GB", default=80, help="memory of a GPU in GB"),
+    Setting(name="cores", parse=integer, metavar="N", default_text="those of this machine",
+            help="number of cores of a CPU machine"),
+    Setting(name="memory", parse=number, metavar="GB", default_text="that of this machine",
+            help="memory of a CPU machine in GB"),
+    Setting(name="memory_bandwidth", parse=number, metavar="GB/S",
+            default_text="2039 for a GPU, 25 for each core up to 200",
+            help="memory bandwidth of a GPU or of a CPU machine in GB a second"),
+    Setting(name="tflops", parse=number, metavar="X", default_text="312 for a GPU, 0.4 for each core",
+            help="speed of a GPU or of a CPU machine in TFLOPS, in 16 bits without sparsity"),
+    Setting(name="rate", parse=number, metavar="R", default=1, help="requests per second of all replicas together"),
+    Setting(name="input", parse=num_tokens, metavar="N", default=512, help="number of prompt tokens of a request"),
+    Setting(name="output", parse=num_tokens, metavar="N", default=128, help="number of output tokens of a request"),
+    Setting(name="ttft_ms", parse=number, metavar="MS", default=2000, help="most milliseconds to the first token"),
+    Setting(name="itl_ms", parse=number, metavar="MS", default=100,
+            help="most milliseconds between two tokens, as the mean of a request"),
+    Setting(name="attainment", parse=number, metavar="X", default=0.95,
+            help="share of the requests that must be within --ttft-ms and --itl-ms"),
+    Setting(name="price", parse=number, metavar="X", help="price of one GPU, or of one CPU machine, for an hour"),
+    Setting(name="step_model", metavar="FILE", default_text="estimated from --memory-bandwidth and --tflops",
+            help="step times of a replica, or measured steps to fit them to: a trace of --profile"),
+)  # fmt: skip
+"""The settings of `plan`."""
+
+PLAN_ENGINE = (
+    "revision", "dtype", "quantization", "block_size", "max_batch_tokens", "max_running_requests",
+    "max_prefill_tokens", "target_itl_ms",
+)  # fmt: skip
+"""Names of the engine's settings that `plan` has, too."""
+
+SIMULATED_FLEET = (
+    Setting(name="fleet", parse=integer, metavar="N", default_text="one replica",
+            help="simulate a fleet of at most N replicas behind a router, under an autoscaler"),
+    Setting(name="scaling_rules", metavar="RULE,..", default="autoscaler,static,oracle,hpa,threshold",
+            help="rules for the number of replicas to compare; maximum is all replicas all the time"),
+    Setting(name="concurrency_ratio", parse=numbers, metavar="X,..", default="0.7,0.5,0.3",
+            help="targets of the autoscaler to compare: running requests of a replica as a share of those it can run"),
+    Setting(name="policy", metavar="NAME", default="prefix",
+            help="routing policy; for conversations also several ones, as prefix,round_robin"),
+    Setting(name="slo", parse=slo_limits, metavar="ttft=S,..", default="ttft=3,tpot=0.1",
+            help="latency limits of a good request in seconds: ttft, tpot, itl (longest gap), e2e"),
+    Setting(name="slo_goal", parse=number, metavar="X", default=0.99,
+            help="share of the requests that are to be within the SLO"),
+    Setting(name="cold_start", parse=numbers, metavar="SECONDS,..", default=60,
+            help="seconds from the start of a replica until it serves; of two values, any time between them"),
+    Setting(name="min_replicas", parse=integer, metavar="N", default=1, help="fewest replicas; 0 for scale to zero"),
+    Setting(name="period", parse=number, metavar="SECONDS", default_text="the whole load",
+            help="length of a day of --workload diurnal, or mean time between two bursts"),
+    Setting(name="prompt_tokens", parse=integer, metavar="N", default=256, help="mean length of a prompt"),
+    Setting(name="output_tokens", parse=integer, metavar="N", default=128, help="mean length of an output"),
+    Setting(name="price", parse=number, metavar="X", default=1, help="price of a replica per hour"),
+    Setting(name="processes", parse=integer, metavar="N", default_text="one per core",
+            help="number of simulations that run at once; the results do not depend on it"),
+)  # fmt: skip
+"""The settings of `bench simulate --fleet`."""

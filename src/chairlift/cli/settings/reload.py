@@ -10,9 +10,10 @@ from chairlift.cli.console import log_config
 from chairlift.cli.router_options import router_config
 from chairlift.cli.server_options import check_queue_size, engine_queue_size, server_config
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.declaration import Setting
-from chairlift.cli.settings.router_settings import ROUTER
+from chairlift.cli.settings.router_settings import FLEET_ROUTER, ROUTER
 from chairlift.cli.settings.sources import check_is_file, read_file
 from chairlift.core.errors import ConfigError
 from chairlift.web.service.http_config import HttpConfig
@@ -33,6 +34,12 @@ FIXED_SETTINGS = _fixed((settings.MODEL,), settings.SERVER, settings.SERVE_SETTI
 
 FIXED_ROUTER_SETTINGS = _fixed(settings.ROUTER_SERVER, ROUTER, settings.LOGGING)
 """Settings of `router` whose new values apply only at the next start."""
+
+
+FIXED_FLEET_SETTINGS = _fixed(
+    (settings.MODEL,), settings.ROUTER_SERVER, FLEET_ROUTER, FLEET, AUTOSCALER, settings.LOGGING
+)  # fmt: skip
+"""Settings of `fleet` whose new values apply only at the next start."""
 
 
 class SettingsReloader:
@@ -67,11 +74,12 @@ class SettingsReloader:
     @classmethod
     def of_router(cls, arguments: argparse.Namespace, environ: Mapping[str, str]) -> "SettingsReloader":
         """Return the reloader of `router`."""
+        return cls(arguments, environ, FIXED_ROUTER_SETTINGS, _reader((*settings.ROUTER_SERVER, *ROUTER), environ))
 
-        def read_config(arguments: argparse.Namespace) -> HttpConfig:
-            return router_config(settings.resolve_group((*settings.ROUTER_SERVER, *ROUTER), arguments, environ)).http
-
-        return cls(arguments, environ, FIXED_ROUTER_SETTINGS, read_config)
+    @classmethod
+    def of_fleet(cls, arguments: argparse.Namespace, environ: Mapping[str, str]) -> "SettingsReloader":
+        """Return the reloader of `fleet`."""
+        return cls(arguments, environ, FIXED_FLEET_SETTINGS, _reader((*settings.ROUTER_SERVER, *FLEET_ROUTER), environ))
 
     def __call__(self) -> ReloadedSettings:
         """Return the new values, and log a warning about changes that need a restart.
@@ -104,6 +112,11 @@ class SettingsReloader:
         if changed:
             log.warning("%s: the new values of %s apply only after a restart", file.path, ", ".join(changed))
         return reloaded
+
+
+def _reader(group: Sequence[Setting], environ: Mapping[str, str]) -> ReadConfig:
+    """Return what reads the HTTP settings of a router's settings."""
+    return lambda arguments: router_config(settings.resolve_group(group, arguments, environ)).http
 
 
 def _value(file: ConfigFile, setting: Setting) -> object:

@@ -69,3 +69,11 @@ ROUTER_SECTIONS = {
 """The settings by the section that they have in --help."""
 
 ROUTER = tuple(setting for section in ROUTER_SECTIONS.values() for setting in section)
+
+REPLICA_ACCESS = tuple(setting for setting in ROUTER if setting.name.startswith("replica_"))
+"""The settings of ROUTER by which replicas are reached."""
+
+FLEET_ROUTER = tuple(
+    setting for setting in ROUTER if setting.name not in ("replica", "discovery", "empty_grace")
+)  # fmt: skip
+"""The settings of ROUTER that `fleet` has, too: it knows its replicas."""

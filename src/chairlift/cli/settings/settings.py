@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chairlift.cli.settings.access_settings import ACCESS, TOKENS
-from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, WORKLOAD
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_SECTIONS, FLEET, FLEET_SECTIONS, SIGNALS
+from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, PLAN, SIMULATED_FLEET, WORKLOAD
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.fleet_settings import REGISTRATION
 from chairlift.cli.settings.router_settings import ROUTER, ROUTER_SECTIONS
@@ -199,6 +200,12 @@ ENGINE_SECTIONS: Sections = {
                 help="maximum number of prompt tokens of one request in a step"),
         Setting(name="target_itl_ms", parse=number, metavar="MS", default_text="no limit",
                 help="target inter-token latency in milliseconds; limits the prompt tokens of steps that also decode"),
+        Setting(name="tune_limits", parse=boolean, default=False,
+                help="let --max-running-requests, --max-batch-tokens and the KV cache blocks in use follow their use"),
+        Setting(name="min_running_requests", parse=integer, metavar="N", default=8,
+                help="for --tune-limits: lower bound of --max-running-requests"),
+        Setting(name="min_batch_tokens", parse=integer, metavar="N", default=256,
+                help="for --tune-limits: lower bound of --max-batch-tokens"),
         Setting(name="scheduling_policy", parse=scheduling_policy, default="fifo", metavar="POLICY",
                 help="order of the waiting queue: fifo, priority, fair, cache_aware"),
         Setting(name="priority_ageing", parse=number, metavar="SECONDS", default=10,
@@ -302,6 +309,9 @@ ROUTER_SERVER = tuple(
 )  # fmt: skip
 """The settings of SERVER that `router` has, too."""
 
+AUTOSCALER_SERVER = (*SERVER_SECTIONS["address and access"], *TOKENS, *SERVER_SECTIONS["metrics"][:1])
+"""The settings of SERVER that `autoscaler` has, too."""
+
 SIMULATE_SETTINGS = tuple(
     setting for setting in ENGINE
     if setting.name
@@ -343,12 +353,14 @@ SERVE_SEED = Setting(
 
 GROUPS: tuple[tuple[str, Sequence[Setting]], ...] = (
     ("model", (MODEL,)), ("server", SERVER), ("engine", ENGINE), ("sampling", SAMPLING), ("logging", LOGGING),
-    ("workload", WORKLOAD), ("load", LOAD_SETTINGS), ("router", ROUTER),
+    ("workload", WORKLOAD), ("load", LOAD_SETTINGS), ("plan", PLAN), ("router", ROUTER), ("fleet", FLEET),
+    ("autoscaler", AUTOSCALER), ("signals", SIGNALS), ("simulated fleet", SIMULATED_FLEET),
 )  # fmt: skip
 """Every setting that a settings file may have, by group."""
 
 SECTIONS: Mapping[str, Sections] = {
     "server": SERVER_SECTIONS, "engine": ENGINE_SECTIONS, "sampling": SAMPLING_SECTIONS, "router": ROUTER_SECTIONS,
+    "fleet": FLEET_SECTIONS, "autoscaler": AUTOSCALER_SECTIONS,
 }  # fmt: skip
 """The sections that a group has in --help; the other groups have none."""
 

@@ -5,6 +5,9 @@ Each block is in exactly one state:
     held      references > 0             in a block table; may have a key (with its hash) as well
     cached    references == 0, a key     in the free list; a hit reactivates it, allocate() evicts it
     free      references == 0, no key    in the free list, ahead of the cached ones
+    withheld  references == 0, no key    in no list: its id is not below the limit (set_limit)
+
+A held block whose id is not below the limit stays in use; it is withheld when its last reference is dropped.
 """
 
 from collections.abc import Iterable
@@ -20,12 +23,13 @@ BlockKey = tuple[int, BlockHash]
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """Number of blocks in each state; free + cached + held == total."""
+    """Number of blocks in each state; free + cached + held + withheld == total."""
 
     total: int
     free: int
     cached: int
     held: int
+    withheld: int = 0
 
 
 class BlockPool:
@@ -37,6 +41,8 @@ class BlockPool:
         self._keys: list[BlockKey | None] = [None] * num_blocks
         self._blocks_by_key: dict[BlockKey, BlockId] = {}
         self._num_cached = 0
+        self._limit = num_blocks
+        self._withheld: set[BlockId] = set()
 
     @property
     def total(self) -> int:
@@ -48,10 +54,48 @@ class BlockPool:
         """Number of blocks that allocate() can return: free and cached ones."""
         return len(self._free_list)
 
+    @property
+    def limit(self) -> int:
+        """Number of blocks that may be handed out."""
+        return self._limit
+
+    @property
+    def held(self) -> int:
+        """Number of blocks with a reference."""
+        return len(self._references) - len(self._free_list) - len(self._withheld)
+
+    @property
+    def cached(self) -> int:
+        """Number of blocks without a reference that have a key."""
+        return self._num_cached
+
+    @property
+    def usable(self) -> int:
+        """Number of blocks that are not withheld."""
+        return len(self._references) - len(self._withheld)
+
+    def set_limit(self, limit: int) -> None:
+        """Hand out only blocks with an id below the limit; cached blocks above it are evicted.
+
+        Held blocks above it stay until they are freed. Takes time for each block between the old and the new limit.
+        """
+        assert 1 <= limit <= self.total, f"a limit of {limit} blocks in a pool of {self.total}"
+        for block in range(limit, self._limit):
+            if block in self._free_list:
+                self._free_list.remove(block)
+                self._evict(block)
+                self._withheld.add(block)
+        for block in range(self._limit, limit):
+            if block in self._withheld:
+                self._withheld.remove(block)
+                self._free_list.discard(block)
+        self._limit = limit
+
     def counts(self) -> BlockCounts:
         """Return how many blocks are in each state."""
         available = len(self._free_list)
-        return BlockCounts(self.total, available - self._num_cached, self._num_cached, self.total - available)
+        free = available - self._num_cached
+        return BlockCounts(self.total, free, self._num_cached, self.held, len(self._withheld))
 
     def references(self, block: BlockId) -> int:
         """Return how many tables hold the block."""
@@ -85,18 +129,28 @@ class BlockPool:
 
     def free(self, blocks: Iterable[BlockId]) -> None:
         """Drop one reference of each block, in order; the last one makes it cached (with a key) or free."""
-        references, keys = self._references, self._keys
+        references, keys, limit = self._references, self._keys, self._limit
         for block in blocks:
             remaining = references[block] - 1
             assert remaining >= 0, f"block {block} is freed without a reference"
             references[block] = remaining
             if remaining:
                 continue
-            if keys[block] is None:
+            if block >= limit:
+                self._withhold(block)
+            elif keys[block] is None:
                 self._free_list.discard(block)
             else:
                 self._free_list.push(block)
                 self._num_cached += 1
+
+    def _withhold(self, block: BlockId) -> None:
+        """Keep a block that was just freed from being handed out; its contents are lost."""
+        key = self._keys[block]
+        if key is not None:
+            del self._blocks_by_key[key]
+            self._keys[block] = None
+        self._withheld.add(block)
 
     def publish(self, block: BlockId, key: BlockKey) -> None:
         """Set the key of a held block with complete contents; an existing key stays with its first block."""
@@ -132,7 +186,12 @@ class BlockPool:
         errors += [
             f"block {block} is {'in' if block in self._free_list else 'not in'} the free list with {count} references"
             for block, count in enumerate(self._references)
-            if (block in self._free_list) == (count > 0)
+            if (block in self._free_list) == (count > 0 or block in self._withheld)
+        ]
+        errors += [
+            f"block {block} is withheld with {self._references[block]} references and a limit of {self._limit}"
+            for block in self._withheld
+            if block < self._limit or self._references[block] or self._keys[block] is not None
         ]
         if sum(1 for _ in self._free_list) != len(self._free_list):
             errors.append(

@@ -2,7 +2,7 @@
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
@@ -78,6 +78,18 @@ class Runner(Protocol):
 
     def stop(self) -> None:
         """Free all resources. May be called in any state and more than once."""
+        ...
+
+
+@runtime_checkable
+class ReleasesBlocks(Protocol):
+    """A Runner that can return memory of the KV cache to the system while it runs."""
+
+    def release_blocks(self, num_kept: int) -> int:
+        """Return the memory of all blocks but the first num_kept; returns bytes, 0 where it is not possible.
+
+        Their contents are lost. No sequence may hold them and no step may be in flight. They can be written again.
+        """
         ...
 
 

@@ -158,6 +158,11 @@ class FakeRunner:
         assert not self._done, "a warm-up while steps are in flight"
         self.warmups += 1
 
+    def release_blocks(self, num_kept: int) -> int:
+        """Erase all but the first blocks; returns a byte for each."""
+        self._memory[:, num_kept:] = NEVER_WRITTEN
+        return self.config.num_blocks - num_kept
+
     def launch(self, plan: StepPlan) -> None:
         """Run the step at once.
 

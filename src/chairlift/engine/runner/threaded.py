@@ -3,7 +3,7 @@
 import threading
 from queue import SimpleQueue
 
-from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.runner.base import ReleasesBlocks, Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 
@@ -32,6 +32,10 @@ class ThreadedRunner:
     def launch(self, plan: StepPlan) -> None:
         """Hand the plan to the thread."""
         self._plans.put((self._generation, plan))
+
+    def release_blocks(self, num_kept: int) -> int:
+        """Release blocks of the inner runner, which is in no step."""
+        return self._inner.release_blocks(num_kept) if isinstance(self._inner, ReleasesBlocks) else 0
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Hand the masks to the thread, which waits for them in a step with masked rows."""

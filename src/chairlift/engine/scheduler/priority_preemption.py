@@ -4,6 +4,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.scheduler.deadlines import Deadlines
+from chairlift.engine.scheduler.limit_tuner import EngineLimits
 from chairlift.engine.scheduler.running_scheduler import RunningScheduler
 from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder
@@ -71,7 +72,7 @@ class PriorityPreemption:
         self._running_scheduler = running_scheduler
         self._deadlines = deadlines
         self._lookahead = lookahead
-        self._failed_state: tuple[int, int, int] | None = None
+        self._failed_state: tuple[int, int, int, EngineLimits] | None = None
         self._candidates: list[Sequence] = []
         self._retry_at = 0
 
@@ -83,6 +84,8 @@ class PriorityPreemption:
         tokens of the step alone. Returns the victims.
         """
         sequence_table = self._sequence_table
+        if len(sequence_table.running) > sequence_table.limits.max_running_requests:
+            return []  # a lowered limit preempts nothing: running sequences beyond it finish
         head_hit = self._head(now) if sequence_table.waiting.can_preempt and builder.prefill_left > 0 else None
         if head_hit is None:
             return []
@@ -121,11 +124,11 @@ class PriorityPreemption:
         """Return whether the last failed search was for this head and the same running sequences."""
         return self._failed_state == self._state(head)
 
-    def _state(self, head: Sequence) -> tuple[int, int, int]:
-        """Return a key that is constant while no sequence starts or stops running."""
+    def _state(self, head: Sequence) -> tuple[int, int, int, EngineLimits]:
+        """Return a key that is constant while no sequence starts or stops running, and no limit changes."""
         counters = self._sequence_table.counters
         num_departures = counters.preemptions + sum(counters.finished_by_reason.values())
-        return head.arrival_index, num_departures, len(self._sequence_table.running)
+        return head.arrival_index, num_departures, len(self._sequence_table.running), self._sequence_table.limits
 
     def _find_victims(self, head: Sequence, hit: PrefixHit, reserved: int) -> list[Sequence]:
         """Return the fewest victims; none when the head fits anyway or never. Remembers a failed search."""
@@ -135,7 +138,7 @@ class PriorityPreemption:
         def fits(num_running: int, room: int, revived: int) -> bool:
             needed = cache.blocks_needed(hit, len(head.token_ids), self._lookahead, revived)
             return (
-                num_running < self._config.max_running_sequences
+                num_running < sequence_table.limits.max_running_requests
                 and room - self._running_scheduler.growth_reserve_blocks(num_running) >= max(1, needed)
             )
 

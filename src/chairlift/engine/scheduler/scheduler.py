@@ -177,8 +177,9 @@ class Scheduler:
         )
         if self._suspects and self.in_flight_steps:
             return None
+        batch_tokens = self.table.batch_token_limit
         builder = StepBuilder(
-            self.config.max_batch_tokens, self.config.prefill_budget, num_in_flight=len(self.in_flight_steps),
+            batch_tokens, min(batch_tokens, self.config.prefill_budget), num_in_flight=len(self.in_flight_steps),
             has_grammars=self.table.num_structured > 0,
         )  # fmt: skip
         while self._suspects and not builder.num_rows:

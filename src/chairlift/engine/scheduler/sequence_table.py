@@ -11,6 +11,7 @@ from chairlift.core.errors import ChairliftError
 from chairlift.core.request import EngineOutput, FinishReason, Timeline, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
+from chairlift.engine.scheduler.limit_tuner import EngineLimits
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup
@@ -48,6 +49,20 @@ class SequenceTable:
         self.pending_outputs: list[EngineOutput] = []
         self.waiting_tokens = 0
         self._free_slots = list(reversed(range(config.max_running_sequences)))
+        self.limits = EngineLimits(
+            max_running_requests=config.max_running_sequences, max_batch_tokens=config.max_batch_tokens,
+            num_blocks=cache.pool.total,
+        )  # fmt: skip
+
+    def set_limits(self, limits: EngineLimits) -> None:
+        """Use these limits from the next step on; sequences that run beyond them go on."""
+        self.limits = limits
+        self._cache.pool.set_limit(limits.num_blocks)
+
+    @property
+    def batch_token_limit(self) -> int:
+        """Tokens of the next step: each running sequence may have one."""
+        return max(self.limits.max_batch_tokens, len(self.running))
 
     def add_group(self, group: SequenceGroup, now: float) -> None:
         """Add a request; one choice is queued, the others are deferred until it has computed the prompt."""

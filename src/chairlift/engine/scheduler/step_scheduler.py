@@ -61,7 +61,6 @@ class StepScheduler:
         deadlines: Deadlines,
     ) -> None:
         self._config = config
-        self._max_running = config.max_running_sequences
         self._cache = cache
         self._sequence_table = sequence_table
         self._batching = make_batching_policy(config)
@@ -81,8 +80,8 @@ class StepScheduler:
         running_sets = running_scheduler.classify(list(sequence_table.running.values()))
         allowance = self._batching.decide(StepContext(
             running=len(sequence_table.running), num_decoding=running_sets.num_decoding,
-            num_prefilling=len(running_sets.prefilling), free_share=pool.available / pool.total,
-            num_free_slots=self._max_running - len(sequence_table.running),
+            num_prefilling=len(running_sets.prefilling), free_share=pool.available / pool.usable,
+            num_free_slots=max(0, sequence_table.limits.max_running_requests - len(sequence_table.running)),
             num_newly_scheduled=self._num_newly_scheduled, waiting_stopped_by=self._stopped_by,
             prefill_budget=builder.prefill_left,
         ))  # fmt: skip
@@ -203,7 +202,8 @@ class StepScheduler:
     def _limit_reached(self, builder: StepBuilder, scheduled: int) -> WaitReason | None:
         if self._running_scheduler.bounded_chunk(builder, 1, 1, 0) < 1:
             return WaitReason.BUDGET
-        return WaitReason.RUNNING_LIMIT if len(self._sequence_table.running) + scheduled >= self._max_running else None
+        is_full = len(self._sequence_table.running) + scheduled >= self._sequence_table.limits.max_running_requests
+        return WaitReason.RUNNING_LIMIT if is_full else None
 
     def _prefix_still_pending(self, sequence: Sequence) -> bool:
         """Return whether the sequence keeps waiting for the same block, without a new match."""

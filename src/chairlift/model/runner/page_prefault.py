@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,8 +68,11 @@ class PagePrefaulter:
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         """Create the thread for tensors that begin on a page, or views into such; small tensors are skipped."""
-        storages = {storage.data_ptr(): storage for storage in (each.untyped_storage() for each in tensors)}
-        self._storages = [each for each in storages.values() if each.nbytes() >= HUGE_PAGE]
+        views = {each.untyped_storage().data_ptr(): each for each in tensors}
+        large = [each for each in views.values() if each.untyped_storage().nbytes() >= HUGE_PAGE]
+        self._storages = [each.untyped_storage() for each in large]
+        self._block_bytes = [each.stride(0) * each.element_size() for each in large]
+        self._num_kept: int | None = None
         self._stopped = threading.Event()
         self._step_began = -BUSY_SECONDS
         self._is_awaited = False
@@ -82,6 +86,20 @@ class PagePrefaulter:
     def pause_for_step(self) -> None:
         """Pause after each chunk for the next BUSY_SECONDS."""
         self._step_began = time.monotonic()
+
+    def release(self, num_kept: int) -> int:
+        """Return the pages of all but the first entries of each tensor to the system; returns bytes.
+
+        The entries are zeros afterwards. The next write to a page populates it again; the thread does not.
+        """
+        self._num_kept = num_kept
+        madvise, released = _madvise(), 0
+        for storage, size in zip(self._storages, self._block_bytes, strict=True):
+            begin = -(-(storage.data_ptr() + num_kept * size) // HUGE_PAGE) * HUGE_PAGE
+            length = (storage.data_ptr() + storage.nbytes()) // HUGE_PAGE * HUGE_PAGE - begin
+            if length > 0 and madvise(begin, length, mmap.MADV_DONTNEED) == 0:
+                released += length
+        return released
 
     def wait(self) -> None:
         """Wait until every page is populated; the thread stops pausing."""
@@ -97,12 +115,13 @@ class PagePrefaulter:
 
     def _run(self) -> None:
         lower_priority([threading.get_native_id()], NICENESS)
-        madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike mmap's own, it releases Python's lock
-        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        madvise = _madvise()
         longest = max(storage.nbytes() for storage in self._storages)
         for offset in range(0, longest, CHUNK_BYTES):
-            for storage in self._storages:
+            for storage, block_bytes in zip(self._storages, self._block_bytes, strict=True):
                 size = min(CHUNK_BYTES, storage.nbytes() - offset)
+                if self._num_kept is not None and offset >= self._num_kept * block_bytes:
+                    continue
                 began = time.monotonic()
                 while size > 0 and madvise(storage.data_ptr() + offset, size, MADV_POPULATE_WRITE) != 0:
                     if (code := ctypes.get_errno()) not in AGAIN:
@@ -118,3 +137,10 @@ class PagePrefaulter:
                     self._stopped.wait(PAUSES * (ended - began))
                 if self._stopped.is_set():
                     return
+
+
+def _madvise() -> Any:
+    """Return the C library's function; unlike mmap's own, it releases Python's lock."""
+    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return madvise

@@ -202,6 +202,10 @@ class TorchRunner:
             pending = _forward(engine, plan, waits=waits)
             self._results.append(pending if waits else _sample(engine, pending, masks))
 
+    def release_blocks(self, num_kept: int) -> int:
+        """Return the host memory of all but the first blocks to the system; returns bytes, 0 on a device."""
+        return 0 if self._engine is None else self._engine.populator.release(num_kept)
+
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Store the token masks of some rows of a step that was not collected, launched or not."""
         self._masks[step_id] = masks

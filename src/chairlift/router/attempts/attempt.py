@@ -20,6 +20,7 @@ class AttemptLimits:
         first_token_timeout_seconds: from sending the request to its first token.
         inter_token_timeout_seconds: between two tokens.
         resume_wait_seconds: how long a response that has begun may wait for a replica that is not full.
+        replacement_wait_seconds: how long a request whose replicas are all lost may wait for another one.
         counts_rejections: whether a replica that is full counts as a failed attempt before the first token.
         deadline_grace_seconds: how long after the request's deadline its replica may still report that it has passed.
     """
@@ -29,6 +30,7 @@ class AttemptLimits:
     first_token_timeout_seconds: float = 60.0
     inter_token_timeout_seconds: float = 30.0
     resume_wait_seconds: float = 10.0
+    replacement_wait_seconds: float = 0.0
     deadline_grace_seconds: float = 1.0
     counts_rejections: bool = True
 
@@ -38,7 +40,7 @@ class AttemptLimits:
         for name in ("connect_timeout_seconds", "first_token_timeout_seconds", "inter_token_timeout_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above 0, got {getattr(self, name):g}")
-        for name in ("resume_wait_seconds", "deadline_grace_seconds"):
+        for name in ("resume_wait_seconds", "replacement_wait_seconds", "deadline_grace_seconds"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name):g}")
 

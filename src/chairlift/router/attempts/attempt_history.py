@@ -10,6 +10,9 @@ DEFAULT_RETRY_SECONDS = 1.0
 MIN_RETRY_SECONDS = 0.1
 """Shortest wait before full replicas are tried again."""
 
+REPLACEMENT_CHECK_SECONDS = 0.2
+"""Seconds between two looks for a replica, while there is none."""
+
 NO_ROOM = frozenset({FailureReason.REJECTED, FailureReason.UNAVAILABLE})
 """What a replica that is full or drains says."""
 
@@ -30,6 +33,7 @@ class AttemptHistory:
         self._retry_after: float | None = None
         self._reason: FailureReason | None = None
         self._resume_until: float | None = None
+        self._replaced_until: float | None = None
 
     @property
     def excluded(self) -> frozenset[tuple[str, str]]:
@@ -70,16 +74,26 @@ class AttemptHistory:
 
     def record_token(self) -> None:
         """Note that the response goes on, so the next wait for a replica has all its time."""
-        self._resume_until = None
+        self._resume_until = self._replaced_until = None
 
-    def wait_seconds(self, now: float) -> float | None:
-        """Return after how many seconds the full replicas may be tried again; None if that takes too long."""
+    def wait_seconds(self, now: float, *, has_sent: bool) -> float | None:
+        """Return after how many seconds to try again; None if that takes too long.
+
+        A response that has begun waits for full replicas, and any request for a replacement of those that are lost.
+        """
         if self._resume_until is None:
             self._resume_until = now + self._limits.resume_wait_seconds
         if self._retry_after is None:
+            return self._replacement_wait_seconds(now)
+        if not has_sent:
             return None
         seconds = max(MIN_RETRY_SECONDS, self._retry_after)
         return seconds if now + seconds <= self._resume_until else None
+
+    def _replacement_wait_seconds(self, now: float) -> float | None:
+        if self._replaced_until is None:
+            self._replaced_until = now + self._limits.replacement_wait_seconds
+        return REPLACEMENT_CHECK_SECONDS if now + REPLACEMENT_CHECK_SECONDS <= self._replaced_until else None
 
     def forget_full(self) -> None:
         """Allow the full replicas again."""

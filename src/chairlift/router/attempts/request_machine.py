@@ -48,24 +48,19 @@ class RequestMachine:
     Attributes:
         history: the attempts so far.
         response: what the client has of its response.
+        is_waiting: no attempt is open, because no replica can take one now.
     """
 
     def __init__(
-        self,
-        fields: GenerationFields,
-        limits: AttemptLimits,
-        budget: RetryBudget,
-        hedging: HedgeController | None = None,
-        *,
-        request_id: str = "",
-        deadline: float | None = None,
-    ) -> None:
+        self, fields: GenerationFields, limits: AttemptLimits, budget: RetryBudget,
+        hedging: HedgeController | None = None, *, request_id: str = "", deadline: float | None = None,
+    ) -> None:  # fmt: skip
         """Start with no attempt; `deadline` is on the clock of `now`. Budget and hedging belong to the whole pool."""
         self._limits = limits
         self._budget, self._hedging, self._deadline, self._request_id = budget, hedging, deadline, request_id
         self.response = ClientResponse(fields)
         self.history, self._open = AttemptHistory(limits), OpenAttempts(limits, budget)
-        self._is_started = self._is_final = self._is_waiting = False
+        self._is_started = self._is_final = self.is_waiting = False
         self._first_sent_at: float | None = None
         self._now = 0.0
 
@@ -143,7 +138,7 @@ class RequestMachine:
         if self.response.has_progress and not self.response.has_sent:
             self.response.restart()
             self._pick_required()
-        elif not (self.response.has_sent and self._wait_for_replica()):
+        elif not self._wait_for_replica():
             self._fail(FailureCause.REPLICAS)
 
     def _pick_required(self) -> None:
@@ -151,10 +146,10 @@ class RequestMachine:
         self._pick(AttemptPurpose.RETRY, has_retry_permit=True)
 
     def _wait_for_replica(self) -> bool:
-        """Wait until a full replica may be tried again; return whether there is time for that."""
-        seconds = self.history.wait_seconds(self._now)
+        """Wait for a full replica or another one; return whether there is time for that."""
+        seconds = self.history.wait_seconds(self._now, has_sent=self.response.has_sent)
         if seconds is not None:
-            self._is_waiting = True
+            self.is_waiting = True
             self._emit(act.SetTimer(TimerKind.RETRY, 0, seconds))
         return seconds is not None
 
@@ -291,7 +286,7 @@ class RequestMachine:
         if event.kind is TimerKind.DEADLINE:
             self._deadline = None  # it runs no more
             self._fail(FailureCause.DEADLINE)
-        elif event.kind is TimerKind.RETRY and self._is_waiting:
+        elif event.kind is TimerKind.RETRY and self.is_waiting:
             self._retry_full_replicas()
         elif attempt is not None and event.kind is TimerKind.HEDGE:
             self._hedge(attempt)
@@ -319,7 +314,7 @@ class RequestMachine:
             self._pick(AttemptPurpose.HEDGE)
 
     def _retry_full_replicas(self) -> None:
-        self._is_waiting = False
+        self.is_waiting = False
         self.history.forget_full()
         self._pick_required()
 
@@ -378,7 +373,7 @@ class RequestMachine:
             self._budget.end_request()
             if self._deadline is not None:
                 self._emit(act.ClearTimer(TimerKind.DEADLINE, 0))
-        if self._is_waiting:
+        if self.is_waiting:
             self._emit(act.ClearTimer(TimerKind.RETRY, 0))
         self._is_final = True
         self._emit(action)

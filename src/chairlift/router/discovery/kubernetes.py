@@ -1,14 +1,12 @@
 """KubernetesSource: the ready endpoints of a service, from its EndpointSlices, listed and watched."""
 
-import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
-from http import HTTPStatus
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError
@@ -16,37 +14,33 @@ from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
 from chairlift.router.discovery.endpoint_fields import OPTION_FIELDS, parse_endpoint
 from chairlift.router.endpoint import Endpoint
-from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
+from chairlift.web.registry.json_client import JSONClient, JSONResponse
+from chairlift.web.registry.kubernetes_client import (
+    SERVER_OPTIONS,
+    SERVICE_ACCOUNT,
+    VersionExpired,
+    apply_event,
+    find_api_server,
+    list_objects,
+    open_watch,
+    parse_namespace,
+)
 from chairlift.web.registry.registry_url import parse_registry_url
 
 log = logging.getLogger(__name__)
 
 FORM = "kubernetes://namespace/service?port=http"
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SERVICE_LABEL = "kubernetes.io/service-name"
-
-WATCH_SECONDS = 240.0
-"""Seconds after which the API server ends a watch, which then goes on from its last resource version."""
 
 IDLE_SECONDS = 90.0
 """Seconds without a message, a bookmark included, after which a watch is opened again: its connection may be dead."""
 
-PAGE_SIZE = 500
 MAX_SLICES = 1000
 MIN_WATCH_SECONDS = 1.0
 """A watch that ends sooner without a message has failed."""
 
 MAX_EXPIRED_LISTS = 2
 """Lists in a row whose resource version may have expired before the watch brought a message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Server:
-    """How the API server is reached."""
-
-    url: str
-    token_file: Path | None
-    ca_file: Path | None
 
 
 class KubernetesSource:
@@ -62,26 +56,19 @@ class KubernetesSource:
         """
         url = parse_registry_url(
             text,
-            options={*OPTION_FIELDS, "port", "scheme", "server", "token_file", "ca_file"},
+            options={*OPTION_FIELDS, *SERVER_OPTIONS, "port", "scheme"},
             default_port=1,
             form=FORM,
         )
-        namespace, self._service = url.require_one_host().removesuffix(":1"), url.path
-        if not self._service or "/" in self._service or ":" in namespace:
+        namespace, self._service = parse_namespace(url, FORM), url.path
+        if not self._service or "/" in self._service:
             raise ConfigError(f"{text!r} should look like {FORM}")
         self.name = text
         self._path = f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices"
         self._port, self._scheme = url.options.get("port", ""), url.options.get("scheme", "http")
         self._defaults = {name: url.options[name] for name in OPTION_FIELDS if name in url.options}
         parse_endpoint({"url": f"{self._scheme}://localhost", **self._defaults})
-        options = {"token_file": url.file("token_file"), "ca_file": url.file("ca_file")}
-        server = _find_server(
-            text, url.options.get("server"), options, os.environ if environ is None else environ, service_account
-        )
-        self._config = JSONClientConfig(
-            base_urls=(server.url,), ca_file=server.ca_file, token_file=server.token_file
-        )  # fmt: skip
-        self._config.tls_context()
+        self._config = find_api_server(url, os.environ if environ is None else environ, service_account)
         self._idle_seconds = idle_seconds
         self._parsed: dict[str, tuple[Any, Snapshot]] = {}
         self._clock = SystemClock() if clock is None else clock
@@ -100,58 +87,27 @@ class KubernetesSource:
                             yield snapshot
                             last = snapshot
                         started_at, num_before = self._clock.now(), num_events
-                        async with self._open_watch(client, version) as events:
+                        async with open_watch(
+                            client, self._path, self._selector, version, idle_seconds=self._idle_seconds
+                        ) as events:
                             async for event in events:
-                                version = _apply_event(slices, event)
+                                version = apply_event(slices, event)
                                 num_events += 1
                                 if (snapshot := self._snapshot(slices)) != last:
                                     yield snapshot
                                     last = snapshot
                         if num_events == num_before and self._clock.now() - started_at < MIN_WATCH_SECONDS:
                             raise DiscoveryFailed(f"{client.base_url} ended the watch at once")
-                except _VersionExpired:
+                except VersionExpired:
                     num_expired = 0 if num_events else num_expired + 1
                     if num_expired > MAX_EXPIRED_LISTS:
                         raise DiscoveryFailed(f"the resource version {version} of a new list has expired") from None
                     log.info("the resource version %s has expired; the slices are listed again", version)
 
-    @contextlib.asynccontextmanager
-    async def _open_watch(self, client: JSONClient, version: str) -> AsyncIterator[AsyncIterator[Any]]:
-        """Watch the slices from a resource version on. Raises _VersionExpired and DiscoveryFailed."""
-        params = [
-            *self._selector, ("watch", "1"), ("resourceVersion", version), ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", f"{WATCH_SECONDS:.0f}"),
-        ]  # fmt: skip
-        try:
-            async with client.stream("GET", self._path, params=params, idle_seconds=self._idle_seconds) as events:
-                yield events
-        except DiscoveryFailed as error:
-            if error.details.get("status") == HTTPStatus.GONE:
-                raise _VersionExpired from None
-            raise
-
     async def _list(self, client: JSONClient) -> tuple[dict[str, Any], str]:
         """Return the slices by name, and the resource version of the list."""
-        slices: dict[str, Any] = {}
-        token, version = "", ""
-        while True:
-            params = [*self._selector, ("limit", str(PAGE_SIZE)), *([("continue", token)] if token else [])]
-            response = await client.call("GET", self._path, params=params)
-            if response.status == HTTPStatus.GONE and token:  # the pages have expired: begin with the first again
-                slices, token = {}, ""
-                continue
-            if response.status != HTTPStatus.OK:
-                raise DiscoveryFailed(f"{client.base_url} answers with {response.describe()}")
-            try:
-                version = str(response.body["metadata"]["resourceVersion"])
-                slices |= {each["metadata"]["name"]: each for each in response.body["items"] or ()}
-                token = response.body["metadata"].get("continue") or ""
-            except (KeyError, TypeError, AttributeError) as error:
-                raise DiscoveryFailed(f"the list of slices is malformed: {type(error).__name__}: {error}") from None
-            if len(slices) > MAX_SLICES:
-                raise DiscoveryFailed(f"{self._service} has more than {MAX_SLICES} EndpointSlices, the limit")
-            if not token:
-                return slices, version
+        get_page = partial(_get_page, client, self._path)
+        return await list_objects(get_page, self._selector, kind="EndpointSlices", limit=MAX_SLICES)
 
     @property
     def _selector(self) -> list[tuple[str, str]]:
@@ -201,28 +157,8 @@ class KubernetesSource:
         raise DiscoveryFailed(f"{self._service} has {wanted}; its TCP ports are: {names}")
 
 
-class _VersionExpired(Exception):
-    """The API server no longer knows the changes since a resource version."""
-
-
-def _apply_event(slices: dict[str, Any], event: Any) -> str:
-    """Apply an event of a watch and return its resource version. Raises _VersionExpired and DiscoveryFailed."""
-    try:
-        kind, body = event["type"], event["object"]
-        if kind == "ERROR":
-            if body.get("code") == HTTPStatus.GONE:
-                raise _VersionExpired
-            raise DiscoveryFailed(f"the watch failed: {str(body.get('message', ''))[:200]}")
-        version = str(body["metadata"]["resourceVersion"])
-        if kind in {"ADDED", "MODIFIED"}:
-            slices[body["metadata"]["name"]] = body
-        elif kind == "DELETED":
-            slices.pop(body["metadata"]["name"], None)
-        elif kind != "BOOKMARK":
-            raise DiscoveryFailed(f"the watch has an event of the unknown type {str(kind)[:80]!r}")
-        return version
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DiscoveryFailed(f"an event of the watch is malformed: {type(error).__name__}: {error}") from None
+async def _get_page(client: JSONClient, path: str, params: Sequence[tuple[str, str]]) -> JSONResponse:
+    return await client.call("GET", path, params=params)
 
 
 def _is_ready(conditions: Mapping[str, Any]) -> bool:
@@ -232,25 +168,3 @@ def _is_ready(conditions: Mapping[str, Any]) -> bool:
     """
     is_serving = conditions.get("ready") is not False and conditions.get("serving") is not False
     return is_serving and not conditions.get("terminating")
-
-
-def _find_server(
-    text: str, server: str | None, files: Mapping[str, Path | None], environ: Mapping[str, str], account: Path
-) -> _Server:
-    """Return the API server of the options, or that of the pod's cluster. Raises ConfigError."""
-    if server is not None:
-        parts = urlsplit(server)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
-            raise ConfigError(f"the option server of {text!r} must look like https://10.0.0.1:6443, got {server!r}")
-        return _Server(url=server.rstrip("/"), token_file=files["token_file"], ca_file=files["ca_file"])
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
-        raise ConfigError(
-            f"{text!r} needs a pod of the cluster, whose environment has KUBERNETES_SERVICE_HOST; elsewhere add "
-            "?server=https://host:6443&token_file=FILE&ca_file=FILE"
-        )
-    name = f"[{host}]" if ":" in host else host
-    return _Server(
-        url=f"https://{name}:{port}", token_file=files["token_file"] or account / "token",
-        ca_file=files["ca_file"] or account / "ca.crt",
-    )  # fmt: skip

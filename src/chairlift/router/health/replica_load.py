@@ -41,6 +41,8 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
     "running_requests": ("running_requests",),
     "expected_wait_seconds": ("expected_wait_seconds",),
     "prefill_tokens_per_second": ("prefill_tokens_per_second",),
+    "output_tokens_per_second": ("output_tokens_per_second",),
+    "max_running_requests": ("max_running_requests",),
     "kv_usage_ratio": ("total_blocks", "kv_usage_ratio"),
     "adapters": ("adapters",),
     "fingerprints": ("fingerprint", "fingerprints"),
@@ -61,6 +63,8 @@ class ReplicaLoad:
         running_requests: requests that run.
         expected_wait_seconds: expected wait of a new request.
         prefill_tokens_per_second: measured speed of prompt processing; 0 if unknown.
+        output_tokens_per_second: output tokens of all requests together, recently; 0 if unknown.
+        max_running_requests: requests that run at once at most; 0 if unknown.
         kv_usage_ratio: share of the KV cache that requests hold.
         adapters: LoRA adapters that are loaded.
         fingerprints: fingerprint of the weights for each model; the key "" is for every model.
@@ -75,6 +79,8 @@ class ReplicaLoad:
     running_requests: int = 0
     expected_wait_seconds: float = 0.0
     prefill_tokens_per_second: float = 0.0
+    output_tokens_per_second: float = 0.0
+    max_running_requests: int = 0
     kv_usage_ratio: float = 0.0
     adapters: frozenset[str] = frozenset()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
@@ -104,6 +110,8 @@ def parse_load(fields: object, now: float) -> ReplicaLoad:
         running_requests=int(_number(fields, "running_requests")),
         expected_wait_seconds=_number(fields, "expected_wait_seconds"),
         prefill_tokens_per_second=_number(fields, "prefill_tokens_per_second"),
+        output_tokens_per_second=_number(fields, "output_tokens_per_second"),
+        max_running_requests=int(_number(fields, "max_running_requests")),
         kv_usage_ratio=max(0.0, 1 - free_blocks / total_blocks) if total_blocks else _number(fields, "kv_usage_ratio"),
         adapters=frozenset(_names(fields, "adapters")),
         fingerprints=_fingerprints(fields),

@@ -3,6 +3,7 @@
 filters ──> scorers, 0 to 1, weighted ──> picker
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -73,6 +74,23 @@ class Candidate:
     def load(self) -> float:
         """Open requests by weight; those of other routers count, too, as of the last load report."""
         return max(self.open_requests, self.running_requests) / self.weight
+
+
+class CandidateSequence(Sequence[Candidate]):
+    """Candidates of which a policy needs only a few: they are built when it looks at them."""
+
+    @property
+    @abstractmethod
+    def has_equal_weights(self) -> bool:
+        """Whether all weights are known to be equal, without a look at each."""
+
+
+def have_equal_weights(candidates: Sequence[Candidate]) -> bool:
+    """Return whether all candidates have one weight; a CandidateSequence that knows it is not iterated over."""
+    if isinstance(candidates, CandidateSequence) and candidates.has_equal_weights:
+        return True
+    weights = [candidate.weight for candidate in candidates]
+    return min(weights) == max(weights)
 
 
 class Policy(Protocol):

@@ -5,7 +5,7 @@ from operator import attrgetter
 from random import Random
 from typing import Any
 
-from chairlift.router.policies.base import Candidate, RoutingRequest
+from chairlift.router.policies.base import Candidate, RoutingRequest, have_equal_weights
 
 
 class PowerOfTwoPicker:
@@ -29,9 +29,9 @@ class PowerOfTwoPicker:
     def _draw(self, candidates: Sequence[Candidate]) -> list[int]:
         """Return different random indices, first the one that a single draw by weight gives."""
         count = min(self._num_choices, len(candidates))
+        if have_equal_weights(candidates):
+            return self._rng.sample(range(len(candidates)), count)
         weights = [candidate.weight for candidate in candidates]
-        if min(weights) == max(weights):
-            return self._rng.sample(range(len(weights)), count)
         indices = []
         for _ in range(count):
             indices += self._rng.choices(range(len(weights)), weights)

@@ -107,6 +107,11 @@ class RequestProxy:
         self.reservation: Reservation | None = None
         self.error_code = ""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the request waits because no replica can take it now."""
+        return self._machine.is_waiting
+
     async def run(self) -> None:
         """Respond to the client. Raises the error of a response that had no byte; cancelled, it aborts all attempts."""
         try:

@@ -1,1 +1,1 @@
-"""Clients of etcd and Consul: a replica registers there, and the router finds it there."""
+"""Clients of etcd, Consul and Kubernetes: where replicas register, are found and are started."""

@@ -100,6 +100,12 @@ class JSONResponse:
         text = self.body if isinstance(self.body, str) else orjson.dumps(self.body).decode()
         return f"status {self.status}: {text[:MAX_ERROR_CHARS]}"
 
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds of the header Retry-After; None without it, and for a date, which this client does not read."""
+        text = self.headers.get("retry-after", "").strip()
+        return float(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None
+
 
 class JSONClient:
     """An HTTP client for one service with one or several hosts."""
@@ -129,9 +135,11 @@ class JSONClient:
     ) -> JSONResponse:  # fmt: skip
         """Call a route at the current host, and at the others when that fails.
 
-        Raises DiscoveryFailed when no host gives a response below status 500.
+        Raises DiscoveryFailed when no host gives a response below status 500; `details["retry_after"]` has the seconds
+        that the last of them asks for.
         """
         reasons = []
+        details: dict[str, float] = {}
         for _ in self._config.base_urls:
             try:
                 async with (
@@ -142,10 +150,11 @@ class JSONClient:
                 if result.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     return result
                 reasons.append(f"{self.base_url} answers with {result.describe()}")
+                details = {} if result.retry_after is None else {"retry_after": result.retry_after}
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 reasons.append(f"{self.base_url}: {_describe_error(error, timeout_seconds)}")
             self.next_host()
-        raise DiscoveryFailed("; ".join(reasons))
+        raise DiscoveryFailed("; ".join(reasons), **details)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -202,7 +211,8 @@ class JSONClient:
             headers[self._config.token_header] = self._config.token_prefix + token
         data = None
         if body is not None:
-            data, headers["content-type"] = orjson.dumps(body), "application/json"
+            data = orjson.dumps(body)
+            headers.setdefault("content-type", "application/json")
         async with self._session.request(
             method, self.base_url + path, params=list(params), data=data, headers=headers, allow_redirects=False
         ) as response:

@@ -1,12 +1,13 @@
 """`chairlift bench simulate`: its table, its report, and invalid input."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOADS
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, read_model
 from chairlift.bench.simulation.simulation import SimMachine
 from chairlift.cli.main import main
@@ -105,3 +106,33 @@ def test_every_setting_of_the_command_is_used() -> None:
     assert {setting.name for setting in settings.ENGINE if setting.name in known} == {
         setting.name for setting in settings.SIMULATE_SETTINGS
     }
+
+
+FLEET = ("bench", "simulate", "--fleet", "4", "--max-running-requests", "8", "--max-prefill-tokens", "256")
+
+
+def test_a_fleet_is_simulated_and_its_rules_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for _ in range(2):
+        path = tmp_path / "fleet.json"
+        words = ("--requests", "60", "--scaling-rules", "autoscaler,maximum", "--concurrency-ratio", "0.5")
+        assert (
+            main([*FLEET, *words, "--cold-start", "5,9", "--price", "2", "--processes", "1", "--json", str(path)]) == 0
+        )
+        texts.append(path.read_bytes())
+    content = json.loads(texts[0])
+    assert texts[0] == texts[1] and content["kind"] == "chairlift bench simulate --fleet"
+    assert [arm["rule"] for arm in content["arms"]] == ["autoscaler", "maximum"]
+    assert content["fleet"]["cold_start_seconds"] == [5.0, 9.0] and content["engine"]["max_running_requests"] == 8
+    assert content["arms"][1]["cost"] == pytest.approx(2 * content["arms"][1]["replica_hours"])
+    assert "concurrency 0.5" in capsys.readouterr().out
+
+
+def test_a_fleet_serves_conversations_by_several_policies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(CONVERSATION_LOADS, "shared", replace(CONVERSATION_LOADS["shared"], sessions=2))
+    assert main([*FLEET, "--workload", "shared", "--policy", "prefix,random"]) == 0
+    assert "hit rate" in capsys.readouterr().out
+    assert main([*FLEET, "--policy", "prefix,random"]) == 2
+    assert "several policies need a workload of conversations" in capsys.readouterr().err

@@ -1,10 +1,17 @@
-"""`chairlift bench simulate`: runs a workload on the real scheduler in simulated time."""
+"""`chairlift bench simulate`: runs a workload on the real scheduler in simulated time, or on a simulated fleet."""
 
 import argparse
 import json
+import time
 from dataclasses import asdict, replace
 from typing import Any
 
+from chairlift.bench.fleet_simulation.fleet_comparison import DEFAULT_RULE_NAMES, compare_rules
+from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
+from chairlift.bench.fleet_simulation.fleet_report import build_fleet_report, fleet_table
+from chairlift.bench.fleet_simulation.fleet_spec import FleetSpec
+from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOADS
+from chairlift.bench.fleet_simulation.policy_comparison import compare_policies, policy_table
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report import environment, report
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, read_model, write_model
@@ -14,10 +21,18 @@ from chairlift.bench.workload.workload import Workload
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs
 from chairlift.cli.settings import bench_settings, settings
+from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 
 KIND = "chairlift bench simulate"
+FLEET_KIND = f"{KIND} --fleet"
+DEFAULT_COLD_START_SECONDS = 60.0
+FLEET_FIELDS = {
+    "slo": "slo", "slo_goal": "slo_goal", "min_replicas": "min_replicas", "period": "period_seconds",
+    "prompt_tokens": "prompt_tokens", "output_tokens": "output_tokens", "concurrency_ratio": "concurrency_ratios",
+}  # fmt: skip
+"""Setting -> field of FleetSpec."""
 MACHINE_SETTINGS = ("num_blocks", "block_size", "enable_prefix_caching")
 
 
@@ -29,11 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(quiet=arguments.quiet)
     environ = settings.process_environment()
     workload_settings = settings.resolve_group(bench_settings.WORKLOAD, arguments, environ)
+    fleet_settings = settings.resolve_group(bench_settings.SIMULATED_FLEET, arguments, environ)
     engine = settings.resolve_group(settings.SIMULATE_SETTINGS, arguments, environ)
     check_outputs(
         {"--json": arguments.json, "--save-step-times": arguments.save_step_times},
         {"--workload": workload_settings.get("workload"), "--fit": arguments.fit, "--step-times": arguments.step_times},
     )
+    if "fleet" in fleet_settings:
+        return _run_fleet(arguments, console, workload_settings, engine, fleet_settings)
     machine = SimMachine(
         step_model=_step_model(arguments, console), seed=workload_settings.get("seed", 0),
         **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine},
@@ -49,6 +67,41 @@ def run(arguments: argparse.Namespace) -> int:
     report.tell(_table(content), arguments.json, content, print)
     console.print_line(f"simulated {result.seconds:.1f} s in {result.host_seconds:.2f} s")
     return 1 if content["requests"]["failed"] else 0
+
+
+def _run_fleet(
+    arguments: argparse.Namespace, console: Console, workload: dict[str, Any], engine: dict[str, Any],
+    fleet: dict[str, Any],
+) -> int:  # fmt: skip
+    """Simulate a fleet; returns exit code 0."""
+    machine = FleetMachine(
+        step_model=_step_model(arguments, console), seed=workload.get("seed", 0),
+        **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine}, config=SchedulerConfig(**engine),
+    )  # fmt: skip
+    source, started_at = environment.source(), time.perf_counter()
+    policies = tuple(fleet.get("policy", "prefix").split(","))
+    if workload.get("workload") in CONVERSATION_LOADS:
+        content = compare_policies(workload["workload"], policies, fleet["fleet"], machine)
+        lines = policy_table(content)
+    else:
+        cold_start = fleet.get("cold_start", (DEFAULT_COLD_START_SECONDS,))
+        if len(policies) > 1:
+            raise ConfigError(f"several policies need a workload of conversations: {', '.join(CONVERSATION_LOADS)}")
+        spec = FleetSpec(
+            max_replicas=fleet["fleet"], machine=machine, policy=policies[0],
+            cold_start_seconds=(cold_start[0], cold_start[-1]),
+            **{name: fleet[key] for key, name in FLEET_FIELDS.items() if key in fleet},
+            **{name: workload[name] for name in ("workload", "requests", "rate", "seed") if name in workload},
+        )  # fmt: skip
+        load, capacity = spec.make()
+        names = fleet.get("scaling_rules", ",".join(DEFAULT_RULE_NAMES)).split(",")
+        arms = compare_rules(load, names, capacity, fleet.get("processes", len(usable_cpus())))
+        content = build_fleet_report(load, arms, capacity, fleet.get("price", 1.0))
+        lines = fleet_table(content)
+    content = report.with_environment(FLEET_KIND, content, source, arguments.argv, of_host=False)
+    report.tell(lines, arguments.json, content, print)
+    console.print_line(f"simulated in {time.perf_counter() - started_at:.1f} s")
+    return 0
 
 
 def _step_model(arguments: argparse.Namespace, console: Console) -> SimStepModel:

@@ -1,0 +1,33 @@
+"""LatencyRule: a quantile of a latency of recent requests (TTFT, ITL) against its SLO."""
+
+from typing import ClassVar
+
+from chairlift.autoscaler.rules.base import RuleResult
+from chairlift.autoscaler.window import LoadWindow
+
+MAX_FACTOR = 2.0
+MIN_FACTOR = 0.5
+"""One decision multiplies the ready replicas by these at most, since a latency is far from proportional to the load."""
+
+
+class LatencyRule:
+    """Keeps a latency at its SLO. A latency describes the pool that served it, not replicas that came since."""
+
+    uses_short_window: ClassVar[bool] = False
+
+    def __init__(self, name: str, slo_seconds: float) -> None:
+        """Take the name of the quantile in the samples."""
+        self._name = name
+        self._slo_seconds = slo_seconds
+
+    def evaluate(self, window: LoadWindow) -> RuleResult:
+        """Return the need; a pool without any request needs nothing, and its latency is not missing."""
+        seconds = window.pool_mean(self._name)
+        numbers = {"seconds": seconds, "slo_s": self._slo_seconds}
+        if seconds is None:
+            return RuleResult(0.0 if window.newest.is_idle else None, numbers)
+        ratio = seconds / self._slo_seconds
+        num_ready = window.newest.num_ready
+        if ratio > 1:
+            num_ready = min(each.num_ready for each in window.loads)
+        return RuleResult(num_ready * min(max(ratio, MIN_FACTOR), MAX_FACTOR), numbers)

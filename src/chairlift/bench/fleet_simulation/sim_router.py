@@ -1,0 +1,106 @@
+"""SimRouter: the router of a simulated fleet: production policy and prefix index, and the requests that it holds."""
+
+from bisect import insort
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import overload
+
+from chairlift.bench.fleet_simulation.base import SimRequest
+from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
+from chairlift.router.policies.base import Candidate, CandidateSequence, RoutingRequest
+from chairlift.router.policies.registry import make_policy
+from chairlift.router.prefix_index import PrefixIndex
+
+_id = attrgetter("replica_id")
+
+
+class ReadyReplicas(CandidateSequence):
+    """The ready replicas in order of their ids, as candidates; each is built only when a policy looks at it."""
+
+    def __init__(self) -> None:
+        self.replicas: list[FleetReplica] = []
+        self.now = 0.0
+
+    @property
+    def has_equal_weights(self) -> bool:
+        """Return True: simulated replicas have no weights."""
+        return True
+
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Candidate]: ...
+    def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(index, slice):
+            return [replica.candidate(self.now) for replica in self.replicas[index]]
+        return self.replicas[index].candidate(self.now)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        now = self.now
+        return (replica.candidate(now) for replica in self.replicas)
+
+
+class SimRouter:
+    """Sends requests to ready replicas; holds them while there is none.
+
+    Attributes:
+        held: requests that wait for a replica, oldest first.
+        held_tokens: their prompt tokens.
+    """
+
+    def __init__(self, policy: str, seed: int) -> None:
+        self.held: list[SimRequest] = []
+        self.held_tokens = 0
+        self._policy, self._index = make_policy(policy, seed), PrefixIndex()
+        self._ready = ReadyReplicas()
+        self._by_id: dict[str, FleetReplica] = {}
+        self._incarnations: dict[str, str] = {}
+
+    @property
+    def ready(self) -> list[FleetReplica]:
+        """The replicas that get requests."""
+        return self._ready.replicas
+
+    def add(self, replica: FleetReplica) -> list[SimRequest]:
+        """Take a replica into use; return the requests that were held, which are to be routed now."""
+        insort(self._ready.replicas, replica, key=_id)
+        self._by_id[replica.replica_id] = replica
+        self._incarnations[replica.replica_id] = ""
+        held, self.held, self.held_tokens = self.held, [], 0
+        return held
+
+    def remove(self, replica: FleetReplica) -> None:
+        """Send a replica no more requests."""
+        self._ready.replicas.remove(replica)
+        del self._by_id[replica.replica_id], self._incarnations[replica.replica_id]
+
+    def route(self, request: SimRequest, now: float) -> FleetReplica | None:
+        """Send a request to the replica that the policy picks; None if it is held."""
+        if not self._by_id:
+            self.held.append(request)
+            self.held_tokens += request.prompt_tokens
+            return None
+        self._ready.now = now
+        prefix = request.prefix
+        if prefix is None:
+            routing = RoutingRequest(session_key=request.session_key, prompt_tokens=request.prompt_tokens)
+        else:
+            routing = RoutingRequest(
+                session_key=request.session_key, prompt_tokens=prefix.num_tokens, prefix=prefix.hashes,
+                prefix_tokens=prefix.token_counts,
+                prefix_matches=self._index.match(prefix.hashes, self._incarnations),
+            )  # fmt: skip
+        replica = self._by_id[self._policy.pick(routing, self._ready, now).replica_id]
+        request.routed_tokens = routing.prompt_tokens - routing.matched_tokens(replica.replica_id)
+        if prefix is not None:
+            self._index.record(replica.replica_id, "", prefix.hashes)
+        replica.open(request, now)
+        return replica
+
+    def record_answer(self, replica: FleetReplica, request: SimRequest) -> None:
+        """Remember that the replica has computed the prompt and its answer."""
+        if request.prefix is not None:
+            self._index.record(replica.replica_id, "", request.prefix.extended(request.output_token_ids))

@@ -1,0 +1,1 @@
+"""Planning: the memory, the parallel sizes and the number of replicas that a model needs."""

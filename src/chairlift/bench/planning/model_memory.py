@@ -1,0 +1,173 @@
+"""ModelMemory: the bytes of a model's weights, of its KV cache and of a step, whole or on one of several devices.
+
+The weights and the KV cache are exact for a shape that is exact. The memory of a step is an estimate from above: the
+residual, its normed copy and float32 norms beside the widest part of a layer, and the logits of every running request.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from chairlift.bench.planning.model_shape import ModelShape
+from chairlift.core.errors import ConfigError
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+OWN_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
+"""Bytes of a parameter with Chairlift's --quantization; groups of 32 share a scale of two bytes."""
+
+METHOD_BITS = {"fp8": 8, "mxfp4": 4, "fbgemm_fp8": 8, "awq": 4, "gptq": 4, "bitsandbytes": 8, "compressed-tensors": 8}
+"""Bits of a weight by `quant_method` of config.json, where the object itself names none."""
+
+SCALE_BITS = 16
+"""Bits of the scale of a group of quantized weights."""
+
+GROUP_SIZES = {"mxfp4": 32}
+"""Weights of a group by method, where the object names none; mxfp4's scale has eight bits instead of SCALE_BITS."""
+
+
+def check_dtype(name: str) -> str:
+    """Return the name of a dtype. Raises ConfigError for an unknown one."""
+    if name not in DTYPE_BYTES:
+        raise ConfigError(f"dtype {name!r} is unknown; known are {', '.join(DTYPE_BYTES)}", option="dtype")
+    return name
+
+
+def weight_bits(quantization: Mapping[str, Any]) -> float:
+    """Return the bits of a quantized weight, its share of the scale included. Raises ConfigError for a new method."""
+    method = str(quantization.get("quant_method") or "bitsandbytes")
+    bits = quantization.get("bits") or quantization.get("w_bit")
+    if quantization.get("load_in_4bit") or quantization.get("_load_in_4bit"):
+        bits = 4
+    bits = bits or METHOD_BITS.get(method)
+    if not isinstance(bits, int) or not 1 <= bits <= 16:
+        raise ConfigError(
+            f"config.json: the bits of quant_method {method!r} are unknown; known are {', '.join(METHOD_BITS)}",
+            option="model",
+        )
+    group = quantization.get("group_size") or quantization.get("q_group_size") or GROUP_SIZES.get(method, 0)
+    scale = SCALE_BITS // 2 if method == "mxfp4" else SCALE_BITS + bits * (method in ("awq", "gptq"))
+    return bits + (scale / group if isinstance(group, int) and group > 0 else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMemory:
+    """The bytes of a model with these options.
+
+    Attributes:
+        shape: the model.
+        dtype: a key of DTYPE_BYTES: of the KV cache, of the computation, and of weights that are not quantized.
+        quantization: Chairlift's --quantization, or "none".
+        block_size: tokens of a KV cache block.
+        max_batch_tokens: tokens in a step.
+        max_running_requests: requests that run at once.
+    """
+
+    shape: ModelShape
+    dtype: str
+    quantization: str = "none"
+    block_size: int = 16
+    max_batch_tokens: int = 2048
+    max_running_requests: int = 256
+
+    def __post_init__(self) -> None:
+        if self.quantization not in ("none", *OWN_QUANTIZATION):
+            known = ", ".join(("none", *OWN_QUANTIZATION))
+            raise ConfigError(
+                f"unknown quantization {self.quantization!r}; available are {known}", option="quantization"
+            )
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that is not quantized."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def matrix_bytes(self) -> float:
+        """Bytes of a weight in the layers' projections."""
+        if self.quantization != "none":
+            return OWN_QUANTIZATION[self.quantization]
+        return weight_bits(self.shape.quantization) / 8 if self.shape.quantization else float(self.itemsize)
+
+    @property
+    def head_bytes(self) -> float:
+        """Bytes of a parameter of the lm_head; Chairlift's quantization includes it."""
+        return OWN_QUANTIZATION.get(self.quantization, float(self.itemsize))
+
+    @property
+    def table_bytes(self) -> float:
+        """Bytes of a parameter of the embedding table, which is quantized only where it is the lm_head, too."""
+        return self.head_bytes if self.shape.is_tied else float(self.itemsize)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weights of the layers are not of the dtype."""
+        return self.matrix_bytes != self.itemsize
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all weights."""
+        return self.stage_weights(1, 1)
+
+    def stage_weights(self, tensor: int, pipeline: int) -> int:
+        """Return the bytes of weights on the fullest device of `pipeline` stages of `tensor` devices each.
+
+        Norms are on every device of a stage. The first stage has the embedding table, the last one the lm_head (the
+        table again where the two are tied).
+        """
+        shape = self.shape
+        layers = [shape.attention.matrices + mlp.matrices for mlp in shape.mlps]
+        vectors = [shape.attention.vectors + shape.layer_norms + mlp.vectors for mlp in shape.mlps]
+        stages = []
+        for stage, span in enumerate(stage_layers(shape.num_layers, pipeline)):
+            is_last = stage == pipeline - 1
+            tables = shape.table * self.table_bytes * (stage == 0)
+            tables += self.head_bytes * (shape.head if pipeline == 1 else shape.table * is_last)
+            matrices = sum(layers[span.start : span.stop]) * self.matrix_bytes
+            small = sum(vectors[span.start : span.stop]) + shape.hidden_size * is_last
+            stages.append((matrices + tables) / tensor + small * self.itemsize)
+        return math.ceil(max(stages))
+
+    @property
+    def read_weights(self) -> float:
+        """Bytes of the weights that a step with many tokens reads: all experts, and the lm_head."""
+        head = self.shape.table * self.head_bytes
+        return self.shape.matrices * self.matrix_bytes + head + self.shape.vectors * self.itemsize
+
+    @property
+    def kv_per_token(self) -> int:
+        """Bytes of the KV cache for one token in all layers, as long as no window has passed it."""
+        return self.shape.num_layers * self.shape.attention.kv_elements * self.itemsize
+
+    def kv_of_request(self, length: int, tensor: int = 1, pipeline: int = 1, context: int = 1) -> int:
+        """Return the bytes of the KV cache of a sequence of `length` tokens on the fullest device.
+
+        The last token is never an input, so it has no entry. A layer with a window keeps the blocks that it touches.
+        Key/value heads are split over `tensor` devices, and copied where there are more devices than heads.
+        """
+        whole = math.ceil(max(1, length - 1) / self.block_size)
+        blocks = [
+            whole if window is None else min(whole, math.ceil((window - 1) / self.block_size) + 1)
+            for window in self.shape.layer_windows
+        ]
+        fullest = max(
+            sum(blocks[span.start : span.stop]) for span in stage_layers(self.shape.num_layers, pipeline)
+        )  # fmt: skip
+        per_token = self.shape.attention.kv_elements / min(tensor, self.shape.num_kv_heads) * self.itemsize
+        return math.ceil(fullest * self.block_size * per_token / context)
+
+    def step_bytes(self, tensor: int = 1) -> int:
+        """Return an upper estimate of the bytes that a step needs beside weights and KV cache."""
+        shape, itemsize = self.shape, self.itemsize
+        attention = (2 * shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+        widest = math.ceil(3 * max(shape.intermediate_size, attention) / tensor)
+        activations = self.max_batch_tokens * (itemsize * (3 * shape.hidden_size + widest) + 8 * shape.hidden_size)
+        logits = self.max_running_requests * math.ceil(shape.vocab_size / tensor) * (itemsize + 8)
+        return activations + logits
+
+
+def stage_layers(num_layers: int, pipeline: int) -> list[range]:
+    """Return the layers of each pipeline stage; sizes differ by one at most, and later stages have the larger ones."""
+    bounds = [num_layers * stage // pipeline for stage in range(pipeline + 1)]
+    return [range(begin, end) for begin, end in pairwise(bounds)]

@@ -1,0 +1,52 @@
+"""`chairlift autoscaler`: the composition root of an autoscaler alone."""
+
+import argparse
+from pathlib import Path
+
+from chairlift.cli import fleet_options
+from chairlift.cli.console import ServiceConsole
+from chairlift.cli.fleet_clusters import LOCAL, open_cluster
+from chairlift.cli.router_options import upstream_config
+from chairlift.cli.server_options import credentials_reader, http_config, listen_address
+from chairlift.cli.settings import settings
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, SIGNALS
+from chairlift.cli.settings.router_settings import REPLICA_ACCESS
+from chairlift.core.errors import ConfigError
+from chairlift.fleet.autoscaler_process import AutoscalerParts
+from chairlift.fleet.autoscaler_process import run as scale
+from chairlift.fleet.prometheus_signals import PrometheusSignals
+from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Scale until SIGTERM or Ctrl-C; returns the exit code. Raises ConfigError."""
+    environ = settings.process_environment()
+    groups = (*AUTOSCALER_FLEET, *AUTOSCALER, *SIGNALS, *REPLICA_ACCESS, *settings.AUTOSCALER_SERVER)
+    options = settings.resolve_group(groups, arguments, environ)
+    if options.get("cluster", LOCAL) == LOCAL:
+        raise ConfigError(
+            "an autoscaler needs the cluster of its replicas: ray, kubernetes://NAMESPACE/deployment/NAME or the URL "
+            "of a webhook; `chairlift fleet` runs replicas on this machine", option="cluster",
+        )  # fmt: skip
+    queries, targets = fleet_options.parse_queries(options)
+    autoscaler, listening = fleet_options.autoscaler_config(options, targets), listen_address(options)
+    model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
+    upstream, tls = upstream_config(options), listening.tls_context()
+    opened = open_cluster(options, Path())
+    spec = fleet_options.replica_spec(model, options, upstream.read_key() if opened.starts_specs else "")
+    read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
+    signals = None
+    if queries:
+        signals = PrometheusSignals(JSONClient(JSONClientConfig(base_urls=(options["prometheus_url"],))), queries)
+    service_console, code = ServiceConsole(quiet=arguments.quiet), 1
+    try:
+        code = scale(AutoscalerParts(
+            http=http_config(options), listening=listening, tls=tls, read_credentials=read_credentials,
+            print_line=service_console.print_line, cluster=opened.cluster, spec=spec,
+            has_versions=opened.starts_specs, autoscaler=autoscaler, upstream=upstream, signals=signals,
+            start_seconds=options.get("replica_start_timeout", 1800.0),
+            unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
+        ))  # fmt: skip
+    finally:
+        service_console.close(code)
+    return code

@@ -1,0 +1,57 @@
+"""`chairlift fleet`: the composition root of a fleet: router, autoscaler and cluster in one process."""
+
+import argparse
+
+from chairlift.cli import fleet_options
+from chairlift.cli.console import ServiceConsole
+from chairlift.cli.fleet_clusters import open_cluster
+from chairlift.cli.router_options import router_config
+from chairlift.cli.server_options import credentials_reader, listen_address
+from chairlift.cli.settings import settings
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
+from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.settings.router_settings import FLEET_ROUTER
+from chairlift.fleet.fleet_process import FleetParts
+from chairlift.fleet.fleet_process import run as serve
+from chairlift.router.router_process import RouterParts
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C, then stop the replicas; returns the exit code. Raises ConfigError."""
+    environ = settings.process_environment()
+    options = {
+        "hold_timeout": fleet_options.DEFAULT_HOLD_SECONDS,
+        **settings.resolve_group(settings.ROUTER_SERVER, arguments, environ),
+        **settings.resolve_group(FLEET_ROUTER, arguments, environ),
+        **settings.resolve_group((*FLEET, *AUTOSCALER), arguments, environ),
+    }
+    model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
+    autoscaler, listening = fleet_options.autoscaler_config(options), listen_address(options)
+    folder = fleet_options.state_folder(options, environ)
+    opened = open_cluster(options, folder)
+    key = ""
+    if opened.starts_specs:
+        key = fleet_options.replica_key(folder)
+        options["replica_key_file"] = str(folder / fleet_options.REPLICA_KEY_FILE)
+    spec = fleet_options.replica_spec(model, options, key)
+    config, tls = router_config(options), listening.tls_context()
+    config.shared_state.check_files()
+    read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
+    service_console, code = ServiceConsole(quiet=arguments.quiet), 1
+    try:
+        reloader = None if arguments.settings_file is None else SettingsReloader.of_fleet(arguments, environ)
+        code = serve(FleetParts(
+            router=RouterParts(
+                config=config, sources=(), listening=listening, tls=tls, read_credentials=read_credentials,
+                print_line=service_console.print_line, read_settings=reloader,
+            ),
+            cluster=opened.cluster, spec=spec, parse_spec=fleet_options.updated_spec, autoscaler=autoscaler,
+            slo_quantile=options.get("slo_quantile", 0.95),
+            drain_seconds=options.get("replica_drain_timeout", 120.0),
+            start_seconds=options.get("replica_start_timeout", 1800.0),
+            unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
+            stop_seconds=opened.stop_seconds, has_versions=opened.starts_specs, log_lines=opened.log_lines,
+        ))  # fmt: skip
+    finally:
+        service_console.close(code)
+    return code

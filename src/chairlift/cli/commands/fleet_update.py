@@ -1,0 +1,74 @@
+"""`chairlift fleet update`: replaces the replicas of a running fleet one by one."""
+
+import argparse
+import http.client
+import json
+import time
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+from chairlift.cli.console import Console
+from chairlift.cli.fleet_options import serve_arguments
+from chairlift.cli.settings import settings
+from chairlift.cli.settings.autoscaler_settings import REPLICA_OPTION
+from chairlift.core.errors import ChairliftError, ConfigError
+
+REPLY_SECONDS = 30.0
+POLL_SECONDS = 1.0
+
+
+class FleetUpdateFailed(ChairliftError):
+    """The fleet rejects the update, or cannot be reached."""
+
+    code = "fleet_update_failed"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send the update, and wait for its end with --wait; returns the exit code. Raises what the fleet reports."""
+    model, environ = arguments.model, settings.process_environment()
+    options = settings.resolve_group((REPLICA_OPTION,), arguments, environ).get("replica_option")
+    if model is None and not options:
+        raise ConfigError("nothing to update: give a MODEL or --replica-option NAME=VALUE", option="replica_option")
+    body: dict[str, Any] = {} if model is None else {"model": model}
+    if options:
+        body["arguments"] = list(serve_arguments(options))
+    key = environ.get("CHAIRLIFT_ADMIN_KEY", "")
+    status = request(arguments.url, key, "POST", "/admin/fleet/update", body)
+    console = Console(quiet=arguments.quiet)
+    console.print_line(f"the fleet replaces its replicas by those of version {status['version']}")
+    while arguments.wait and status["is_updating"]:
+        time.sleep(POLL_SECONDS)
+        status = request(arguments.url, key, "GET", "/admin/fleet")
+    if arguments.wait:
+        console.print_line(f"all replicas have version {status['version']}")
+    return 0
+
+
+def request(url: str, key: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the JSON object of a response. Raises FleetUpdateFailed."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"--url must be the URL of a fleet, as in http://127.0.0.1:8000, got {url!r}", option="url")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+    try:
+        with closing(kind(parts.hostname, parts.port, timeout=REPLY_SECONDS)) as connection:
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            content = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise FleetUpdateFailed(f"{url} does not respond: {error or type(error).__name__}") from None
+    try:
+        fields = json.loads(content)
+    except ValueError:
+        fields = {}
+    if response.status in (200, 202) and isinstance(fields, dict):
+        return fields
+    if response.status in (401, 403, 404):
+        raise FleetUpdateFailed(
+            f"{url} responds {response.status}: the variable CHAIRLIFT_ADMIN_KEY must have the admin key with which "
+            "the fleet was started"
+        )
+    message = fields.get("error", {}).get("message", "") if isinstance(fields, dict) else ""
+    raise FleetUpdateFailed(f"{url} responds {response.status}: {message}")

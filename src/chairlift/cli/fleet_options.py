@@ -1,0 +1,202 @@
+"""Fleet options: convert the settings of `chairlift fleet` to what a fleet is built from."""
+
+import argparse
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from chairlift.autoscaler.config import (
+    AutoscalerConfig,
+    BudgetConfig,
+    ExternalTarget,
+    TargetConfig,
+    ThresholdConfig,
+    WindowConfig,
+)
+from chairlift.autoscaler.limits.schedule import Schedule
+from chairlift.cli.arg_parser import UsageError
+from chairlift.cli.renamed_options import config_of
+from chairlift.cli.settings import settings
+from chairlift.cli.settings.access_settings import ACCESS, TOKENS
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
+from chairlift.cli.settings.router_settings import ROUTER
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.local.local_config import LocalConfig
+from chairlift.core.errors import ConfigError
+from chairlift.fleet.unrouted_pool import SAMPLE_FIELDS
+
+REPLICA_KEY_FILE = "replica.key"
+DEFAULT_HOLD_SECONDS = 120.0
+
+RESERVED_OPTIONS = frozenset({"host", "port", "config", "api-key", "model"})
+"""Options of `serve` that the fleet gives itself."""
+
+
+def autoscaler_config(options: Mapping[str, Any], external: tuple[ExternalTarget, ...] = ()) -> AutoscalerConfig:
+    """Return the config of the autoscaler. Raises ConfigError with the setting's name."""
+    in_seconds = {
+        name: options[name] / 1000 for name in ("slo_ttft_ms", "slo_itl_ms") if options.get(name) is not None
+    }  # fmt: skip
+    targets = config_of(TargetConfig, {**options, **in_seconds}, {
+        "target_wait": "wait_seconds", "target_concurrency": "concurrency", "target_kv_usage": "kv_usage_ratio",
+        "target_cpu": "cpu_ratio", "target_memory": "memory_ratio", "slo_ttft_ms": "ttft_seconds",
+        "slo_itl_ms": "itl_seconds",
+    }, external=external)  # fmt: skip
+    windows = config_of(WindowConfig, options, {
+        "stable_window": "stable_seconds", "panic_window": "panic_seconds",
+        "scale_down_delay": "stabilisation_seconds", "reversal_delay": "reversal_seconds",
+    })  # fmt: skip
+    budget = config_of(BudgetConfig, {"replica_type": "default", **options}, {
+        "max_cost_per_hour": "cost_per_hour", "replica_price": "prices", "replica_type": "replica_type",
+    })  # fmt: skip
+    return config_of(
+        AutoscalerConfig, options,
+        {
+            "min_replicas": "min_replicas", "max_replicas": "max_replicas", "scale_interval": "interval_seconds",
+            "scale_to_zero_after": "idle_seconds", "cold_start": "cold_start_seconds", "dry_run": "is_dry_run",
+        },
+        targets=targets, windows=windows, budget=budget,
+        schedules=tuple(map(parse_schedule, options.get("schedule") or ())),
+        thresholds=ThresholdConfig() if options.get("scaling") == "threshold" else None,
+    )  # fmt: skip
+
+
+def validate_fleet_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings of a fleet that are not valid; the files that they name are not read."""
+    autoscaler_config(options)
+    local_config(options, Path())
+    replica_spec("", options, "")
+
+
+def parse_queries(options: Mapping[str, Any]) -> tuple[dict[str, str], tuple[ExternalTarget, ...]]:
+    """Return the queries by name, and the targets of those that are no fields of a sample. Raises ConfigError."""
+    queries, targets = dict[str, str](), options.get("query_target") or {}
+    for text in options.get("query") or ():
+        name, equals, query = text.partition("=")
+        if not equals or not name.strip().isidentifier() or not query.strip():
+            raise ConfigError(f"query {text!r} must be NAME=PROMQL, as in queue=sum(queue_length)", option="query")
+        queries[name.strip()] = query.strip()
+    if queries and not options.get("prometheus_url"):
+        raise ConfigError("query needs prometheus_url, the server to ask", option="query")
+    for name in queries.keys() - set(SAMPLE_FIELDS) - targets.keys():
+        raise ConfigError(f"query {name!r} needs a target: query_target {name}=X", option="query")
+    for name in targets.keys() - queries.keys():
+        raise ConfigError(f"query_target names {name!r}, for which there is no query", option="query_target")
+    external = [name for name in queries if name not in SAMPLE_FIELDS]
+    return queries, tuple(ExternalTarget(name=name, target=targets[name]) for name in external)
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Return the floor of `START;END;N[;ZONE]`. Raises ConfigError."""
+    parts = [part.strip() for part in text.split(";")]
+    if len(parts) not in (3, 4) or not parts[2].isdecimal():
+        raise ConfigError(
+            f"schedule {text!r} must be START;END;N or START;END;N;ZONE, as in 0 8 * * 1-5;0 18 * * 1-5;3;UTC",
+            option="schedule",
+        )
+    try:
+        return Schedule(start=parts[0], end=parts[1], replicas=int(parts[2]), time_zone=(*parts, "UTC")[3])
+    except ConfigError as error:
+        raise ConfigError(f"schedule {text!r}: {error.message}", option="schedule") from None
+
+
+def serve_arguments(replica_options: Sequence[str], config_file: str = "") -> tuple[str, ...]:
+    """Return the arguments of `chairlift serve` for options `NAME=VALUE` or `NAME`. Raises ConfigError."""
+    arguments = ["--config", str(Path(config_file).absolute())] if config_file else []
+    for text in replica_options:
+        name, equals, value = text.removeprefix("--").partition("=")
+        name = name.strip().replace("_", "-")
+        if name.removeprefix("no-") in RESERVED_OPTIONS:
+            raise ConfigError(f"replica_option {text!r}: the fleet sets {name} itself", option="replica_option")
+        arguments += [f"--{name}", *([value] if equals else [])]
+    return tuple(arguments)
+
+
+def check_serve_arguments(model: str, arguments: Sequence[str]) -> None:
+    """Raise ConfigError where `chairlift serve` would not start with these arguments."""
+    from chairlift.cli.command_line import build_parser
+
+    try:
+        parsed, unknown = build_parser().parse_known_args(["serve", *([model] if model else []), *arguments])
+    except (UsageError, argparse.ArgumentTypeError) as error:
+        raise ConfigError(f"replica_option: {error}", option="replica_option") from None
+    if unknown:
+        raise ConfigError(f"replica_option: `serve` has no option {unknown[0]}", option="replica_option")
+    if parsed.command != "serve":
+        raise ConfigError(f"replica_option: {' '.join(arguments)!r} are no options of `serve`", option="replica_option")
+
+
+def replica_spec(model: str, options: Mapping[str, Any], key: str) -> ReplicaSpec:
+    """Return what a replica is; it accepts requests with `key` only, unless that is "". Raises ConfigError."""
+    arguments = serve_arguments(options.get("replica_option") or (), options.get("replica_config", ""))
+    check_serve_arguments(model, arguments)
+    return ReplicaSpec(
+        model=_absolute(model), arguments=arguments,
+        environ={**_unset_variables(), **({"CHAIRLIFT_API_KEY": key} if key else {})},
+        num_cpus=options.get("replica_cpus", 0), num_gpus=options.get("replica_gpus", 0),
+        replica_type=options.get("replica_type", "default"),
+    )  # fmt: skip
+
+
+def updated_spec(model: str | None, arguments: tuple[str, ...] | None, spec: ReplicaSpec) -> ReplicaSpec:
+    """Return the spec of an update; what is None stays. Raises ConfigError."""
+    model = spec.model if model is None else model
+    arguments = spec.arguments if arguments is None else arguments
+    check_serve_arguments(model, arguments)
+    return replace(spec, model=model, arguments=arguments)
+
+
+def local_config(options: Mapping[str, Any], folder: Path) -> LocalConfig:
+    """Return where the replicas run on this machine. Raises ConfigError."""
+    ports = options.get("replica_ports")
+    gpus = tuple(each.strip() for each in (options.get("gpu_ids") or "").split(",") if each.strip())
+    return LocalConfig(folder=folder, ports=None if ports is None else parse_ports(ports), gpus=gpus)
+
+
+def parse_ports(text: str) -> tuple[int, int]:
+    """Return the first and the last port of `FIRST-LAST`. Raises ConfigError."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.strip().isdecimal() and last.strip().isdecimal()):
+        raise ConfigError(f"replica_ports {text!r} must be FIRST-LAST, as in 8101-8199", option="replica_ports")
+    return int(first), int(last)
+
+
+def state_folder(options: Mapping[str, Any], environ: Mapping[str, str]) -> Path:
+    """Return the folder of the fleet's state: one for each port, so that several fleets do not meet."""
+    if folder := options.get("state_dir"):
+        return Path(folder).absolute()
+    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "chairlift" / f"fleet-{options.get('port', 8000)}"
+
+
+def replica_key(folder: Path) -> str:
+    """Return the API key of the fleet's replicas, which is made at the first start and kept for the next ones."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / REPLICA_KEY_FILE
+    try:
+        if key := file.read_text(encoding="ascii").strip():
+            return key
+    except FileNotFoundError:
+        pass
+    key = secrets.token_urlsafe(32)
+    temporary = file.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as output:
+        output.write(key + "\n")
+    temporary.replace(file)
+    return key
+
+
+def _unset_variables() -> dict[str, str]:
+    """Return the variables of the fleet's own settings, empty, which is the same as unset."""
+    server = (setting for setting in settings.SERVER if setting.name != "served_model_name")
+    own = [*server, *ACCESS, *TOKENS, *ROUTER, *FLEET, *AUTOSCALER, settings.CONFIG, *settings.LOGGING]
+    return {name: "" for name in (*settings.SECRETS, *(setting.variable for setting in own)) if name in os.environ}
+
+
+def _absolute(model: str) -> str:
+    """Return a folder's absolute path: replicas may have another current folder. A name of the hub stays."""
+    return str(Path(model).absolute()) if model and Path(model).is_dir() else model

@@ -1,0 +1,1 @@
+"""LocalCluster and its parts: replicas are processes of this machine and outlive their controller."""

@@ -1,0 +1,76 @@
+"""plan_scale: which replicas of a fleet to start, stop and clear away for a target; pure.
+
+StartDelay: a version whose processes end by themselves is started again later and later.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from chairlift.cluster.base import PlacementState
+from chairlift.cluster.ray.replica_view import FleetReplica
+
+FIRST_DELAY_SECONDS = 1.0
+MAX_DELAY_SECONDS = 120.0
+"""Delay before the next start, which doubles with each replica that ended by itself."""
+
+STABLE_SECONDS = 120.0
+"""A version with a replica that has run for this long starts without delay again."""
+
+_ACTIVE = (PlacementState.PENDING, PlacementState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePlan:
+    """What to do, in this order.
+
+    Attributes:
+        clear: replicas that failed or hang: their placement groups are removed, which frees their resources.
+        stop: replicas to drain.
+        num_start: replicas to start.
+    """
+
+    clear: tuple[FleetReplica, ...]
+    stop: tuple[FleetReplica, ...]
+    num_start: int
+
+
+def plan_scale(replicas: Sequence[FleetReplica], target: int, remove: Collection[str]) -> ScalePlan:
+    """Plan the way to `target` pending and running replicas, without those of `remove`."""
+    active = [each for each in replicas if each.replica.state in _ACTIVE]
+    stop = [each for each in active if each.replica.replica_id in remove]
+    remaining = [each for each in active if each.replica.replica_id not in remove]
+    surplus = sorted(
+        remaining, key=lambda each: (each.replica.state is not PlacementState.PENDING, -each.name.started_seconds)
+    )[: max(0, len(remaining) - target)]
+    return ScalePlan(
+        clear=leftovers(replicas), stop=(*stop, *surplus), num_start=max(0, target - len(remaining)),
+    )  # fmt: skip
+
+
+def leftovers(replicas: Sequence[FleetReplica]) -> tuple[FleetReplica, ...]:
+    """Return the replicas of which only resources are left."""
+    return tuple(each for each in replicas if each.replica.state is PlacementState.FAILED or each.is_overdue)
+
+
+@dataclass(slots=True)
+class StartDelay:
+    """When the next replica of a version may start. `now` is monotonic."""
+
+    _failures: dict[str, int] = field(default_factory=dict)
+    _not_before: dict[str, float] = field(default_factory=dict)
+
+    def record(self, replicas: Sequence[FleetReplica], cleared: Collection[FleetReplica], now: float) -> None:
+        """Note which replicas run for long, and those that ended by themselves and are cleared away now."""
+        for each in replicas:
+            if each.replica.state is PlacementState.RUNNING and each.replica.age_seconds > STABLE_SECONDS:
+                self._failures.pop(each.replica.version, None)
+                self._not_before.pop(each.replica.version, None)
+        for version in {each.replica.version for each in cleared if each.is_own_failure}:
+            failures = self._failures.get(version, 0) + 1
+            self._failures[version] = failures
+            delay = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(failures - 1, 30))
+            self._not_before[version] = now + delay
+
+    def seconds_left(self, version: str, now: float) -> float:
+        """Return the seconds until a replica of this version may start, 0 if it may now."""
+        return max(0.0, self._not_before.get(version, now) - now)

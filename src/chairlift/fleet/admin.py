@@ -1,0 +1,65 @@
+"""FleetAdminRoutes: the routes with which administrators look at a fleet and update it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from chairlift.autoscaler.controller import Controller
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.core.errors import ConfigError, InvalidRequest
+from chairlift.core.validation import invalid_param
+from chairlift.fleet.pool_actuator import PoolActuator
+from chairlift.web.body import Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.middleware import send_object
+from chairlift.web.service.http_app import RouteEntry
+
+MAX_BODY_BYTES = 65_536
+BODY_SECONDS = 10.0
+
+ParseSpec = Callable[[str | None, tuple[str, ...] | None, ReplicaSpec], ReplicaSpec]
+
+
+class FleetAdminRoutes:
+    """GET /admin/fleet and POST /admin/fleet/update."""
+
+    _controller: Controller
+    _actuator: PoolActuator
+    _parse_spec: ParseSpec
+
+    def attach(self, controller: Controller, actuator: PoolActuator, parse_spec: ParseSpec) -> None:
+        """Show this autoscaler and this pool."""
+        self._controller, self._actuator, self._parse_spec = controller, actuator, parse_spec
+
+    def routes(self) -> Sequence[RouteEntry]:
+        """Return the routes."""
+        return ("GET", "/admin/fleet", self.fleet), ("POST", "/admin/fleet/update", self.update)
+
+    async def fleet(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the replicas, the last decisions with their numbers, and what is being updated."""
+        await send_object(send, self._status())
+
+    async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Replace the replicas by those of another model or other arguments. Raises InvalidRequest."""
+        body = parse_json_object(await read_body(scope, receive, max_bytes=MAX_BODY_BYTES, seconds=BODY_SECONDS))
+        if unknown := body.keys() - {"model", "arguments"}:
+            raise invalid_param(min(unknown), "is no field of an update; there are model and arguments")
+        model, arguments = body.get("model"), body.get("arguments")
+        if model is not None and not isinstance(model, str):
+            raise invalid_param("model", "must be a text")
+        is_list = isinstance(arguments, list) and all(isinstance(each, str) for each in arguments)
+        if arguments is not None and not is_list:
+            raise invalid_param("arguments", "must be a list of texts, the options of `chairlift serve`")
+        try:
+            spec = self._parse_spec(model, None if arguments is None else tuple(arguments), self._actuator.spec)
+        except ConfigError as error:
+            raise InvalidRequest(error.message, param="arguments") from None
+        self._actuator.update(spec)
+        self._controller.update_config(replace(self._controller.config, version=spec.version))
+        await send_object(send, self._status(), status=202)
+
+    def _status(self) -> dict[str, Any]:
+        spec = self._actuator.spec
+        return {
+            "model": spec.model, "arguments": list(spec.arguments), **asdict(self._actuator.status),
+            "replicas": self._actuator.replicas(), "autoscaler": self._controller.status.as_json(),
+        }  # fmt: skip

@@ -1,0 +1,52 @@
+"""RoutedPool: the fleet's router, as the actuator of its pool sees it."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from chairlift.autoscaler.signals import PoolSample
+from chairlift.core.errors import NotFound
+from chairlift.fleet.cluster_source import ClusterSource
+from chairlift.router.endpoint import Endpoint, ReplicaKind
+from chairlift.router.router import Router
+
+
+class RoutedPool:
+    """Implements PoolRouter over a Router and the discovery source that it reads."""
+
+    def __init__(self, router: Router, source: ClusterSource, slo_quantile: float = 0.95) -> None:
+        """`slo_quantile` is the share of the requests that must meet the targets of the latencies."""
+        self._router, self._source, self._slo_quantile = router, source, slo_quantile
+        self._measured_at, self._num_responses = router.clock.now(), 0
+
+    def set_serving(self, urls: Sequence[str]) -> None:
+        """Use these replicas, and no others."""
+        self._source.set([Endpoint(url=url, kind=ReplicaKind.CHAIRLIFT) for url in urls])
+
+    def drain(self, url: str) -> None:
+        """Send a replica no new requests, and hand its streams over; one that the router has not is no error."""
+        with contextlib.suppress(NotFound):
+            self._router.drain_replica(url)
+
+    def undrain(self, url: str) -> None:
+        """Use a replica again; one that the router has not is no error."""
+        with contextlib.suppress(NotFound):
+            self._router.replicas.undrain(url, self._router.clock.now())
+
+    def num_open_requests(self, url: str) -> int:
+        """Return how many requests are open there."""
+        return self._router.replicas.open_requests().get(url, 0)
+
+    async def measure(self, sample: PoolSample) -> PoolSample:
+        """Return the sample with held requests, latencies and rate; without requests the latencies are zero."""
+        router, now = self._router, self._router.clock.now()
+        telemetry = router.telemetry
+        num_responses = telemetry.first_tokens.num_values
+        rate = (num_responses - self._num_responses) / max(now - self._measured_at, 1e-3)
+        self._measured_at, self._num_responses = now, num_responses
+        return replace(
+            sample, held_requests=router.num_requests_without_replica, held_tokens=router.hold.num_tokens,
+            requests_per_second=rate,
+            ttft_seconds=telemetry.first_tokens.quantile(self._slo_quantile, now) or 0.0,
+            itl_seconds=telemetry.inter_tokens.quantile(self._slo_quantile, now) or 0.0,
+        )  # fmt: skip

@@ -1,0 +1,13 @@
+"""Headroom: the load may rise by the margin before a shrunk pool grows again."""
+
+import pytest
+
+from chairlift.autoscaler.limits.headroom import num_with_headroom
+
+
+@pytest.mark.parametrize(
+    ("need", "margin", "num"),
+    [(0.0, 0.2, 0), (0.5, 0.2, 1), (0.91, 0.2, 1), (0.92, 0.2, 2), (11.0, 0.2, 12), (11.1, 0.2, 13), (11.0, 0.0, 10)],
+)
+def test_the_fewest_replicas_with_margin(need: float, margin: float, num: int) -> None:
+    assert num_with_headroom(need, margin=margin, tolerance=0.1) == num

@@ -1,0 +1,104 @@
+"""ModelMemory: bytes of weights and KV cache against the project's own sizes; splits over devices."""
+
+import math
+from typing import Any
+
+import pytest
+
+from chairlift.bench.planning.model_memory import ModelMemory, check_dtype, stage_layers, weight_bits
+from chairlift.bench.planning.model_shape import shape_of_content
+from chairlift.core.errors import ConfigError
+from chairlift.model.layers.layer_groups import LayerGroups
+from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.runner.kv_cache_shape import full_length_blocks, kv_cache_shape
+from chairlift.model.runner.runner_config import RunnerConfig
+from support_planning import TINY, loaded_config, published_shape
+
+MODELS = ("Llama-3.2-1B", "Qwen2.5-7B", "Qwen3-8B", "Mistral-7B-v0.1", "gemma-3-4b-it")
+
+
+def memory(name: str, **options: Any) -> ModelMemory:
+    return ModelMemory(shape=published_shape(name), **{"dtype": "bfloat16", **options})
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 2), ("float32", 4)])
+def test_weights_are_the_bytes_of_the_tensors(name: str, dtype: str, size: int) -> None:
+    tensors = sum(math.prod(shape) for shape in parameter_shapes(loaded_config(name)).values())
+    assert memory(name, dtype=dtype).weights == size * tensors
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("gemma")])
+@pytest.mark.parametrize("length", [2, 640, 9000])
+def test_the_kv_cache_of_a_request_is_that_of_the_engine(name: str, length: int) -> None:
+    config = loaded_config(name)
+    groups = LayerGroups.of(config.layer_windows)
+    pool = kv_cache_shape(RunnerConfig(), config, groups, length)
+    needed = full_length_blocks(pool, groups.windows) * pool.page_bytes
+    assert memory(name).kv_of_request(length) == needed
+    assert memory(name).kv_per_token * pool.block_size == pool.page_bytes * pool.groups
+
+
+def test_windows_bound_the_kv_cache() -> None:
+    gemma = memory("gemma-3-4b-it")
+    assert gemma.kv_of_request(100_000) < 0.25 * gemma.kv_per_token * 100_000
+    assert memory("Mistral-7B-v0.1").kv_of_request(20_000) == memory("Mistral-7B-v0.1").kv_of_request(5000)
+
+
+def test_splits_share_weights_and_cache() -> None:
+    whole = memory("llama-70b")
+    assert whole.stage_weights(4, 1) == pytest.approx(whole.weights / 4, rel=1e-4)
+    assert whole.weights / 4 < whole.stage_weights(1, 4) < whole.weights / 4 * 1.05
+    assert whole.kv_of_request(4096, tensor=8) * 8 == whole.kv_of_request(4096)
+    assert whole.kv_of_request(4096, tensor=16) == whole.kv_of_request(4096, tensor=8), "8 heads can only be copied"
+    assert whole.kv_of_request(4096, pipeline=4, context=2) * 8 == whole.kv_of_request(4096)
+    assert whole.step_bytes(8) < whole.step_bytes()
+
+
+def test_stages_have_all_layers_and_differ_by_one() -> None:
+    spans = stage_layers(61, 8)
+    assert [layer for span in spans for layer in span] == list(range(61))
+    assert {len(span) for span in spans} == {7, 8}
+
+
+def test_both_ends_of_a_tied_pipeline_have_the_table() -> None:
+    tied = memory("Qwen3-0.6B")
+    layers = tied.weights - 2 * tied.shape.table
+    assert tied.stage_weights(1, 2) == pytest.approx(layers / 2 + 2 * tied.shape.table, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "bits"),
+    [
+        ({"quant_method": "fp8"}, 8), ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 4 + 20 / 128),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64}, 4 + 20 / 64), ({"quant_method": "mxfp4"}, 4.25),
+        ({"load_in_4bit": True}, 4), ({"load_in_8bit": True}, 8),
+    ],
+)  # fmt: skip
+def test_bits_of_quantized_weights(quantization: dict[str, Any], bits: float) -> None:
+    assert weight_bits(quantization) == pytest.approx(bits)
+    shape = shape_of_content({**TINY, "model_type": "llama", "quantization_config": quantization})
+    quantized = ModelMemory(shape=shape, dtype="bfloat16")
+    rest = 2 * (shape.parameters - shape.matrices)
+    assert quantized.weights == math.ceil(rest + shape.matrices * bits / 8) and quantized.is_quantized
+
+
+def test_own_quantization_keeps_an_embedding_table_that_is_no_lm_head() -> None:
+    shape = published_shape("Qwen3-8B")
+    int8 = memory("Qwen3-8B", quantization="int8-channel")
+    assert int8.weights == 2 * (shape.table + shape.vectors) + shape.head + shape.matrices
+    tied = memory("Qwen3-0.6B", quantization="int8-channel")
+    assert tied.weights == tied.shape.table + tied.shape.matrices + 2 * tied.shape.vectors
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: check_dtype("int3"), "dtype 'int3' is unknown"),
+        (lambda: memory("Qwen3-0.6B", quantization="int2"), "unknown quantization 'int2'; available are none, int8"),
+        (lambda: weight_bits({"quant_method": "new"}), "the bits of quant_method 'new' are unknown"),
+    ],
+)
+def test_unknown_formats_are_errors(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()

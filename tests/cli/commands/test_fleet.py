@@ -1,0 +1,28 @@
+"""`chairlift fleet`: invalid input is one sentence before it listens."""
+
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli.main import main
+from support_cli import rejection_sentence
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["--min-replicas", "5"], "--min-replicas must be at most --max-replicas (4), got 5"),
+    (["--target-wait", "0"], "--target-wait must be above 0, got 0"),
+    (["--replica-option", "dtyp=x"], "--replica-option: `serve` has no option --dtyp"),
+    (["--replica-ports", "8101"], "--replica-ports '8101' must be FIRST-LAST, as in 8101-8199"),
+    (["--scaling", "x"], "--scaling must be one of target, threshold, got 'x'"),
+    (["--replica", "http://a"], "unknown option --replica"),
+    (["--discovery", "dns://a"], "unknown option --discovery"),
+    (["--host", "0.0.0.0"], "--host 0.0.0.0 is not a loopback address and needs API keys; set --key-file"),
+    (["--policy", "best"], "--policy must be one of round_robin"),
+    (["--hold-timeout", "-1"], "--hold-timeout must be 0 or more, got -1"),
+    (["a", "b"], "unexpected argument"),
+])  # fmt: skip
+def test_invalid_input_is_one_sentence_and_exit_code_two(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code = main(["fleet", "--port", "0", "--state-dir", str(tmp_path / "state"), *words])
+    assert rejection_sentence(capsys, code).startswith(sentence)

@@ -1,0 +1,238 @@
+"""RayCluster over a fake driver: scale is safe to repeat after a crash at each call, and failures are replaced."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.ray.cluster import KEEP_FAILED_SECONDS, RayCluster
+from chairlift.cluster.ray.config import RayConfig
+from chairlift.cluster.ray.names import GroupName
+from chairlift.cluster.ray.replica_view import ABSENT_SECONDS
+from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot
+from chairlift.core.cluster_errors import ClusterFailed
+from support_server import run
+
+SPEC = ReplicaSpec(model="m", arguments=("--dtype", "float32"), environ={"A": "1"}, num_cpus=1)
+RUNNING, PENDING, FAILED = PlacementState.RUNNING, PlacementState.PENDING, PlacementState.FAILED
+
+
+class FakeRay:
+    """Ray with nodes of one CPU: groups get the node that they wish for, and their actors run at once."""
+
+    def __init__(self, num_nodes: int = 3) -> None:
+        self.nodes = [
+            RayNode(node_id=f"node{n}", address="h", is_alive=True, resources={"CPU": 1.0}) for n in range(num_nodes)
+        ]
+        self.groups: dict[str, RayGroup] = {}
+        self.actors: dict[str, ActorReport] = {}
+        self.launches: list[dict[str, Any]] = []
+        self.calls: list[str] = []
+        self.fail_at: int | None = None
+        self.is_closed = False
+
+    async def call(self, name: str, **arguments: Any) -> Any:
+        """Make a call; the one with the number `fail_at` is made half, and fails."""
+        self.calls.append(name)
+        does_fail = self.fail_at is not None and len(self.calls) > self.fail_at
+        if does_fail and name != "create":
+            raise ClusterFailed("Ray is gone")
+        result = getattr(self, "_" + name)(**arguments, **({"is_half": does_fail} if name == "create" else {}))
+        if does_fail:
+            raise ClusterFailed("Ray is gone")
+        return result
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    def _snapshot(self) -> Any:
+        snapshot = Snapshot(nodes=self.nodes, groups=list(self.groups.values()), actors=self.actors)
+        return msgspec.to_builtins(snapshot)
+
+    def _create(
+        self, *, group: str, bundle: dict[str, float], node_id: str, runtime_env: dict[str, Any],
+        launch: dict[str, Any], is_half: bool,
+    ) -> bool:  # fmt: skip
+        used = {each.node_id for each in self.groups.values()}
+        free = [node.node_id for node in self.nodes if node.is_alive and node.node_id not in used]
+        place = node_id if node_id in free else next(iter(free), "")
+        name = GroupName.parse(group, "f")
+        assert name is not None
+        if any(each.startswith(f"{name.actor_name}:") for each in self.actors):
+            return False
+        self.groups[group] = RayGroup(name=group, state="CREATED" if place else "PENDING", node_id=place, bundle=bundle)
+        self.actors[group] = ActorReport(
+            state=ActorState.RUNNING if place else ActorState.ABSENT, url=f"http://{group}"
+        )
+        if is_half:
+            del self.actors[group]
+        self.launches.append({"runtime_env": runtime_env, **launch})
+        return True
+
+    def _stop(self, *, group: str, timeout_seconds: float) -> None:
+        assert timeout_seconds == 40.0
+        self.report(group, state=ActorState.STOPPING)
+
+    def _remove(self, *, group: str) -> None:
+        self.groups.pop(group, None)
+        self.actors.pop(group, None)
+
+    def report(self, group: str, **fields: Any) -> None:
+        """Change what an actor says."""
+        self.actors[group] = msgspec.structs.replace(self.actors[group], **fields)
+
+
+class Controller:
+    """A RayCluster with clocks that a test sets."""
+
+    def __init__(self, ray: FakeRay, now: float = 1000.0, **options: Any) -> None:
+        self.ray, self.now = ray, now
+        config = RayConfig(fleet="f", **options)
+        self.cluster = RayCluster(config, driver=ray, clock=lambda: self.now, wall_clock=lambda: self.now)
+
+    def scale(self, target: int, *remove: str, spec: ReplicaSpec = SPEC) -> None:
+        run(self.cluster.scale(spec, target, remove=remove))
+
+    def states(self) -> list[PlacementState]:
+        return [each.state for each in run(self.cluster.list())]
+
+    def ids(self) -> list[str]:
+        return [each.replica_id for each in run(self.cluster.list())]
+
+
+def test_scale_starts_the_missing_replicas_once_and_on_one_node_each() -> None:
+    ray = FakeRay()
+    controller = Controller(ray, host="0.0.0.0", command=("prog",), runtime_env={"pip": ["chairlift"]})
+    controller.scale(3)
+    controller.scale(3)
+    assert controller.states() == [RUNNING] * 3
+    assert {each.node_id for each in ray.groups.values()} == {"node0", "node1", "node2"}
+    assert len({each.version for each in run(controller.cluster.list())} | {SPEC.version}) == 1
+    assert ray.launches[0] == {
+        "runtime_env": {"pip": ["chairlift"]}, "command": ("prog",), "model": "m",
+        "arguments": ("--dtype", "float32"), "environ": {"A": "1"}, "host": "0.0.0.0",
+    }  # fmt: skip
+    run(controller.cluster.close())
+    assert ray.is_closed
+
+
+def test_start_adds_replicas_and_a_pending_one_says_why() -> None:
+    controller = Controller(FakeRay(num_nodes=1))
+    run(controller.cluster.start(SPEC, 2))
+    run(controller.cluster.start(SPEC))
+    assert controller.states() == [RUNNING, PENDING, PENDING]
+    assert "in use now (1 by replicas" in run(controller.cluster.list())[1].reason
+
+
+def test_scale_down_drains_placed_replicas_and_removes_pending_ones() -> None:
+    ray = FakeRay(num_nodes=2)
+    controller = Controller(ray)
+    controller.scale(3)
+    first, second, _ = controller.ids()
+    controller.scale(1, first)
+    assert controller.states() == [PlacementState.STOPPING, RUNNING]
+    controller.scale(1, first)
+    assert controller.ids() == [first, second]
+    assert ray.calls.count("stop") == ray.calls.count("remove") == 1
+
+
+def test_stop_ignores_unknown_ids_and_tries_all_before_it_fails() -> None:
+    ray = FakeRay()
+    controller = Controller(ray)
+    controller.scale(2)
+    run(controller.cluster.stop(["f-9-x"]))
+    assert controller.states() == [RUNNING, RUNNING]
+    stop_replica, failures = ray._stop, iter([True, False])
+
+    def stop(**arguments: Any) -> None:
+        if next(failures):
+            raise ClusterFailed("the first actor does not answer")
+        stop_replica(**arguments)
+
+    ray._stop = stop  # type: ignore[method-assign]
+    with pytest.raises(ClusterFailed, match="first actor"):
+        run(controller.cluster.stop(controller.ids()))
+    assert controller.states() == [RUNNING, PlacementState.STOPPING]
+
+
+def test_a_dead_node_is_replaced_at_once_and_listed_for_a_minute() -> None:
+    ray = FakeRay()
+    controller = Controller(ray)
+    controller.scale(2)
+    ray.nodes[0] = msgspec.structs.replace(ray.nodes[0], is_alive=False)
+    failed, _ = run(controller.cluster.list())
+    assert (failed.state, failed.reason) == (FAILED, "its node h/node0 died, says Ray")
+    controller.now += 2
+    controller.scale(2)
+    assert controller.states() == [RUNNING, RUNNING, FAILED]
+    assert run(controller.cluster.list())[2].replica_id == failed.replica_id
+    assert {each.node_id for each in ray.groups.values()} == {"node1", "node2"}
+    controller.now += KEEP_FAILED_SECONDS
+    assert controller.states() == [RUNNING, RUNNING]
+
+
+def test_a_version_whose_replicas_end_by_themselves_starts_later_and_another_one_at_once() -> None:
+    ray = FakeRay()
+    controller = Controller(ray)
+    num_started = []
+    for _ in range(3):
+        controller.scale(1)
+        ray.report(next(iter(ray.groups)), state=ActorState.ENDED, exit_code=1)
+        controller.scale(1)  # clears it
+        controller.now += 0.9
+        controller.scale(1)
+        num_started.append(len(ray.launches))
+        controller.now += 10
+    assert num_started == [1, 2, 3]
+    controller.now -= 10.9
+    controller.scale(1, spec=ReplicaSpec(model="other", num_cpus=1))
+    assert len(ray.launches) == 4
+
+
+def test_a_silent_actor_keeps_its_url() -> None:
+    ray = FakeRay()
+    controller = Controller(ray)
+    controller.scale(1)
+    (group,) = ray.groups
+    assert controller.states() == [RUNNING]
+    ray.report(group, state=ActorState.SILENT, url="")
+    (replica,) = run(controller.cluster.list())
+    assert (replica.state, replica.url) == (RUNNING, f"http://{group}")
+
+
+def test_of_two_controllers_one_starts_a_replica() -> None:
+    ray = FakeRay()
+    first, second = Controller(ray), Controller(ray)
+    old = ray._snapshot()
+    first.scale(2)
+    ray._snapshot, new = lambda: old, ray._snapshot  # type: ignore[method-assign]
+    second.scale(2)  # with what it knew before
+    ray._snapshot = new  # type: ignore[method-assign]
+    assert (len(ray.launches), second.states()) == (2, [RUNNING, RUNNING])
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 3])
+def test_after_a_failure_at_each_call_another_controller_goes_on(num_before: int) -> None:
+    """A failing `create` leaves a placement group without an actor."""
+    for fail_at in itertools.count():
+        ray = FakeRay()
+        Controller(ray).scale(num_before)
+        removed = Controller(ray).ids()[:1]
+        ray.calls, ray.fail_at = [], fail_at
+        try:
+            Controller(ray).scale(2, *removed)
+        except ClusterFailed:
+            ray.fail_at = None
+        else:
+            break
+        following = Controller(ray, now=1000.0 + ABSENT_SECONDS + 1)
+        following.scale(2, *removed)
+        stopping = [group for group, each in ray.actors.items() if each.state is ActorState.STOPPING]
+        for group in stopping:
+            ray._remove(group=group)  # they have drained
+        following.scale(2, *removed)
+        assert [state for state in following.states() if state is not FAILED] == [RUNNING, RUNNING], fail_at
+        assert len(ray.groups) == len(ray.actors) == 2
+    assert fail_at >= 2

@@ -1,0 +1,112 @@
+"""plan_scale: what is started, stopped and cleared; StartDelay: a version that ends by itself starts ever later."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.ray.names import GroupName
+from chairlift.cluster.ray.replica_view import FleetReplica
+from chairlift.cluster.ray.scale_plan import MAX_DELAY_SECONDS, STABLE_SECONDS, StartDelay, plan_scale
+
+STATES = {
+    "p": PlacementState.PENDING, "r": PlacementState.RUNNING, "s": PlacementState.STOPPING, "f": PlacementState.FAILED,
+}  # fmt: skip
+
+
+def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_failure: bool = False) -> FleetReplica:
+    name = GroupName(fleet="a", number=number, token="t", version="v", replica_type="", started_seconds=number)
+    return FleetReplica(
+        name, ClusterReplica(replica_id=name.replica_id, state=state, age_seconds=age, version="v"),
+        is_own_failure=is_own_failure,
+    )  # fmt: skip
+
+
+def replicas_of(states: str) -> list[FleetReplica]:
+    """Make a replica for each character of `states`; later ones are younger."""
+    return [replica(number, STATES[state]) for number, state in enumerate(states, 1)]
+
+
+def numbers(replicas: tuple[FleetReplica, ...]) -> list[int]:
+    return [each.name.number for each in replicas]
+
+
+@pytest.mark.parametrize(
+    ("states", "target", "remove", "clear", "stop", "num_start"),
+    [
+        ("", 2, [], [], [], 2),
+        ("rr", 2, [], [], [], 0),
+        ("rp", 3, [], [], [], 1),
+        ("rs", 2, [], [], [], 1),  # one that stops does not count
+        ("rf", 2, [], [2], [], 1),
+        ("rrr", 1, [], [], [3, 2], 0),  # the youngest first
+        ("prr", 1, [], [], [1, 3], 0),  # pending ones before running ones
+        ("rrr", 2, [1], [], [1], 0),
+        ("rrr", 1, [1], [], [1, 3], 0),
+        ("rrr", 3, [1], [], [1], 1),  # one is replaced
+        ("srr", 2, [1], [], [], 0),  # the same call again
+        ("rfs", 0, [9], [2], [1], 0),
+    ],
+)
+def test_the_plan(
+    states: str, target: int, remove: list[int], clear: list[int], stop: list[int], num_start: int
+) -> None:
+    plan = plan_scale(replicas_of(states), target, [f"a-{number}-t" for number in remove])
+    assert (numbers(plan.clear), numbers(plan.stop), plan.num_start) == (clear, stop, num_start)
+
+
+@given(st.text("prsf", max_size=12), st.integers(0, 12), st.sets(st.integers(1, 12)))
+def test_after_a_plan_the_same_call_changes_nothing(states: str, target: int, remove: set[int]) -> None:
+    before, ids = replicas_of(states), [f"a-{number}-t" for number in remove]
+    plan = plan_scale(before, target, ids)
+    stopped = [
+        FleetReplica(each.name, replace(each.replica, state=PlacementState.STOPPING)) if each in plan.stop else each
+        for each in before
+        if each not in plan.clear
+    ]
+    after = [*stopped, *(replica(100 + index, PlacementState.PENDING) for index in range(plan.num_start))]
+    again = plan_scale(after, target, ids)
+    assert (again.clear, again.stop, again.num_start) == ((), (), 0)
+    assert sum(each.replica.state in (PlacementState.PENDING, PlacementState.RUNNING) for each in after) == target
+
+
+def test_one_whose_stop_hangs_is_cleared() -> None:
+    hanging = replace(replica(1, PlacementState.STOPPING), is_overdue=True)
+    assert plan_scale([hanging], 0, []).clear == (hanging,)
+
+
+def test_the_delay_doubles_with_each_failure_up_to_its_maximum() -> None:
+    delay, failed = StartDelay(), replica(1, PlacementState.FAILED, is_own_failure=True)
+    delays = []
+    for _ in range(10):
+        delay.record([failed], [failed], 50.0)
+        delays.append(delay.seconds_left("v", 50.0))
+    assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 120.0, 120.0, MAX_DELAY_SECONDS]
+    assert delay.seconds_left("v", 100.0) == 70.0
+    assert delay.seconds_left("v", 170.1) == 0.0
+    assert delay.seconds_left("other", 50.0) == 0.0
+
+
+def test_several_failures_at_once_count_once() -> None:
+    delay = StartDelay()
+    failed = [replica(number, PlacementState.FAILED, is_own_failure=True) for number in range(5)]
+    delay.record(failed, failed, 0.0)
+    assert delay.seconds_left("v", 0.0) == 1.0
+
+
+def test_a_dead_node_delays_nothing() -> None:
+    delay, failed = StartDelay(), replica(1, PlacementState.FAILED)
+    delay.record([failed], [failed], 0.0)
+    assert delay.seconds_left("v", 0.0) == 0.0
+
+
+def test_a_replica_that_runs_for_long_ends_the_delay() -> None:
+    delay, failed = StartDelay(), replica(1, PlacementState.FAILED, is_own_failure=True)
+    for _ in range(5):
+        delay.record([failed], [failed], 0.0)
+    delay.record([replica(2, PlacementState.RUNNING, age=STABLE_SECONDS)], [], 0.0)
+    assert delay.seconds_left("v", 0.0) == 16.0
+    delay.record([replica(2, PlacementState.RUNNING, age=STABLE_SECONDS + 1)], [], 0.0)
+    assert delay.seconds_left("v", 0.0) == 0.0

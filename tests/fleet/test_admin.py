@@ -1,0 +1,86 @@
+"""FleetAdminRoutes: what administrators see of a fleet, and what an update changes."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chairlift.autoscaler.config import AutoscalerConfig
+from chairlift.autoscaler.controller import Controller
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.core.errors import ConfigError, InvalidRequest
+from chairlift.fleet.admin import FleetAdminRoutes
+from support_fleet import OLD, FakeFleet
+from support_server import run
+
+
+def parse_spec(model: str | None, arguments: tuple[str, ...] | None, spec: ReplicaSpec) -> ReplicaSpec:
+    if arguments == ("--bad",):
+        raise ConfigError("`serve` has no option --bad")
+    return replace(spec, model=model or spec.model, arguments=spec.arguments if arguments is None else arguments)
+
+
+class Admin:
+    """The routes over a fleet, called without HTTP."""
+
+    def __init__(self) -> None:
+        self.fleet, self.routes = FakeFleet(), FleetAdminRoutes()
+        self.controller = Controller(self.fleet.actuator, AutoscalerConfig(version=OLD.version), self.fleet.clock)
+        self.routes.attach(self.controller, self.fleet.actuator, parse_spec)
+
+    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        sent: list[Any] = []
+        messages = [{"type": "http.request", "body": b"" if body is None else json.dumps(body).encode()}]
+
+        async def receive() -> Any:
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        (handler,) = [each for *route, each in self.routes.routes() if route == [method, path]]
+        scope = {"type": "http", "method": method, "path": path, "headers": [(b"content-type", b"application/json")]}
+        await handler(scope, receive, send)
+        return sent[0]["status"], json.loads(b"".join(each.get("body", b"") for each in sent))
+
+
+def test_the_status_has_replicas_their_states_and_the_decisions() -> None:
+    async def scenario() -> None:
+        admin = Admin()
+        await admin.controller.step()
+        admin.fleet.report("r1")
+        await admin.controller.step()
+        status, fields = await admin.call("GET", "/admin/fleet")
+        assert status == 200 and fields["target"] == 1 and fields["model"] == "old" and not fields["is_updating"]
+        (replica,) = fields["replicas"]
+        assert (replica["replica_id"], replica["state"], replica["version"]) == ("r1", "ready", OLD.version)
+        assert fields["autoscaler"]["decisions_with_change"][0]["target"] == 1
+
+    run(scenario())
+
+
+def test_an_update_changes_the_spec_and_the_version_that_the_autoscaler_keeps() -> None:
+    async def scenario() -> None:
+        admin = Admin()
+        status, fields = await admin.call("POST", "/admin/fleet/update", {"model": "new", "arguments": ["--seed", "1"]})
+        assert status == 202 and fields["is_updating"] and fields["arguments"] == ["--seed", "1"]
+        spec = admin.fleet.actuator.spec
+        assert (spec.model, spec.arguments) == ("new", ("--seed", "1"))
+        assert admin.controller.config.version == spec.version == fields["version"] != OLD.version
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("body", "message"), [
+    ({"arguments": ["--bad"]}, "`serve` has no option --bad"), ({"arguments": [1]}, "arguments must be a list"),
+    ({"model": []}, "model must be a text"), ({"x": 1}, "x is no field of an update"),
+])  # fmt: skip
+def test_an_invalid_update_changes_nothing(body: Any, message: str) -> None:
+    async def scenario() -> None:
+        admin = Admin()
+        with pytest.raises(InvalidRequest, match=message):
+            await admin.call("POST", "/admin/fleet/update", body)
+        assert admin.fleet.actuator.spec == OLD and not admin.fleet.actuator.status.is_updating
+
+    run(scenario())

@@ -1,0 +1,109 @@
+"""An autoscaler as a process: it scales the pool of a webhook by the load of its replicas, which outlive it."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
+from support_process import wait_until
+from support_server import ADMIN_KEY, running_server
+
+ADMIN = {"authorization": f"Bearer {ADMIN_KEY}"}
+
+
+class Pool:
+    """A program that starts replicas, and those replicas; all of them report `running` requests."""
+
+    def __init__(self) -> None:
+        self.replicas: list[dict[str, Any]] = []
+        self.targets: list[int] = []
+        self.running = 0
+        self.url = ""
+
+    def scale(self, body: dict[str, Any]) -> None:
+        self.targets.append(body["target"])
+        while len(self.replicas) < body["target"]:
+            name = f"r{len(self.targets)}-{len(self.replicas)}"
+            self.replicas.append({"replica_id": name, "url": self.url, "state": "running", "age_seconds": 5.0})
+
+    def load(self) -> dict[str, Any]:
+        return {
+            "state": "ready", "waiting_requests": 0, "waiting_tokens": 0, "running_requests": self.running,
+            "expected_wait_seconds": 0.0, "max_running_requests": 4, "total_blocks": 100, "free_blocks": 100,
+        }  # fmt: skip
+
+
+@contextmanager
+def pool() -> Iterator[Pool]:
+    state = Pool()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(state.load() if self.path == "/load" else state.replicas)
+
+        def do_POST(self) -> None:
+            state.scale(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self._send(state.replicas)
+
+        def _send(self, body: Any) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+
+
+def test_an_autoscaler_grows_with_the_load_and_leaves_the_replicas_running() -> None:
+    with pool() as state:
+        command = [sys.executable, "-m", "chairlift", "autoscaler", "--port", "0", "--cluster", f"{state.url}/scale",
+                   "--max-replicas", "3", "--scale-interval", "0.1"]  # fmt: skip
+        with running_server(command, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}) as server:
+            server.wait_until_ready()
+            wait_until(lambda: len(state.replicas) == 1)
+            state.running = 4  # each runs all that it can
+            wait_until(lambda: len(state.replicas) == 3)
+            wait_until(lambda: status_of(server.url)["autoscaler"]["current"] == 3)
+            assert [each["state"] for each in status_of(server.url)["replicas"]] == ["ready"] * 3
+            wait_until(lambda: "chairlift_autoscaler_current_replicas 3.0" in httpx.get(server.url + "/metrics").text)
+            assert httpx.get(server.url + "/readyz").status_code == 200
+            assert httpx.get(server.url + "/admin/autoscaler").status_code in (401, 403)
+            assert httpx.get(server.url + "/v1/models").status_code == 404
+            assert server.stop() == 0
+        assert max(state.targets) == 3 and len(state.replicas) == 3
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    with pool() as state:
+        command = [sys.executable, "-m", "chairlift", "autoscaler", "--port", "0", "--cluster", f"{state.url}/scale",
+                   "--scale-interval", "0.1", "--dry-run"]  # fmt: skip
+        with running_server(command, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}) as server:
+            server.wait_until_ready()
+            wait_until(lambda: newest(server.url) is not None)
+            decision = newest(server.url)
+            assert (decision["target"], decision["is_dry_run"], state.targets) == (1, True, [])
+            assert server.stop() == 0
+
+
+def newest(url: str) -> Any:
+    return status_of(url)["autoscaler"]["newest_decision"]
+
+
+def status_of(url: str) -> Any:
+    return httpx.get(f"{url}/admin/autoscaler", headers=ADMIN).json()

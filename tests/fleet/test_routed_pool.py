@@ -1,0 +1,83 @@
+"""RoutedPool: drains of the fleet reach the router, and its measurements reach the autoscaler."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from chairlift.autoscaler.signals import PoolSample
+from chairlift.core.clock import FakeClock
+from chairlift.fleet.cluster_source import ClusterSource
+from chairlift.fleet.routed_pool import RoutedPool
+from chairlift.router.config import RouterConfig
+from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.transitions import HealthState
+from chairlift.router.router import Router
+from support_router import HELLO
+from support_router_app import complete, routed
+from support_server import run
+
+URL = "http://127.0.0.1:9"
+
+
+async def pool_of(clock: FakeClock, **options: Any) -> tuple[Router, RoutedPool, ClusterSource]:
+    router = Router(RouterConfig(health=HealthConfig(has_active_probes=False), **options), clock)
+    source = ClusterSource()
+    return router, RoutedPool(router, source), source
+
+
+def test_what_serves_is_the_list_of_the_source_and_a_drain_reaches_the_router() -> None:
+    async def scenario() -> None:
+        router, pool, source = await pool_of(FakeClock())
+        pool.set_serving([URL])
+        router.replicas.update(await anext(source.watch()), 0.0)
+        pool.drain(URL)
+        assert router.replicas.statuses(0.0)[0].state is HealthState.DRAINED
+        pool.undrain(URL)
+        assert router.replicas.statuses(0.0)[0].state is not HealthState.DRAINED
+        assert pool.num_open_requests(URL) == 0 == pool.num_open_requests("http://unknown")
+        pool.drain("http://unknown")
+        pool.undrain("http://unknown")
+        await router.close()
+
+    run(scenario())
+
+
+def test_latencies_are_the_quantile_of_the_last_minute_and_zero_without_requests() -> None:
+    async def scenario() -> None:
+        clock = FakeClock(100.0)
+        router, pool, _ = await pool_of(clock)
+        empty = await pool.measure(PoolSample(at_seconds=100.0))
+        assert (empty.ttft_seconds, empty.itl_seconds, empty.requests_per_second) == (0.0, 0.0, 0.0)
+        for number in range(1, 101):
+            router.telemetry.first_tokens.add(number / 100, 101.0)
+            router.telemetry.inter_tokens.add(number / 1000, 101.0)
+        clock.advance(4)
+        sample = await pool.measure(PoolSample(at_seconds=104.0))
+        assert (sample.ttft_seconds, sample.itl_seconds) == (0.95, 0.095)
+        assert sample.requests_per_second == pytest.approx(25)
+        clock.advance(4)
+        assert (await pool.measure(sample)).requests_per_second == 0.0, "no new one"
+        await router.close()
+
+    run(scenario())
+
+
+def test_requests_that_wait_for_a_replica_are_counted_with_their_tokens() -> None:
+    async def scenario() -> None:
+        async with routed(hold_timeout=5) as fleet:
+            router = fleet.running.router
+            pool = RoutedPool(router, ClusterSource())
+            waiting = asyncio.create_task(fleet.post(HELLO))
+            while router.hold.num_requests == 0:
+                await asyncio.sleep(0.001)
+            sample = await pool.measure(PoolSample(at_seconds=0.0))
+            assert sample.held_requests == 1 and (sample.held_tokens or 0) > 0
+            router.abort_all()
+            await waiting
+        async with routed(complete, hold_timeout=5) as fleet:
+            assert (await fleet.post(HELLO)).status_code == 200
+            sample = await RoutedPool(fleet.running.router, ClusterSource()).measure(PoolSample(at_seconds=0.0))
+            assert sample.held_requests == 0
+
+    run(scenario())

@@ -1,0 +1,135 @@
+"""Parts of fleets in tests: a cluster, a router and load reports that do what the test says, on a fake clock."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from chairlift.autoscaler.decision import Decision
+from chairlift.autoscaler.signals import PoolSample
+from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.core.clock import FakeClock
+from chairlift.core.cluster_errors import ClusterFailed
+from chairlift.core.load_report import ReplicaState
+from chairlift.fleet.pool_actuator import PoolActuator, PoolLimits
+from chairlift.fleet.replica_tracker import ReplicaTracker
+from chairlift.router.health.replica_load import ReplicaLoad
+
+OLD, NEW = ReplicaSpec(model="old"), ReplicaSpec(model="new")
+
+
+@dataclass(slots=True)
+class FakeCluster:
+    """A cluster whose replicas run at once."""
+
+    replicas: dict[str, ClusterReplica] = field(default_factory=dict)
+    calls: list[tuple[object, ...]] = field(default_factory=list)
+    is_down: bool = False
+    num_started: int = 0
+
+    async def list(self) -> Sequence[ClusterReplica]:
+        self.check()
+        return tuple(self.replicas.values())
+
+    async def start(self, spec: ReplicaSpec, count: int = 1) -> None:
+        self.check()
+        self.calls.append(("start", count))
+        for _ in range(count):
+            self.num_started += 1
+            name = f"r{self.num_started}"
+            self.replicas[name] = ClusterReplica(
+                replica_id=name, url=f"http://{name}", state=PlacementState.RUNNING, version=spec.version
+            )
+
+    async def stop(self, replica_ids: Sequence[str]) -> None:
+        self.check()
+        self.calls.append(("stop", *replica_ids))
+        for name in replica_ids:
+            if name in self.replicas:
+                self.set_state(name, PlacementState.STOPPING)
+
+    async def scale(self, spec: ReplicaSpec, target: int, *, remove: Sequence[str] = ()) -> None:
+        runs = (PlacementState.PENDING, PlacementState.RUNNING)
+        missing = target - sum(each.state in runs for each in self.replicas.values())
+        if missing > 0:
+            await self.start(spec, missing)
+
+    async def close(self) -> None:
+        self.calls.append(("close",))
+
+    def check(self) -> None:
+        if self.is_down:
+            raise ClusterFailed("the cluster is down")
+
+    def set_state(self, name: str, state: PlacementState, reason: str = "") -> None:
+        self.replicas[name] = replace(self.replicas[name], state=state, reason=reason)
+
+    def end_stopped(self) -> None:
+        """Let the processes that were asked to stop end."""
+        gone = [name for name, each in self.replicas.items() if each.state is PlacementState.STOPPING]
+        for name in gone:
+            del self.replicas[name]
+
+
+@dataclass(slots=True)
+class FakeRouter:
+    """A router that knows what it was asked for."""
+
+    serving: tuple[str, ...] = ()
+    draining: set[str] = field(default_factory=set)
+    open_requests: dict[str, int] = field(default_factory=dict)
+
+    def set_serving(self, urls: tuple[str, ...]) -> None:
+        self.serving = urls
+
+    def drain(self, url: str) -> None:
+        self.draining.add(url)
+
+    def undrain(self, url: str) -> None:
+        self.draining.discard(url)
+
+    def num_open_requests(self, url: str) -> int:
+        return self.open_requests.get(url, 0)
+
+    async def measure(self, sample: PoolSample) -> PoolSample:
+        return replace(sample, held_requests=7.0)
+
+
+@dataclass(slots=True)
+class FakeLoads:
+    """Load reports by URL; a replica without one does not answer."""
+
+    loads: dict[str, ReplicaLoad] = field(default_factory=dict)
+
+    async def read(self, urls: Sequence[str], now: float) -> Mapping[str, ReplicaLoad]:
+        return {url: self.loads[url] for url in urls if url in self.loads}
+
+
+class FakeFleet:
+    """An actuator over all of these.
+
+    Attributes:
+        actuator: what is tested.
+    """
+
+    def __init__(self, *, max_replicas: int = 4, spec: ReplicaSpec = OLD) -> None:
+        self.cluster, self.router, self.reader, self.clock = FakeCluster(), FakeRouter(), FakeLoads(), FakeClock()
+        self.actuator = PoolActuator(
+            self.cluster, self.router, self.reader, spec, PoolLimits(max_replicas=max_replicas, drain_seconds=30),
+            self.clock, tracker=ReplicaTracker(unresponsive_seconds=20, start_seconds=100), wall_seconds=lambda: 5.0,
+        )  # fmt: skip
+
+    def report(self, *names: str, state: ReplicaState = ReplicaState.READY, **numbers: float) -> None:
+        """Let replicas report their load."""
+        for name in names:
+            self.reader.loads[f"http://{name}"] = ReplicaLoad(at_seconds=0.0, state=state, **numbers)  # type: ignore[arg-type]
+
+    async def decide(self, target: int, *remove: str) -> None:
+        """Apply a decision after a sample, as the controller does."""
+        sample = await self.actuator.sample()
+        current = sample.num_in_state(ReplicaState.STARTING, ReplicaState.READY)
+        await self.actuator.apply(Decision(at_seconds=0.0, target=target, current=current, remove=remove))
+
+    async def ready(self, target: int) -> None:
+        """Have `target` replicas that serve."""
+        await self.decide(target)
+        self.report(*self.cluster.replicas)
+        await self.actuator.step()

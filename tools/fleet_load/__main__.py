@@ -1,0 +1,123 @@
+"""Run load on a real fleet: `python -m fleet_load --phases 30:2 60:16 --output FILE.json -- --max-replicas 4`.
+
+The words behind `--` are options of `chairlift fleet`. Every response is compared with an undisturbed one. The exit
+code is 0 if all are complete and equal.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from chairlift.bench.report.environment import environment, source
+from chairlift.bench.report.percentiles import percentile
+from fleet_load.fleet_process import FleetProcess
+from fleet_load.plot import plot
+from fleet_load.request_run import Client, Phase, Response
+
+SAMPLE_SECONDS = 0.5
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fleet_load", description=__doc__)
+    parser.add_argument("--phases", nargs="+", type=Phase.parse, required=True, metavar="SECONDS:RATE")
+    parser.add_argument("--max-tokens", type=int, default=64, help="output tokens of each request")
+    parser.add_argument("--kill-every", type=float, default=0.0, help="kill a replica after each of these seconds")
+    parser.add_argument("--slo-ttft", type=float, default=1.0, help="SLO of the time to the first token in seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, help="JSON file; a plot is written beside it")
+    parser.add_argument("fleet", nargs="*", metavar="WORD", help="options of `chairlift fleet`")
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as folder:
+        result = asyncio.run(_run(options, Path(folder)))
+    summary = result["summary"]
+    for name, value in summary.items():
+        sys.stdout.write(f"{name:28} {value}\n")
+    if options.output is not None:
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+        plot(result, options.output.with_suffix(".png"))
+    return 0 if summary["failed"] == 0 else 1
+
+
+async def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    before = source()
+    fleet = FleetProcess(folder, options.fleet)
+    await fleet.start()
+    series: list[dict[str, Any]] = []
+    kills: list[float] = []
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        client = Client(session, fleet.url, options.max_tokens)
+        await client.learn_references()
+        started_at = time.monotonic()
+        watching = asyncio.create_task(_watch(fleet, session, series, started_at))
+        killing = asyncio.create_task(_kill(fleet, options.kill_every, kills, started_at))
+        responses = await client.run(options.phases, options.seed, started_at)
+        for task in (watching, killing):
+            task.cancel()
+        decisions = (await fleet.status(session))["autoscaler"]["decisions_with_change"]
+    stop_seconds = await fleet.stop()
+    return {
+        "kind": "chairlift fleet load", "schema": 1, "fleet": options.fleet, "max_tokens": options.max_tokens,
+        "phases": [[each.seconds, each.rate] for each in options.phases], "seed": options.seed, "kills": kills,
+        "summary": _summary(responses, options, stop_seconds), "series": series, "decisions": decisions,
+        "responses": [[each.sent_at, each.first_token_seconds, each.seconds, each.error] for each in responses],
+        "environment": environment(before),
+    }  # fmt: skip
+
+
+async def _watch(
+    fleet: FleetProcess, session: aiohttp.ClientSession, series: list[dict[str, Any]], started_at: float
+) -> None:
+    while True:
+        status = await fleet.status(session)
+        states = [each["state"] for each in status["replicas"]]
+        series.append({
+            "at": time.monotonic() - started_at, "target": status["target"],
+            **{state: states.count(state) for state in ("starting", "ready", "draining")},
+        })  # fmt: skip
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
+async def _kill(fleet: FleetProcess, seconds: float, kills: list[float], started_at: float) -> None:
+    while seconds:
+        await asyncio.sleep(seconds)
+        if fleet.kill_replica(len(kills)) is not None:
+            kills.append(time.monotonic() - started_at)
+
+
+def _summary(responses: list[Response], options: argparse.Namespace, stop_seconds: float) -> dict[str, Any]:
+    complete = [each for each in responses if not each.error]
+    seconds = sorted(each.seconds for each in complete)
+    first = sorted(each.first_token_seconds for each in complete if each.first_token_seconds is not None)
+    total = sum(phase.seconds for phase in options.phases)
+    errors: dict[str, int] = {}
+    for each in responses:
+        if each.error:
+            errors[each.error] = errors.get(each.error, 0) + 1
+    return {
+        "requests": len(responses), "failed": len(responses) - len(complete), "errors": errors,
+        "requests_per_second": round(len(responses) / total, 2), "mean_seconds": _mean(seconds),
+        "p50_seconds": _percentile(seconds, 50), "p99_seconds": _percentile(seconds, 99),
+        "ttft_p50_seconds": _percentile(first, 50), "ttft_p99_seconds": _percentile(first, 99),
+        "within_slo": round(sum(each <= options.slo_ttft for each in first) / max(1, len(responses)), 5),
+        "availability": round(len(complete) / max(1, len(responses)), 6), "stop_seconds": round(stop_seconds, 2),
+    }  # fmt: skip
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None
+
+
+def _percentile(values: list[float], share: float) -> float | None:
+    return round(percentile(values, share), 4) if values else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Runs `chairlift fleet` and watches it through its admin route."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+ADMIN_KEY = "fleet-load-admin"
+HEADERS = {"authorization": f"Bearer {ADMIN_KEY}"}
+LISTENING = re.compile(r"^listening on (http://\S+)$", re.MULTILINE)
+
+
+class FleetProcess:
+    """One fleet with the demo model, whose log is a file."""
+
+    def __init__(self, folder: Path, words: Sequence[str]) -> None:
+        self._folder, self._words = folder, words
+        self.url = ""
+
+    async def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._log = self._folder / "fleet.log"
+        with self._log.open("wb") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "chairlift", "fleet", "--port", "0", "--state-dir", str(self._folder / "state"),
+                *self._words, stdout=output, stderr=output, env={**os.environ, "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY},
+            )  # fmt: skip
+        while "\nready after" not in (text := self._log.read_text(errors="replace")):
+            assert self._process.returncode is None, text
+            await asyncio.sleep(0.1)
+        match = LISTENING.search(text)
+        assert match is not None, text
+        self.url = match[1]
+
+    async def status(self, session: aiohttp.ClientSession) -> Any:
+        """Return what /admin/fleet says."""
+        async with session.get(f"{self.url}/admin/fleet", headers=HEADERS) as response:
+            return await response.json()
+
+    def kill_replica(self, index: int) -> int | None:
+        """Kill one of the replicas that run; returns its process id, None where none runs."""
+        pids = []
+        for file in sorted((self._folder / "state" / "replicas").glob("*/pid")):
+            pid = int(file.read_text())
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"serve" in command:
+                pids.append(pid)
+        if not pids:
+            return None
+        os.kill(pids[index % len(pids)], signal.SIGKILL)
+        return pids[index % len(pids)]
+
+    async def stop(self) -> float:
+        """Stop it; returns the seconds that this took."""
+        started_at = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(self._process.wait(), 120)
+        return time.monotonic() - started_at

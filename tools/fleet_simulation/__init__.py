@@ -1,1 +1,0 @@
-"""Fleet simulation: the production routing policies in front of simulated replicas."""
