@@ -274,10 +274,12 @@ def test_streams_of_a_killed_node_go_on_and_another_node_replaces_it(nodes: RayN
 
 
 async def until_ready(http: httpx.AsyncClient, replicas: Sequence[ClusterReplica]) -> None:
-    """Wait until the replicas serve and the router says so."""
-    for url in [*(each.url for each in replicas), ""]:
-        while (await http.get(f"{url}/readyz")).status_code != 200:
+    """Wait until the replicas serve and the router knows that all of them do."""
+    for each in replicas:
+        while (await http.get(f"{each.url}/readyz")).status_code != 200:
             await asyncio.sleep(0.05)
+    while (await http.get("/load")).json()["replicas"]["healthy"] < len(replicas):
+        await asyncio.sleep(0.05)
 
 
 def test_a_ray_that_is_not_there_is_named() -> None:
