@@ -45,6 +45,7 @@ def test_a_replica_is_drained_before_it_is_stopped() -> None:
         assert fleet.cluster.calls[-1] == ("stop", "r1")
         await fleet.actuator.step()
         assert fleet.router.serving == ("http://r2",)
+        assert fleet.cluster.calls.count(("stop", "r1")) == 1, "a cluster that counts would stop another one, too"
 
     run(scenario())
 

@@ -152,3 +152,12 @@ def test_what_is_removed_is_exported_no_more_and_may_return(kind: str, name: str
     assert len(parse_metrics(metrics)[name].samples) == 1
     getattr(metrics, kind)(name, "used").inc(1)
     assert {sample.value for sample in parse_metrics(metrics)[name].samples} == {2, 1}
+
+
+def test_a_counter_is_raised_to_the_total_of_another_part() -> None:
+    metrics = Metrics()
+    for total in (3, 3, 5):
+        metrics.raise_to(total, "router_source_failures", "file:a")
+        metrics.raise_to(total + 1, "router_source_failures", "file:b")
+    assert value(metrics, "router_source_failures_total", source="file:a") == 5
+    assert value(metrics, "router_source_failures_total", source="file:b") == 6

@@ -25,6 +25,7 @@ from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
 from chairlift.cli.settings.router_settings import ROUTER
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.cluster.local.local_config import LocalConfig
+from chairlift.cluster.local.state_folder import write_private
 from chairlift.core.errors import ConfigError
 from chairlift.fleet.unrouted_pool import SAMPLE_FIELDS
 
@@ -182,11 +183,7 @@ def replica_key(folder: Path) -> str:
     except FileNotFoundError:
         pass
     key = secrets.token_urlsafe(32)
-    temporary = file.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as output:
-        output.write(key + "\n")
-    temporary.replace(file)
+    write_private(file, f"{key}\n")
     return key
 
 

@@ -5,11 +5,11 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from chairlift.cli.http_request import send_request
 from chairlift.core.errors import ChairliftError, ConfigError
 
 REPLY_SECONDS = 3.0
@@ -111,7 +111,6 @@ class FleetReader:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {url!r}", option="url")
         self._url = url.rstrip("/").removesuffix("/v1")
-        self._parts = urlsplit(self._url)
         self._keys = [key for key in (admin_key, api_key) if key]
         self._former: FleetReading | None = None
 
@@ -156,15 +155,7 @@ class FleetReader:
         """Return status and body of a route; tries the other key if one is rejected."""
         status, body = 0, b""
         for key in self._keys or [""]:
-            is_tls = self._parts.scheme == "https"
-            connection_type = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
-            connection = connection_type(self._parts.hostname or "", self._parts.port, timeout=REPLY_SECONDS)
-            with closing(connection):
-                connection.request(
-                    "GET", self._parts.path + path, headers={"authorization": f"Bearer {key}"} if key else {}
-                )
-                response = connection.getresponse()
-                status, body = response.status, response.read()
+            status, body = send_request(self._url + path, key, timeout_seconds=REPLY_SECONDS)
             if status not in _DENIED:
                 break
         return status, body

@@ -1,7 +1,5 @@
 """AutoscalerMetrics: writes the autoscaler's values to a metrics page; the autoscaler itself names no metric."""
 
-from collections.abc import Mapping
-
 from chairlift.autoscaler.status import AutoscalerValues
 from chairlift.observability.metrics import Metrics
 
@@ -11,7 +9,6 @@ class AutoscalerMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._published: dict[tuple[str, str], int] = {}
         self._rules: set[str] = set()
 
     def update(self, values: AutoscalerValues) -> None:
@@ -27,11 +24,7 @@ class AutoscalerMetrics:
         self._rules |= values.desired.keys()
         for rule in self._rules:  # a rule without data has no opinion: not the one of before
             self._metrics.gauge("autoscaler_desired_replicas", rule).set(values.desired.get(rule, float("nan")))
-        self._count("autoscaler_decisions", values.decisions)
-        self._count("autoscaler_failures", values.failures)
-
-    def _count(self, name: str, totals: Mapping[str, int]) -> None:
-        """Raise counters to totals that the autoscaler counts."""
-        for label, total in totals.items():
-            self._metrics.counter(name, label).inc(total - self._published.get((name, label), 0))
-            self._published[name, label] = total
+        for direction, num in values.decisions.items():
+            self._metrics.raise_to(num, "autoscaler_decisions", direction)
+        for action, num in values.failures.items():
+            self._metrics.raise_to(num, "autoscaler_failures", action)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from chairlift.autoscaler.decision import Decision
@@ -205,7 +205,8 @@ class PoolActuator:
         urls = [each.url for each in replicas if each.url and each.state is PlacementState.RUNNING]
         now = self._clock.now()
         loads = await self._reader.read(urls, now)
-        self._draining = {name: at for name, at in self._draining.items() if name in {r.replica_id for r in replicas}}
+        ids = {each.replica_id for each in replicas}
+        self._draining = {name: since for name, since in self._draining.items() if name in ids}
         self._replicas, self._pool = replicas, self._tracker.update(replicas, loads, self._draining.keys(), now)
         self._router.set_serving(tuple(self._pool.urls[each] for each in self._pool.serving))
         for name, reason in self._pool.failed.items():
@@ -222,16 +223,14 @@ class PoolActuator:
     async def _drain(self, replica_ids: tuple[str, ...]) -> None:
         """Drain those that serve; those that have never served are stopped at once."""
         serving, now = set(self._pool.serving), self._clock.now()
-        unused = [each for each in replica_ids if each not in serving and each in self._pool.urls.keys() | self._ids()]
+        known = {each.replica_id for each in self._replicas}
+        unused = [each for each in replica_ids if each in known and each not in serving]
         for replica_id in replica_ids:
             if replica_id in serving and replica_id not in self._draining:
                 self._draining[replica_id] = now
                 self._router.drain(self._pool.urls[replica_id])
         if unused:
             await self._cluster.stop(unused)
-
-    def _ids(self) -> set[str]:
-        return {each.replica_id for each in self._replicas}
 
     async def _start_missing(self) -> None:
         """Have the target's replicas, beside those that drain; take draining ones of this version back first."""
@@ -256,8 +255,10 @@ class PoolActuator:
     async def _stop_drained(self) -> None:
         now = self._clock.now()
         ended = [
-            name for name, since in self._draining.items()
-            if self._router.num_open_requests(self._pool.urls[name]) == 0 or now - since > self._limits.drain_seconds
+            name for name, since in self._draining.items() if name in self._pool.serving and (
+                self._router.num_open_requests(self._pool.urls[name]) == 0
+                or now - since > self._limits.drain_seconds
+            )
         ]  # fmt: skip
         if ended:
             await self._cluster.stop(ended)
@@ -271,9 +272,7 @@ class PoolActuator:
         await self._start_missing()
 
     async def _continue_update(self) -> None:
-        samples = tuple(
-            replace(each, state=DRAINING) if each.replica_id in self._draining else each for each in self._pool.samples
-        )  # fmt: skip
+        samples = self._pool.samples
         target = self._target if self._target is not None else sum(each.state is READY for each in samples)
         step = plan_update(samples, self.spec.version, target, self._limits.max_replicas)
         was_updating, self.status.is_updating = self.status.is_updating, not step.is_complete

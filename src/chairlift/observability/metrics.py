@@ -195,6 +195,7 @@ class Metrics:
         self._counters: dict[str, Counter | FastCounter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram | FastHistogram] = {}
+        self._totals: dict[tuple[str, ...], int] = {}
         self._children: dict[tuple[str, ...], Any] = {}  # a cache: prometheus_client's lookup is slow and takes a lock
         for name, spec in METRICS.items():
             if name not in names:
@@ -217,6 +218,12 @@ class Metrics:
         else:
             self.registry.register(histogram := FastHistogram(PREFIX + name, spec.help, spec.buckets))
             self._histograms[name] = histogram
+
+    def raise_to(self, total: int, name: str, *labels: str) -> None:
+        """Raise a counter to a total that another part counts; call it from one thread."""
+        key = (name, *labels)
+        self.counter(*key).inc(total - self._totals.get(key, 0))
+        self._totals[key] = total
 
     def counter(self, name: str, *labels: str) -> Counter | FastCounter:
         """Return a counter, or its child for these labels."""

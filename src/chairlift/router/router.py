@@ -59,7 +59,7 @@ class Router:
         self.config = config
         self.clock = clock or SystemClock()
         self.lifecycle = Lifecycle()
-        self.telemetry = RouterTelemetry(more_metrics)
+        self.telemetry = RouterTelemetry(more_metrics, self.clock)
         self.admission = AdmissionController(config.http.admission, self.clock)
         self.replicas = ReplicaSet(config.health)
         self.hold = RequestHold(config.hold_timeout, lambda: self.is_ready, self.clock)

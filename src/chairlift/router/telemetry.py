@@ -1,8 +1,8 @@
 """RouterTelemetry: records requests, attempts and replicas as metrics; no other module of the router touches one."""
 
-import time
 from collections.abc import Iterable
 
+from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import is_error_code
 from chairlift.observability.metrics import ROUTER_METRICS, Metrics
 from chairlift.router.attempts.actions import RecordOutcome
@@ -22,11 +22,11 @@ class RouterTelemetry:
         inter_tokens: recent inter-token latencies.
     """
 
-    def __init__(self, more_metrics: frozenset[str] = frozenset()) -> None:
+    def __init__(self, more_metrics: frozenset[str] = frozenset(), clock: Clock | None = None) -> None:
         """Create the page of the router's metrics and of further ones, which another part writes."""
+        self._clock = clock or SystemClock()
         self.metrics = Metrics(ROUTER_METRICS | more_metrics)
         self.first_tokens, self.inter_tokens = LatencyWindow(), LatencyWindow()
-        self._published: dict[tuple[str, ...], int] = {}
 
     def record_response(self, record: AccessRecord) -> None:
         """Count an HTTP response, also as a rejection if it is an error from before any attempt."""
@@ -39,7 +39,7 @@ class RouterTelemetry:
     def record_first_byte(self, seconds: float) -> None:
         """Observe the time from a request's arrival to the first byte of its response."""
         self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
-        self.first_tokens.add(seconds, time.monotonic())
+        self.first_tokens.add(seconds, self._clock.now())
 
     def record_finished(self, outcome: str, seconds: float, num_attempts: int) -> None:
         """Record the end of a request: "complete", "abort", or an error code, "other" for one of another server."""
@@ -54,25 +54,19 @@ class RouterTelemetry:
         """Count an attempt that has ended."""
         self.metrics.counter("router_attempts", outcome.outcome).inc()
         if outcome.inter_token_seconds is not None:
-            self.inter_tokens.add(outcome.inter_token_seconds, time.monotonic())
+            self.inter_tokens.add(outcome.inter_token_seconds, self._clock.now())
 
     def update_sources(self, statuses: Iterable[SourceStatus]) -> None:
         """Publish how the discovery sources do."""
         for status in statuses:
             self.metrics.gauge("router_source_up", status.name).set(status.state is SourceState.UP)
             self.metrics.gauge("router_source_replicas", status.name).set(status.num_endpoints)
-            self._add_to("router_source_failures", status.num_failures, status.name)
+            self.metrics.raise_to(status.num_failures, "router_source_failures", status.name)
 
     def update_shared_state(self, status: SharedStateStatus) -> None:
         """Publish whether the state is shared with the other routers."""
         self.metrics.gauge("router_shared_state_up").set(status.is_connected)
-        self._add_to("router_shared_state_outages", status.num_outages)
-
-    def _add_to(self, name: str, total: int, *labels: str) -> None:
-        """Raise a counter to a total that another part counts."""
-        key = (name, *labels)
-        self.metrics.counter(*key).inc(total - self._published.get(key, 0))
-        self._published[key] = total
+        self.metrics.raise_to(status.num_outages, "router_shared_state_outages")
 
     def update_gauges(self, num_open: int, num_waiting: int, num_held: int, *, is_ready: bool) -> None:
         """Set the gauges."""

@@ -4,12 +4,12 @@ import argparse
 import http.client
 import json
 import time
-from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
 from chairlift.cli.console import Console
 from chairlift.cli.fleet_options import serve_arguments
+from chairlift.cli.http_request import send_request
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.autoscaler_settings import REPLICA_OPTION
 from chairlift.core.errors import ChairliftError, ConfigError
@@ -50,25 +50,22 @@ def request(url: str, key: str, method: str, path: str, body: dict[str, Any] | N
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"--url must be the URL of a fleet, as in http://127.0.0.1:8000, got {url!r}", option="url")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
     try:
-        with closing(kind(parts.hostname, parts.port, timeout=REPLY_SECONDS)) as connection:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            response = connection.getresponse()
-            content = response.read()
+        status, content = send_request(
+            f"{parts.scheme}://{parts.netloc}{path}", key, method, body, timeout_seconds=REPLY_SECONDS
+        )
     except (OSError, http.client.HTTPException) as error:
         raise FleetUpdateFailed(f"{url} does not respond: {error or type(error).__name__}") from None
     try:
         fields = json.loads(content)
     except ValueError:
         fields = {}
-    if response.status in (200, 202) and isinstance(fields, dict):
+    if status in (200, 202) and isinstance(fields, dict):
         return fields
-    if response.status in (401, 403, 404):
+    if status in (401, 403, 404):
         raise FleetUpdateFailed(
-            f"{url} responds {response.status}: the variable CHAIRLIFT_ADMIN_KEY must have the admin key with which "
+            f"{url} responds {status}: the variable CHAIRLIFT_ADMIN_KEY must have the admin key with which "
             "the fleet was started"
         )
     message = fields.get("error", {}).get("message", "") if isinstance(fields, dict) else ""
-    raise FleetUpdateFailed(f"{url} responds {response.status}: {message}")
+    raise FleetUpdateFailed(f"{url} responds {status}: {message}")

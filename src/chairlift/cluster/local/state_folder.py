@@ -118,11 +118,7 @@ class StateFolder:
 
     def write(self, record: ProcessRecord) -> None:
         """Replace the record of a replica: a reader sees the old one or the new one."""
-        path = self.path(record.replica_id) / RECORD_FILE
-        new = path.with_suffix(".new")
-        with open(new, "w", encoding="utf-8", opener=open_private) as file:
-            file.write(record.to_json())
-        new.rename(path)
+        write_private(self.path(record.replica_id) / RECORD_FILE, record.to_json())
 
     def records(self) -> Iterator[tuple[str, ProcessRecord | None]]:
         """Yield the id and the record of each replica; None for a record that is missing or cannot be read."""
@@ -137,6 +133,14 @@ class StateFolder:
                 log.warning("the record of replica %s cannot be read: %s", path.name, error)
                 record = None
             yield path.name, record
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file that this user alone can read: a reader sees the old text or the new one."""
+    new = path.with_suffix(".new")
+    with open(new, "w", encoding="utf-8", opener=open_private) as file:
+        file.write(text)
+    new.rename(path)
 
 
 def open_private(path: str, flags: int) -> int:

@@ -51,7 +51,6 @@ class HealthMetrics:
     ) -> None:  # fmt: skip
         self._metrics, self._replicas = metrics, replicas
         self._probes, self._notifications = probes, notifications
-        self._published: dict[tuple[str, ...], int] = {}
         self._replica_ids: set[str] = set()
 
     def on_transition(self, transition: Transition) -> None:
@@ -75,9 +74,7 @@ class HealthMetrics:
             self._metrics.remove("router_replica_open_requests", replica_id)
         self._replica_ids = set(open_requests)
         for name, *labels, count in self._counts():
-            key = (str(name), *map(str, labels))
-            self._metrics.counter(*key).inc(int(count) - self._published.get(key, 0))
-            self._published[key] = int(count)
+            self._metrics.raise_to(int(count), str(name), *map(str, labels))
 
     def _counts(self) -> Iterator[tuple[str | int, ...]]:
         yield "router_ejections_suppressed", self._replicas.num_suppressed_ejections
