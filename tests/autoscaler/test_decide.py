@@ -120,3 +120,10 @@ def test_a_decision_only_reads_the_history() -> None:
     config = AutoscalerConfig(max_replicas=9)
     history, _ = history_of(config, steady(3, 310, running_requests=1.0))
     assert decide(history, config, 310.0) == decide(history, config, 310.0)
+
+
+@pytest.mark.parametrize(("num_ready", "target"), [(1, 1), (2, 1), (3, 2), (8, 4)])
+def test_a_latency_far_below_its_slo_halves_the_pool_at_most(num_ready: int, target: int) -> None:
+    config = AutoscalerConfig(max_replicas=8, targets=TargetConfig(ttft_seconds=1.0))
+    samples = [replace(each, ttft_seconds=0.02) for each in steady(num_ready, 400, running_requests=0.1)]
+    assert history_of(config, samples)[1].target == target

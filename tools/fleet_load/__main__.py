@@ -16,10 +16,10 @@ from typing import Any
 import aiohttp
 
 from chairlift.bench.report.environment import environment, source
-from chairlift.bench.report.percentiles import percentile
 from fleet_load.fleet_process import FleetProcess
 from fleet_load.plot import plot
-from fleet_load.request_run import Client, Phase, Response
+from fleet_load.request_run import Client, Phase
+from fleet_load.summary import summary
 
 SAMPLE_SECONDS = 0.5
 
@@ -37,13 +37,13 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(_run(options, Path(folder)))
-    summary = result["summary"]
-    for name, value in summary.items():
+    figures = result["summary"]
+    for name, value in figures.items():
         sys.stdout.write(f"{name:28} {value}\n")
     if options.output is not None:
         options.output.write_text(json.dumps(result, indent=1) + "\n")
         plot(result, options.output.with_suffix(".png"))
-    return 0 if summary["failed"] == 0 else 1
+    return 0 if figures["failed"] == 0 else 1
 
 
 async def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -66,7 +66,8 @@ async def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "kind": "chairlift fleet load", "schema": 1, "fleet": options.fleet, "max_tokens": options.max_tokens,
         "phases": [[each.seconds, each.rate] for each in options.phases], "seed": options.seed, "kills": kills,
-        "summary": _summary(responses, options, stop_seconds), "series": series, "decisions": decisions,
+        "summary": summary(responses, series, options.phases, options.slo_ttft, stop_seconds),
+        "series": series, "decisions": decisions,
         "responses": [[each.sent_at, each.first_token_seconds, each.seconds, each.error] for each in responses],
         "environment": environment(before),
     }  # fmt: skip
@@ -90,33 +91,6 @@ async def _kill(fleet: FleetProcess, seconds: float, kills: list[float], started
         await asyncio.sleep(seconds)
         if fleet.kill_replica(len(kills)) is not None:
             kills.append(time.monotonic() - started_at)
-
-
-def _summary(responses: list[Response], options: argparse.Namespace, stop_seconds: float) -> dict[str, Any]:
-    complete = [each for each in responses if not each.error]
-    seconds = sorted(each.seconds for each in complete)
-    first = sorted(each.first_token_seconds for each in complete if each.first_token_seconds is not None)
-    total = sum(phase.seconds for phase in options.phases)
-    errors: dict[str, int] = {}
-    for each in responses:
-        if each.error:
-            errors[each.error] = errors.get(each.error, 0) + 1
-    return {
-        "requests": len(responses), "failed": len(responses) - len(complete), "errors": errors,
-        "requests_per_second": round(len(responses) / total, 2), "mean_seconds": _mean(seconds),
-        "p50_seconds": _percentile(seconds, 50), "p99_seconds": _percentile(seconds, 99),
-        "ttft_p50_seconds": _percentile(first, 50), "ttft_p99_seconds": _percentile(first, 99),
-        "within_slo": round(sum(each <= options.slo_ttft for each in first) / max(1, len(responses)), 5),
-        "availability": round(len(complete) / max(1, len(responses)), 6), "stop_seconds": round(stop_seconds, 2),
-    }  # fmt: skip
-
-
-def _mean(values: list[float]) -> float | None:
-    return round(sum(values) / len(values), 4) if values else None
-
-
-def _percentile(values: list[float], share: float) -> float | None:
-    return round(percentile(values, share), 4) if values else None
 
 
 if __name__ == "__main__":

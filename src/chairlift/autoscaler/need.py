@@ -52,7 +52,7 @@ def need_of_rules(history: PoolHistory, config: AutoscalerConfig, current: int, 
     windows, capacity = config.windows, history.capacity()
     short_window = history.window(windows.panic_seconds, capacity)
     stable_window = history.window(windows.stable_seconds, capacity)
-    rules = build_rules(config.targets)
+    rules = build_rules(config.targets, windows)
     short = {name: rule.evaluate(short_window) for name, rule in rules.items()}
     stable = {
         name: short[name] if rule.uses_short_window else rule.evaluate(stable_window) for name, rule in rules.items()

@@ -12,3 +12,8 @@ def num_with_headroom(need: float, *, margin: float, tolerance: float) -> int:
         need * (1 + margin) <= N * (1 + tolerance)
     """
     return math.ceil(need * (1 + margin) / (1 + tolerance) - 1e-9)
+
+
+def need_that_fits_half(*, margin: float, tolerance: float) -> float:
+    """Return the need as a share of the replicas that half of them hold with headroom."""
+    return 0.5 * (1 + tolerance) / (1 + margin)

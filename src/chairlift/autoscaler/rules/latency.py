@@ -6,8 +6,7 @@ from chairlift.autoscaler.rules.base import RuleResult
 from chairlift.autoscaler.window import LoadWindow
 
 MAX_FACTOR = 2.0
-MIN_FACTOR = 0.5
-"""One decision multiplies the ready replicas by these at most, since a latency is far from proportional to the load."""
+"""One decision at most doubles or halves the ready replicas, since a latency is far from proportional to the load."""
 
 
 class LatencyRule:
@@ -15,10 +14,14 @@ class LatencyRule:
 
     uses_short_window: ClassVar[bool] = False
 
-    def __init__(self, name: str, slo_seconds: float) -> None:
-        """Take the name of the quantile in the samples."""
+    def __init__(self, name: str, slo_seconds: float, *, min_factor: float) -> None:
+        """Take the name of the quantile in the samples.
+
+        `min_factor` times the ready replicas is the least need, however low the latency is. It must be low enough that
+        half of the replicas hold this need with headroom, or else the pool would never shrink from two to one.
+        """
         self._name = name
-        self._slo_seconds = slo_seconds
+        self._slo_seconds, self._min_factor = slo_seconds, min_factor
 
     def evaluate(self, window: LoadWindow) -> RuleResult:
         """Return the need; a pool without any request needs nothing, and its latency is not missing."""
@@ -30,4 +33,4 @@ class LatencyRule:
         num_ready = window.newest.num_ready
         if ratio > 1:
             num_ready = min(each.num_ready for each in window.loads)
-        return RuleResult(num_ready * min(max(ratio, MIN_FACTOR), MAX_FACTOR), numbers)
+        return RuleResult(num_ready * min(max(ratio, self._min_factor), MAX_FACTOR), numbers)
