@@ -1,9 +1,11 @@
 """Tests for fleet_load.summary: errors, times, and the share of requests in time outside of cold starts."""
 
+import json
+
 import pytest
 
 from fleet_load.request_run import Phase, Response
-from fleet_load.summary import longest_increase, summary
+from fleet_load.summary import by_second, dump, longest_increase, summary
 
 
 def sample(at: float, target: int, ready: int) -> dict[str, float]:
@@ -52,3 +54,20 @@ def test_a_failed_request_is_not_in_time_and_has_no_part_in_the_times() -> None:
 def test_figures_of_no_response_are_missing() -> None:
     figures = summary([], SERIES, PHASES, 1.0, 0.5)
     assert figures["mean_seconds"] is figures["within_slo"] is figures["ttft_p50_seconds"] is None
+
+
+def test_requests_by_second() -> None:
+    responses = [
+        Response(sent_at=1.9, first_token_seconds=0.4), Response(sent_at=1.0, first_token_seconds=0.2),
+        Response(sent_at=3.5, error="cut"),
+    ]  # fmt: skip
+    assert by_second(responses) == [
+        {"at": 1, "sent": 2, "failed": 0, "ttft_p50": 0.3, "ttft_max": 0.4},
+        {"at": 3, "sent": 1, "failed": 1, "ttft_p50": None, "ttft_max": None},
+    ]
+
+
+def test_a_dumped_result_is_json_with_a_line_for_each_row() -> None:
+    result = {"kind": "x", "kills": [], "series": [{"at": 1}, {"at": 2}], "summary": {"failed": 0}}
+    assert json.loads(dump(result)) == result
+    assert len(dump(result).splitlines()) == 9

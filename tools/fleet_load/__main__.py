@@ -6,7 +6,6 @@ code is 0 if all are complete and equal.
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from chairlift.bench.report.environment import environment, source
 from fleet_load.fleet_process import FleetProcess
 from fleet_load.plot import plot
 from fleet_load.request_run import Client, Phase
-from fleet_load.summary import summary
+from fleet_load.summary import by_second, dump, summary
 
 SAMPLE_SECONDS = 0.5
 
@@ -41,8 +40,9 @@ def main(words: list[str] | None = None) -> int:
     for name, value in figures.items():
         sys.stdout.write(f"{name:28} {value}\n")
     if options.output is not None:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
         plot(result, options.output.with_suffix(".png"))
+        result["seconds"] = by_second(result.pop("responses"))
+        options.output.write_text(dump(result))
     return 0 if figures["failed"] == 0 else 1
 
 
@@ -68,8 +68,7 @@ async def _run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "phases": [[each.seconds, each.rate] for each in options.phases], "seed": options.seed, "kills": kills,
         "summary": summary(responses, series, options.phases, options.slo_ttft, stop_seconds),
         "series": series, "decisions": decisions,
-        "responses": [[each.sent_at, each.first_token_seconds, each.seconds, each.error] for each in responses],
-        "environment": environment(before),
+        "environment": environment(before), "responses": responses,
     }  # fmt: skip
 
 

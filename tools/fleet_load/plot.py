@@ -23,8 +23,8 @@ def plot(result: dict[str, Any], file: Path) -> None:
     replicas.step(times, [each["target"] for each in result["series"]], where="post", color="black", label="target")
     replicas.set_ylabel("replicas")
     replicas.legend(loc="upper right", fontsize="small")
-    good = [(sent, first) for sent, first, _, error in result["responses"] if not error and first is not None]
-    waits.scatter([sent for sent, _ in good], [first for _, first in good], s=2)
+    good = [each for each in result["responses"] if not each.error and each.first_token_seconds is not None]
+    waits.scatter([each.sent_at for each in good], [each.first_token_seconds for each in good], s=2)
     waits.set_ylabel("TTFT (s)")
     waits.set_xlabel("seconds")
     for kill in result["kills"]:

@@ -1,5 +1,6 @@
 """summary: the figures of a run."""
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -52,6 +53,30 @@ def longest_increase(series: Iterable[dict[str, Any]]) -> float:
         if risen_at is not None and each["ready"] >= target:
             longest, risen_at = max(longest, each["at"] - risen_at), None
     return longest
+
+
+def by_second(responses: Iterable[Response]) -> list[dict[str, Any]]:
+    """Return the requests of each second: how many, how many failed, median and worst time to the first token."""
+    seconds: dict[int, list[Response]] = {}
+    for each in responses:
+        seconds.setdefault(int(each.sent_at), []).append(each)
+    rows = []
+    for second, sent in sorted(seconds.items()):
+        first = sorted(each.first_token_seconds for each in sent if each.first_token_seconds is not None)
+        rows.append({
+            "at": second, "sent": len(sent), "failed": sum(bool(each.error) for each in sent),
+            "ttft_p50": _percentile(first, 50), "ttft_max": _percentile(first, 100),
+        })  # fmt: skip
+    return rows
+
+
+def dump(result: dict[str, Any]) -> str:
+    """Return a result as JSON with one line for each row of its series."""
+    lines = []
+    for name, value in result.items():
+        rows = ",\n  ".join(map(json.dumps, value)) if isinstance(value, list) and value else None
+        lines.append(f" {json.dumps(name)}: " + (json.dumps(value) if rows is None else f"[\n  {rows}\n ]"))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _rises(phases: Sequence[Phase]) -> list[float]:
