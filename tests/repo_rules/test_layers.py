@@ -9,7 +9,21 @@ import pytest
 
 from support_source_tree import PACKAGE, ROOT, imported, module_name, package_files, shown, tree_of
 
-WITHOUT_TORCH = ("core", "observability", "text", "protocol", "engine", "web", "llm", "server", "router", "cli")
+WITHOUT_TORCH = (
+    "core",
+    "observability",
+    "text",
+    "protocol",
+    "engine",
+    "web",
+    "llm",
+    "server",
+    "router",
+    "cli",
+    "autoscaler",
+    "cluster",
+    "fleet",
+)
 
 BLOCKER = """
 import importlib, sys

@@ -10,6 +10,8 @@ from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.plan import Plan, PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values, sources
 from chairlift.bench.simulation.sim_step_model import SimStepModel
+from chairlift.cli import fleet_options
+from chairlift.cli.command_line import build_parser
 from support_planning import published_shape
 
 MACHINE = Hardware(gpus=0, memory=32 * 10**9, cores=4)
@@ -31,6 +33,22 @@ def test_a_plan_on_a_cpu_runs_today_with_the_command_for_a_replica(small: Plan) 
     assert any("with 3 threads" in sentence for sentence in values["advice"])
     assert any("one replica has no spare" in sentence for sentence in values["advice"])
     assert values["model"]["parameters"] == 596_049_920 and values["capacity"]["rate_at_hand"] is None
+
+
+@pytest.mark.parametrize(("gpus", "where"), [(0, "--cluster ray"), (8, "--replica-gpus 1 --gpu-ids 0,1,2")])
+def test_several_replicas_come_with_the_command_of_a_fleet(small: Plan, gpus: int, where: str) -> None:
+    given = replace(small.given, hardware=replace(MACHINE, gpus=gpus), rate=2.5 * small.capacity.rate)
+    values = plan_values(replace(small, given=given), "MODEL", [])
+    (sentence,) = [each for each in values["advice"] if "chairlift fleet" in each]
+    command = sentence.partition(": ")[2]
+    assert command.startswith(f"chairlift fleet MODEL --max-replicas 3 {where} --replica-option max-model-len=80 ")
+    arguments = build_parser().parse_args(command.split()[1:])
+    serve_arguments = fleet_options.serve_arguments(arguments.replica_option)
+    fleet_options.check_serve_arguments("MODEL", serve_arguments)
+
+
+def test_one_replica_is_no_fleet(small: Plan) -> None:
+    assert not any("chairlift fleet" in each for each in plan_values(small, "MODEL", [])["advice"])
 
 
 def test_sources_tell_what_is_exact_estimated_fitted_or_given(small: Plan) -> None:

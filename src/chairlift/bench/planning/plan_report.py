@@ -110,7 +110,10 @@ def _advice(plan: Plan, model: str, problems: Sequence[str]) -> Iterator[str]:
             f"{plan.rate_at_hand:.3g} requests/s within the targets"
         )
     if not problems:
-        yield f"each replica: {_command(plan, model)}"
+        yield f"each replica: {_replica_command(plan, model)}"
+        if plan.replicas > 1 and not plan.missing_devices:
+            where = "on one machine" if hardware.gpus else "on the machines of a Ray cluster"
+            yield f"as many replicas as the load needs, {where}: {_fleet_command(plan, model)}"
     if not hardware.gpus:
         threads = hardware.cores - (hardware.cores >= LEAST_DEDICATED_CORES)
         yield (
@@ -129,12 +132,27 @@ def _advice(plan: Plan, model: str, problems: Sequence[str]) -> Iterator[str]:
         yield "one replica has no spare: a second one keeps the service up when it fails"
 
 
-def _command(plan: Plan, model: str) -> str:
-    memory, kv_cache = plan.given.memory, plan.replica.kv_cache
-    words = ["chairlift serve", model, f"--max-model-len {plan.given.load.tokens}"]
-    words += [f"--dtype {memory.dtype}"] * (memory.shape.dtype != memory.dtype)
-    words += [f"--quantization {memory.quantization}"] * (memory.quantization != "none")
-    return " ".join([*words, f"--max-memory {max(1, kv_cache // 10**6)}MB"])
+def _replica_command(plan: Plan, model: str) -> str:
+    return " ".join(["chairlift serve", model, *(f"--{name} {value}" for name, value in _options(plan))])
+
+
+def _fleet_command(plan: Plan, model: str) -> str:
+    hardware = plan.given.hardware
+    words = ["chairlift fleet", model, f"--max-replicas {plan.replicas}"]
+    if hardware.gpus:
+        words += ["--replica-gpus 1", "--gpu-ids " + ",".join(map(str, range(plan.replicas)))]
+    else:
+        words.append("--cluster ray")
+    return " ".join([*words, *(f"--replica-option {name}={value}" for name, value in _options(plan))])
+
+
+def _options(plan: Plan) -> list[tuple[str, str]]:
+    """Return the options of each replica's `chairlift serve`."""
+    memory = plan.given.memory
+    options = [("max-model-len", str(plan.given.load.tokens))]
+    options += [("dtype", memory.dtype)] * (memory.shape.dtype != memory.dtype)
+    options += [("quantization", memory.quantization)] * (memory.quantization != "none")
+    return [*options, ("max-memory", f"{max(1, plan.replica.kv_cache // 10**6)}MB")]
 
 
 def plan_table(values: dict[str, Any]) -> list[str]:
