@@ -127,7 +127,7 @@ class ProxyRun:
     budget: RetryBudget
     clock: FakeClock
     messages: list[Message] = field(default_factory=list)
-    num_first_bytes: int = 0
+    first_outputs: list[bool] = field(default_factory=list)
     on_write: Callable[[], Awaitable[None]] | None = None
 
     async def send(self, message: Message) -> None:
@@ -168,15 +168,15 @@ async def proxy_run(
             request_id="r-1", members={},
         )  # fmt: skip
 
-        def count_first_byte() -> None:
-            made.num_first_bytes += 1
+        def count_first_output(is_token: bool) -> None:
+            made.first_outputs.append(is_token)
 
         async def send(message: Message) -> None:
             await made.send(message)
 
         writer = ClientWriter(send, has_body=method != "HEAD")
         proxy = RequestProxy(
-            machine, request, upstream, picker, writer, clock.now, count_first_byte,
+            machine, request, upstream, picker, writer, clock.now, count_first_output,
             lambda replica_id, num_attempts: ((b"x-from", f"{replica_id} {num_attempts}".encode()),),
         )  # fmt: skip
         made = ProxyRun(proxy, picker, budget, clock)

@@ -1,13 +1,14 @@
 """Fleets in tests: real replica applications over fake engines, and a router in front of them, in one event loop."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
+from chairlift.engine.step_plan import StepPlan
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
@@ -31,14 +32,16 @@ from support_services import fake_service
 
 
 @asynccontextmanager
-async def served_replica(keys: KeyRing | None = None, **options: Any) -> AsyncIterator[str]:
+async def served_replica(
+    keys: KeyRing | None = None, hook: Callable[[StepPlan, str], None] | None = None, **options: Any
+) -> AsyncIterator[str]:
     """Serve a replica over a fake engine; yields its URL."""
     replica = Replica(make_server_config(MODEL, **options))
 
     async def drain() -> None:
         replica.lifecycle.drain()
 
-    replica.attach_service(fake_service(), lambda: None, 2048)
+    replica.attach_service(fake_service(hook=hook), lambda: None, 2048)
     try:
         async with serving(server_app(replica, Credentials(keys or KeyRing()), drain).asgi) as url:
             yield url

@@ -1,21 +1,28 @@
 """RoutedPool: drains of the fleet reach the router, and its measurements reach the autoscaler."""
 
 import asyncio
+import threading
+import time
+from itertools import count
 from typing import Any
 
+import httpx
 import pytest
 
 from chairlift.autoscaler.signals import PoolSample
 from chairlift.core.clock import FakeClock
+from chairlift.engine.step_plan import StepPlan
 from chairlift.fleet.cluster_source import ClusterSource
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.router.config import RouterConfig
+from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.transitions import HealthState
+from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.router import Router
-from support_router import HELLO
-from support_router_app import complete, routed
-from support_server import run
+from support_router import HELLO, running_router
+from support_router_app import complete, routed, served_replica
+from support_server import MODEL, run
 
 URL = "http://127.0.0.1:9"
 
@@ -49,6 +56,7 @@ def test_latencies_are_the_quantile_of_the_last_minute_and_zero_without_requests
         router, pool, _ = await pool_of(clock)
         empty = await pool.measure(PoolSample(at_seconds=100.0))
         assert (empty.ttft_seconds, empty.itl_seconds, empty.requests_per_second) == (0.0, 0.0, 0.0)
+        router.telemetry.num_arrivals = 100
         for number in range(1, 101):
             router.telemetry.first_tokens.add(number / 100, 101.0)
             router.telemetry.inter_tokens.add(number / 1000, 101.0)
@@ -58,6 +66,11 @@ def test_latencies_are_the_quantile_of_the_last_minute_and_zero_without_requests
         assert sample.requests_per_second == pytest.approx(25)
         clock.advance(4)
         assert (await pool.measure(sample)).requests_per_second == 0.0, "no new one"
+        router.telemetry.num_arrivals += 7
+        clock.advance(0.01)
+        assert (await pool.measure(sample)).requests_per_second == 0.0, "too soon for another rate"
+        clock.advance(0.99)
+        assert (await pool.measure(sample)).requests_per_second == pytest.approx(7)
         await router.close()
 
     run(scenario())
@@ -81,3 +94,45 @@ def test_requests_that_wait_for_a_replica_are_counted_with_their_tokens() -> Non
             assert sample.held_requests == 0
 
     run(scenario())
+
+
+def test_a_whole_response_has_arrived_and_says_nothing_of_its_first_token() -> None:
+    async def scenario() -> None:
+        async with routed(complete) as fleet:
+            assert (await fleet.post(HELLO)).status_code == 200
+            telemetry = fleet.running.router.telemetry
+            assert telemetry.num_arrivals == 1
+            assert telemetry.first_tokens.quantile(1.0, time.monotonic()) is None
+
+    run(scenario())
+
+
+def test_the_first_token_of_a_response_that_is_not_streamed_is_measured_when_the_replica_has_it() -> None:
+    may_go_on, steps = threading.Event(), count(-20)
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if stage == "launch" and next(steps) == 5:
+            may_go_on.wait(10)
+
+    async def scenario() -> None:
+        async with (
+            served_replica(hook=hook) as url,
+            running_router([url], kind=ReplicaKind.CHAIRLIFT, models=(MODEL,)) as running,
+            httpx.AsyncClient() as http,
+        ):
+            body = {"model": MODEL, "prompt": "Hello", "max_tokens": 20, "ignore_eos": True}
+            await http.post(f"{running.url}/v1/completions", json=body)  # its header names the replica's weights
+            telemetry = running.router.telemetry
+            telemetry.first_tokens = LatencyWindow()
+            response = asyncio.create_task(http.post(f"{running.url}/v1/completions", json=body, timeout=20))
+            while telemetry.first_tokens.quantile(1.0, running.router.clock.now()) is None:
+                assert not response.done(), "it was measured at the end"
+                await asyncio.sleep(0.002)
+            assert not response.done()
+            may_go_on.set()
+            assert (await response).json()["usage"]["completion_tokens"] == 20
+
+    try:
+        run(scenario())
+    finally:
+        may_go_on.set()

@@ -10,6 +10,9 @@ from chairlift.fleet.cluster_source import ClusterSource
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.router import Router
 
+MIN_RATE_SECONDS = 0.5
+"""Least time over which arrivals are counted; a sample that comes sooner has the last rate."""
+
 
 class RoutedPool:
     """Implements PoolRouter over a Router and the discovery source that it reads."""
@@ -17,7 +20,7 @@ class RoutedPool:
     def __init__(self, router: Router, source: ClusterSource, slo_quantile: float = 0.95) -> None:
         """`slo_quantile` is the share of the requests that must meet the targets of the latencies."""
         self._router, self._source, self._slo_quantile = router, source, slo_quantile
-        self._measured_at, self._num_responses = router.clock.now(), 0
+        self._measured_at, self._num_arrivals, self._rate = router.clock.now(), 0, 0.0
 
     def set_serving(self, urls: Sequence[str]) -> None:
         """Use these replicas, and no others."""
@@ -41,12 +44,12 @@ class RoutedPool:
         """Return the sample with held requests, latencies and rate; without requests the latencies are zero."""
         router, now = self._router, self._router.clock.now()
         telemetry = router.telemetry
-        num_responses = telemetry.first_tokens.num_values
-        rate = (num_responses - self._num_responses) / max(now - self._measured_at, 1e-3)
-        self._measured_at, self._num_responses = now, num_responses
+        if (seconds := now - self._measured_at) >= MIN_RATE_SECONDS:
+            self._rate = (telemetry.num_arrivals - self._num_arrivals) / seconds
+            self._measured_at, self._num_arrivals = now, telemetry.num_arrivals
         return replace(
             sample, held_requests=router.num_requests_without_replica, held_tokens=router.hold.num_tokens,
-            requests_per_second=rate,
+            requests_per_second=self._rate,
             ttft_seconds=telemetry.first_tokens.quantile(self._slo_quantile, now) or 0.0,
             itl_seconds=telemetry.inter_tokens.quantile(self._slo_quantile, now) or 0.0,
         )  # fmt: skip

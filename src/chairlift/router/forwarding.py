@@ -85,7 +85,7 @@ class ForwardRoute:
                 writer = ClientWriter(timed.send, has_body=scope["method"] != "HEAD")
                 proxy = RequestProxy(
                     machine, upstream_request_of(scope, body, members, is_repeatable=is_repeatable), router.upstream,
-                    PoolPicker(router, routing, pool), writer, router.clock.now, lambda: None,
+                    PoolPicker(router, routing, pool), writer, router.clock.now, lambda _: None,
                     partial(admin_headers, scope),
                 )  # fmt: skip
                 scope["was_submitted"] = True

@@ -54,6 +54,7 @@ class GenerationRoute:
         target = None if is_held else _target(router, fields, pool_key)
         timeout = timeout_seconds(scope, fields)
         with await admit(scope, router.tenants, router.admission, timeout) as admitted:
+            router.telemetry.num_arrivals += 1
             async with DisconnectWatcher(receive) as watcher:
                 if target is None:
                     await router.hold.wait(count_prompt_tokens(fields))
@@ -90,7 +91,7 @@ class GenerationRoute:
             writer = ClientWriter(timed.send)
             proxy = RequestProxy(
                 machine, request, router.upstream, picker, writer, router.clock.now,
-                partial(_on_first_byte, router, scope, started_at), partial(admin_headers, scope),
+                partial(_on_first_output, router, scope, started_at), partial(admin_headers, scope),
             )  # fmt: skip
             scope["was_submitted"] = True
             router.open_proxies.add(proxy)
@@ -192,7 +193,8 @@ def admin_headers(scope: Scope, replica_id: str, num_attempts: int) -> Sequence[
     return ((b"x-chairlift-replica", replica_id.encode()), (b"x-chairlift-attempts", str(num_attempts).encode()))
 
 
-def _on_first_byte(router: Router, scope: Scope, started_at: float) -> None:
-    router.telemetry.record_first_byte(time.monotonic() - started_at)
+def _on_first_output(router: Router, scope: Scope, started_at: float, is_token: bool) -> None:
+    if is_token:  # a whole response without progress events says nothing of its first token
+        router.telemetry.record_first_token(time.monotonic() - started_at)
     if (permit := scope.get("permit")) is not None:
         permit.mark_running()

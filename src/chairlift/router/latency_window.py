@@ -9,20 +9,14 @@ MAX_VALUES = 4096
 
 
 class LatencyWindow:
-    """Recent latencies with their times.
-
-    Attributes:
-        num_values: values that were ever added.
-    """
+    """Recent latencies with their times."""
 
     def __init__(self) -> None:
         self._values: deque[tuple[float, float]] = deque(maxlen=MAX_VALUES)
-        self.num_values = 0
 
     def add(self, seconds: float, now: float) -> None:
         """Add one latency."""
         self._values.append((now, seconds))
-        self.num_values += 1
 
     def quantile(self, share: float, now: float) -> float | None:
         """Return the smallest latency that at least this share of the window is not above; None without any."""

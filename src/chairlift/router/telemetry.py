@@ -20,6 +20,7 @@ class RouterTelemetry:
         metrics: the metrics page.
         first_tokens: recent times to the first token.
         inter_tokens: recent inter-token latencies.
+        num_arrivals: admitted requests for tokens since the start.
     """
 
     def __init__(self, more_metrics: frozenset[str] = frozenset(), clock: Clock | None = None) -> None:
@@ -27,6 +28,7 @@ class RouterTelemetry:
         self._clock = clock or SystemClock()
         self.metrics = Metrics(ROUTER_METRICS | more_metrics)
         self.first_tokens, self.inter_tokens = LatencyWindow(), LatencyWindow()
+        self.num_arrivals = 0
 
     def record_response(self, record: AccessRecord) -> None:
         """Count an HTTP response, also as a rejection if it is an error from before any attempt."""
@@ -36,8 +38,8 @@ class RouterTelemetry:
         if record.code and not record.was_submitted and record.status != CLIENT_CLOSED_REQUEST:
             metrics.counter("requests_rejected", record.code).inc()
 
-    def record_first_byte(self, seconds: float) -> None:
-        """Observe the time from a request's arrival to the first byte of its response."""
+    def record_first_token(self, seconds: float) -> None:
+        """Observe the time from a request's arrival to its first token."""
         self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
         self.first_tokens.add(seconds, self._clock.now())
 

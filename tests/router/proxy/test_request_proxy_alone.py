@@ -204,7 +204,7 @@ def test_the_head_of_a_response_is_that_of_the_attempt_which_brought_it() -> Non
             assert head["headers"] == [
                 (b"content-length", b"17"), (b"x-own", b"two"), (b"x-from", f"{two.url} 2".encode()),
             ]  # fmt: skip
-            assert made.proxy.reservation is made.picker.reservations[1] and made.num_first_bytes == 1
+            assert made.proxy.reservation is made.picker.reservations[1] and made.first_outputs == [False]
             assert [each.load_headers for each in made.picker.reservations] == [[], ["v=1"]]
             made.assert_all_ended()
 
@@ -230,7 +230,7 @@ def test_a_clients_error_has_the_headers_of_its_replica() -> None:
     async def scenario() -> None:
         async with scripted(invalid) as one, proxy_run([one.url]) as made:
             await made.proxy.run()
-            assert made.head["status"] == 422 and made.num_first_bytes == 0
+            assert made.head["status"] == 422 and made.first_outputs == []
             assert (b"x-from", f"{one.url} 1".encode()) in made.head["headers"]
             assert (b"content-length", b"%d" % len(made.content)) in made.head["headers"]
             made.assert_all_ended()

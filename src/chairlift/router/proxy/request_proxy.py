@@ -86,13 +86,19 @@ class RequestProxy:
 
     def __init__(
         self, machine: RequestMachine, request: UpstreamRequest, upstream: Upstream, picker: ReplicaPicker,
-        writer: ClientWriter, now: Callable[[], float], on_first_byte: Callable[[], None],
+        writer: ClientWriter, now: Callable[[], float], on_first_output: Callable[[bool], None],
         attempt_headers: Callable[[str, int], Sequence[Header]],
     ) -> None:  # fmt: skip
-        """`attempt_headers` returns the headers of a response from its replica and the number of attempts."""
+        """Take the request's parts.
+
+        `on_first_output` is called once, at the first token or, if none is seen, at the first byte of the response;
+        with whether it is the first token. `attempt_headers` returns the headers of a response from its replica and
+        the number of attempts.
+        """
         self._machine, self._request, self._upstream = machine, request, upstream
         self._picker, self._writer, self._now = picker, writer, now
-        self._on_first_byte, self._attempt_headers = on_first_byte, attempt_headers
+        self._on_first_output, self._attempt_headers = on_first_output, attempt_headers
+        self._has_output = False
         self._events: deque[Event] = deque()
         self._wakeup: asyncio.Future[None] | None = None
         self._unread: asyncio.Future[None] | None = None
@@ -179,6 +185,8 @@ class RequestProxy:
                         final = action
                     else:
                         self._perform(action)
+            if not self._has_output and self._machine.response.has_progress:
+                self._note_first_output(is_token=True)
             self._unread_bytes = 0
             if self._unread is not None and not self._unread.done():
                 self._unread.set_result(None)
@@ -240,9 +248,14 @@ class RequestProxy:
     def _begin_response(self, number: int) -> AttemptResponse:
         response = self._responses.get(number) or AttemptResponse(200)
         if not self._writer.has_started:
-            self._on_first_byte()
+            if not self._has_output:
+                self._note_first_output(is_token=self._machine.response.fields.is_streamed)
             self._note_replica(number)
         return response
+
+    def _note_first_output(self, *, is_token: bool) -> None:
+        self._has_output = True
+        self._on_first_output(is_token)
 
     def _note_replica(self, number: int) -> None:
         self.reservation = self._reservations.get(number)
