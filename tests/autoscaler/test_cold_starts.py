@@ -20,3 +20,20 @@ def test_old_starts_are_forgotten() -> None:
         starts.add(pool(0, silent(str(number), STARTING)))
         starts.add(pool(0, silent(str(number), READY, age_seconds=10.0 if number < 30 else 20.0)))
     assert starts.median_seconds() == 20.0
+
+
+def test_only_the_first_start_of_a_replica_counts() -> None:
+    starts = ColdStarts()
+    starts.add(pool(0, silent("a", STARTING, age_seconds=1.0)))
+    starts.add(pool(2, silent("a", READY, age_seconds=20.0)))
+    for age in (9000.0, 9001.0):
+        starts.add(pool(age, silent("a", STARTING, age_seconds=age)))
+    starts.add(pool(9002, silent("a", READY, age_seconds=9002.0)))
+    assert starts.median_seconds() == 20.0
+
+
+def test_a_replica_that_served_before_it_was_first_seen_has_no_start() -> None:
+    starts = ColdStarts()
+    starts.add(pool(0, silent("a", STARTING, age_seconds=40_000.0)))  # its first load report could not be read
+    starts.add(pool(2, silent("a", READY, age_seconds=40_002.0)))
+    assert starts.median_seconds() is None

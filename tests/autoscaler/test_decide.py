@@ -57,6 +57,8 @@ def test_a_metric_from_outside_keeps_an_idle_pool() -> None:
     assert history_of(config, samples)[1].target == 1
     assert history_of(config, [replace(each, external={"lag": 0.0}) for each in samples])[1].target == 0
     assert history_of(config, [pool(at, external={"lag": 25.0}) for at in (0, 2, 4)])[1].target == 3
+    missing = [replace(each, external={"lag": None}) for each in samples]
+    assert history_of(config, missing)[1].target == 1, "missing data holds"
 
 
 def test_the_last_replica_goes_only_when_idle() -> None:
@@ -127,3 +129,15 @@ def test_a_latency_far_below_its_slo_halves_the_pool_at_most(num_ready: int, tar
     config = AutoscalerConfig(max_replicas=8, targets=TargetConfig(ttft_seconds=1.0))
     samples = [replace(each, ttft_seconds=0.02) for each in steady(num_ready, 400, running_requests=0.1)]
     assert history_of(config, samples)[1].target == target
+
+
+@pytest.mark.parametrize("held", [float("nan"), float("inf"), -1.0, 0.0, None])
+def test_what_is_no_number_of_requests_wakes_no_pool(held: float | None) -> None:
+    assert history_of(TO_ZERO, [pool(at, held_requests=held) for at in (0, 2, 4)])[1].target == 0
+
+
+def test_a_number_out_of_all_bounds_has_the_budget_as_its_limit() -> None:
+    targets = TargetConfig(external=(ExternalTarget(name="lag", target=1e-3),))
+    config = AutoscalerConfig(max_replicas=5, targets=targets)
+    samples = [replace(each, external={"lag": 1e308}) for each in steady(1, 100)]
+    assert history_of(config, samples)[1].target == 5

@@ -47,5 +47,7 @@ def test_changes_and_new_reasons_are_written(caplog: pytest.LogCaptureFixture) -
     assert is_written(102, "stabilisation")
     assert not is_written(104, "steady"), "reasons that alternate write a line a minute"
     assert is_written(106, "growth", target=2)
-    assert is_written(108, "growth", target=2)
-    assert is_written(170, "steady")
+    assert not is_written(108, "growth", target=2), "it had no effect, and comes again"
+    assert is_written(110, "growth", target=3)
+    assert is_written(170, "growth", target=3)
+    assert is_written(230, "steady")

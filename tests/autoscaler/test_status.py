@@ -23,14 +23,14 @@ def decision(target: int, reason: str = "growth") -> Decision:
 def test_the_values_of_the_metrics() -> None:
     status = AutoscalerStatus(CONFIG)
     assert status.values().decisions == {"up": 0, "down": 0, "none": 0}
-    for target in (3, 3, 1, 2):
+    for target in (3, 3, 1, 3, 2):
         status.add_decision(decision(target), SAMPLE, PoolHistory(CONFIG), CONFIG)
     status.add_failure(FailureAction.APPLY)
     values = status.values()
     assert (values.target, values.current, values.cost_per_hour, values.held_requests) == (2, 2, 4.0, 3.0)
     assert values.replicas == {"starting": 1, "ready": 1, "draining": 1}
     assert values.desired == {"concurrency": 2.5}, "a rule without data has no value"
-    assert values.decisions == {"up": 2, "down": 1, "none": 1}
+    assert values.decisions == {"up": 2, "down": 1, "none": 1}, "the second of two equal ones had no effect"
     assert values.failures == {"sample": 0, "decide": 0, "apply": 1}
     assert (values.is_panic, values.is_data_missing, values.cold_start_seconds) == (True, False, 60.0)
     status.add_decision(decision(2, "missing_data"), SAMPLE, PoolHistory(CONFIG), CONFIG)
@@ -47,4 +47,8 @@ def test_decisions_with_a_change_are_kept_newest_first_as_json() -> None:
     assert len(shown["decisions_with_change"]) == NUM_DECISIONS
     newest = shown["decisions_with_change"][0]
     assert (newest["target"], newest["at"], newest["is_dry_run"]) == (NUM_DECISIONS + 8, 1e9, False)
+    status = AutoscalerStatus(CONFIG)
+    for target in (3, 3, 3):
+        status.add_decision(decision(target), SAMPLE, PoolHistory(CONFIG), CONFIG)
+    assert len(status.as_json()["decisions_with_change"]) == 1
     assert newest["rules"]["concurrency"] == {"desired": 2.5, "numbers": {"running": 9.0}}

@@ -59,9 +59,6 @@ def test_defaults_are_those_that_the_help_shows() -> None:
 def test_a_replica_has_its_options_its_key_and_none_of_the_fleets_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("CHAIRLIFT_PORT", "9000")
-    monkeypatch.setenv("CHAIRLIFT_ADMIN_KEY", "secret")
-    monkeypatch.setenv("CHAIRLIFT_DTYPE", "float32")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     spec = replica_spec("folder", VALUES, "k")
@@ -69,7 +66,12 @@ def test_a_replica_has_its_options_its_key_and_none_of_the_fleets_settings(
     assert spec.arguments == (
         "--config", str(tmp_path / "replica.yaml"), "--dtype", "bfloat16", "--no-enable-prefix-caching"
     )  # fmt: skip
-    assert spec.environ == {"CHAIRLIFT_PORT": "", "CHAIRLIFT_ADMIN_KEY": "", "CHAIRLIFT_API_KEY": "k"}
+    assert spec.environ["CHAIRLIFT_API_KEY"] == "k"
+    assert spec.environ["CHAIRLIFT_PORT"] == spec.environ["CHAIRLIFT_ADMIN_KEY"] == "", "empty is the same as unset"
+    assert "CHAIRLIFT_DTYPE" not in spec.environ, "the fleet has no setting of this name: it is for the replicas"
+    monkeypatch.setenv("CHAIRLIFT_PORT", "9000")
+    monkeypatch.setenv("CHAIRLIFT_ADMIN_KEY", "secret")
+    assert replica_spec("folder", VALUES, "k").version == spec.version, "another shell does not replace the replicas"
     assert (spec.num_cpus, spec.num_gpus, spec.replica_type) == (2, 1, "big")
     local = local_config(VALUES, tmp_path)
     assert (local.ports, local.gpus, local.folder) == ((8101, 8109), ("0", "1"), tmp_path)
@@ -130,6 +132,13 @@ def test_the_key_of_the_replicas_is_made_once_and_is_private(tmp_path: Path) -> 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(folder.stat().st_mode) == 0o700
     file.write_text("")  # cut by a full disk
     assert replica_key(folder) not in ("", key)
+
+
+def test_a_pool_that_nothing_could_wake_does_not_go_to_zero() -> None:
+    with pytest.raises(ConfigError, match="min_replicas 0 needs a query held_requests"):
+        fleet_options.check_wake_signal(autoscaler_config({"min_replicas": 0}), {"queue": "x"})
+    fleet_options.check_wake_signal(autoscaler_config({"min_replicas": 0}), {"held_requests": "x"})
+    fleet_options.check_wake_signal(autoscaler_config({}), {})
 
 
 def test_each_port_has_a_folder_of_its_own() -> None:

@@ -22,6 +22,9 @@ from chairlift.core.cluster_errors import ClusterFailed
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+MIN_WAKE_SECONDS = 0.2
+"""Least time between two steps when something wakes the loop: many requests may wait for a first replica."""
+
 MAX_BACKOFF_SECONDS = 10.0
 """Longest extra delay after failures in a row; below max_gap_seconds, so that a short outage costs no history."""
 
@@ -59,7 +62,7 @@ class Controller:
         self.wake()
 
     def wake(self) -> None:
-        """Make the next decision at once, for example because a request waits for a first replica."""
+        """Decide soon, for example because a request waits for a first replica; after a failure its delay holds."""
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -69,8 +72,11 @@ class Controller:
             await self.step()
             delay = self.config.interval_seconds
             if self._num_failures:
-                delay = min(delay * 2**self._num_failures, delay + MAX_BACKOFF_SECONDS)
-            await self._sleep(started_at + delay - self._clock.now())
+                least = delay = min(delay * 2**self._num_failures, delay + MAX_BACKOFF_SECONDS)
+            else:
+                least = min(MIN_WAKE_SECONDS, delay)
+            elapsed = self._clock.now() - started_at
+            await self._sleep(least - elapsed, delay - elapsed)
 
     async def step(self) -> None:
         """Measure, decide and act once; no failure leaves this method."""
@@ -107,13 +113,17 @@ class Controller:
             try:
                 await within(config.apply_timeout_seconds, self._actuator.apply(decision))
             except Exception as error:
-                failure, is_applied = (FailureAction.APPLY, error), False
+                # What takes too long may still happen: limits of speed count it.
+                failure, is_applied = (FailureAction.APPLY, error), isinstance(error, TimeoutError)
         self.history.record(decision, is_applied=is_applied)
         return failure
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _sleep(self, least: float, most: float) -> None:
+        """Sleep for `most` seconds; a wake-up ends it after `least`."""
+        await asyncio.sleep(max(0.0, least))
         try:
-            async with asyncio.timeout(max(0.0, seconds)):  # wait_for of Python 3.11 can swallow a cancellation
+            # wait_for of Python 3.11 can swallow a cancellation
+            async with asyncio.timeout(max(0.0, most - max(0.0, least))):
                 await self._wakeup.wait()
         except TimeoutError:
             return

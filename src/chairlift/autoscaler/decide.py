@@ -16,6 +16,7 @@ from chairlift.autoscaler.limits.removal import removal_order
 from chairlift.autoscaler.limits.schedule import scheduled_floor
 from chairlift.autoscaler.limits.step_limits import limit_step
 from chairlift.autoscaler.need import Need, need_of_rules, need_of_thresholds
+from chairlift.autoscaler.pool_load import finite
 from chairlift.autoscaler.signals import PoolSample, ReplicaSample
 from chairlift.core.load_report import ReplicaState
 
@@ -59,9 +60,9 @@ def _with_idle_and_wake(
 ) -> Need:
     """Take the step between no replica and one, which no rule decides."""
     current = sample.num_in_state(ReplicaState.STARTING, ReplicaState.READY)
-    if current == 0 and sample.held_requests:
+    if current == 0 and (finite(sample.held_requests) or 0.0) > 0:
         return replace(need, target=max(1, need.target), reason="wake")
-    is_wanted_outside = any(name.startswith("external:") and each.desired for name, each in need.rules.items())
+    is_wanted_outside = any(name.startswith("external:") and each.desired != 0 for name, each in need.rules.items())
     idle_since = history.idle_since
     is_idle = idle_since is not None and now - idle_since >= config.idle_seconds and history.is_idle_now
     if config.min_replicas == 0 and is_idle and not is_wanted_outside and not need.is_panic:

@@ -9,7 +9,7 @@ from chairlift.autoscaler.signals import PoolSample
 from chairlift.core.load_report import ReplicaState
 
 MIN_SECONDS = 60.0
-"""Time between two lines without a change; reasons may alternate at the border between two of them."""
+"""Time between two lines without a change, as reasons may alternate, and between two lines on one change."""
 
 log = logging.getLogger(__name__)
 
@@ -19,15 +19,20 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self._last_key: tuple[str, tuple[str, ...]] | None = None
+        self._last_change: tuple[int, int] | None = None
         self._last_at = float("-inf")
 
     def write(self, decision: Decision, sample: PoolSample, config: AutoscalerConfig) -> None:
         """Write a decision if it says something new."""
-        key = (decision.reason, decision.limits)
-        is_new = key != self._last_key and decision.at_seconds - self._last_at >= MIN_SECONDS
-        if not (decision.has_change or is_new or self._last_key is None):
+        key, change = (decision.reason, decision.limits), (decision.current, decision.target)
+        is_due = decision.at_seconds - self._last_at >= MIN_SECONDS
+        if decision.has_change:
+            is_written = change != self._last_change or is_due  # one that has no effect comes again at each step
+        else:
+            is_written = self._last_key is None or (key != self._last_key and is_due)
+        if not is_written:
             return
-        self._last_key, self._last_at = key, decision.at_seconds
+        self._last_key, self._last_change, self._last_at = key, change, decision.at_seconds
         log.info("%s", decision_line(decision, sample, is_dry_run=config.is_dry_run))
 
 

@@ -22,6 +22,9 @@ from chairlift.core.load_report import ReplicaState
 MAX_REVERSAL_FACTOR = 4.0
 """Longest time without shrinking, as a multiple of `reversal_seconds`."""
 
+MAX_NEED = 1e9
+"""Largest need: a number from outside may be out of all bounds, and the budget has the last word anyway."""
+
 STALE_START_FACTOR = 2.0
 """In threshold mode a replica that starts for this many cold starts no longer stops the pool from growing."""
 
@@ -137,7 +140,7 @@ def need_of_thresholds(history: PoolHistory, config: AutoscalerConfig, current: 
 
 
 def _highest(results: Mapping[str, RuleResult]) -> float:
-    return max((each.desired for each in results.values() if each.desired is not None), default=0.0)
+    return min(MAX_NEED, max((each.desired for each in results.values() if each.desired is not None), default=0.0))
 
 
 def _changed(need: Need, target: int, reason: str) -> Need:

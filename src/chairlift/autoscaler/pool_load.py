@@ -42,11 +42,17 @@ class PoolLoad:
     @property
     def is_idle(self) -> bool | None:
         """Whether the pool has no request at all; None if that is unknown."""
+        if self.is_unused is True and self.pool_values["held_requests"] is None:
+            return None
+        return self.is_unused
+
+    @property
+    def is_unused(self) -> bool | None:
+        """Whether no request is known: the replicas have none, and none is held where that is reported."""
         counts = [self.quantities["waiting_requests"], self.quantities["running_requests"]]
         totals = [None if each is None or each.num_missing else each.total for each in counts]
-        totals.append(self.pool_values["held_requests"])
-        rate = self.pool_values["requests_per_second"]
-        if any(each is not None and each > 0 for each in (*totals, rate)):
+        elsewhere = self.pool_values["held_requests"], self.pool_values["requests_per_second"]
+        if any(each is not None and each > 0 for each in (*totals, *elsewhere)):
             return False
         return None if None in totals else True
 
@@ -67,16 +73,17 @@ def pool_load(sample: PoolSample) -> PoolLoad:
         num_ready=len(ready),
         num_starting=sample.num_in_state(ReplicaState.STARTING),
         quantities={name: _sum(ready, read) for name, read in READERS.items()},
-        pool_values={name: _finite(value) for name, value in values.items()},
+        pool_values={name: finite(value) for name, value in values.items()},
     )
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """Return the value, None if it is NaN or infinite."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def _sum(ready: Sequence[ReplicaSample], read: Callable[[ReplicaSample], float | None]) -> Quantity | None:
-    values = [value for each in ready if (value := _finite(read(each))) is not None]
+    values = [value for each in ready if (value := finite(read(each))) is not None]
     if ready and not values:
         return None
     return Quantity(sum(values), len(ready) - len(values))
@@ -84,9 +91,9 @@ def _sum(ready: Sequence[ReplicaSample], read: Callable[[ReplicaSample], float |
 
 def _wait_seconds(replica: ReplicaSample) -> float | None:
     """Return the expected wait, or what its waiting tokens take at its speed if it reports no wait."""
-    if (seconds := _finite(replica.expected_wait_seconds)) is not None:
+    if (seconds := finite(replica.expected_wait_seconds)) is not None:
         return seconds
-    tokens, speed = _finite(replica.waiting_tokens), replica.prefill_tokens_per_second
+    tokens, speed = finite(replica.waiting_tokens), replica.prefill_tokens_per_second
     if tokens is None:
         return None
     if tokens == 0:

@@ -32,7 +32,7 @@ class AutoscalerValues:
         current: starting and ready replicas.
         replicas: replicas by state: starting, ready, draining.
         desired: replicas that each rule wants, by rule; without those that lack data.
-        decisions: decisions so far by direction: up, down, none.
+        decisions: decisions so far by direction: up, down, none; one that had no effect and comes again counts once.
         failures: failures so far by action: sample, decide, apply.
         is_panic: the pool is in a panic.
         is_data_missing: the newest decision lacked data.
@@ -73,10 +73,14 @@ class AutoscalerStatus:
     ) -> None:
         """Take the numbers of a decision."""
         change = decision.target - decision.current
-        self._counts["up" if change > 0 else "down" if change < 0 else "none"] += 1
-        self._newest = decision_as_json(decision, sample.wall_seconds, is_dry_run=config.is_dry_run)
-        if decision.has_change:
-            self._decisions.append(self._newest)
+        newest = decision_as_json(decision, sample.wall_seconds, is_dry_run=config.is_dry_run)
+        if decision.has_change and self._newest is not None and _change(newest) == _change(self._newest):
+            self._decisions[-1] = newest  # it had no effect yet, or is a dry run
+        else:
+            self._counts["up" if change > 0 else "down" if change < 0 else "none"] += 1
+            if decision.has_change:
+                self._decisions.append(newest)
+        self._newest = newest
         self._values = AutoscalerValues(
             target=decision.target,
             current=decision.current,
@@ -100,6 +104,10 @@ class AutoscalerStatus:
             "newest_decision": self._newest,
             "decisions_with_change": list(reversed(self._decisions)),
         }
+
+
+def _change(decision: dict[str, Any]) -> tuple[int, int]:
+    return decision["current"], decision["target"]
 
 
 SHOWN_STATES = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING)

@@ -1,7 +1,6 @@
 """Fleet options: convert the settings of `chairlift fleet` to what a fleet is built from."""
 
 import argparse
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +30,8 @@ from chairlift.fleet.unrouted_pool import SAMPLE_FIELDS
 
 REPLICA_KEY_FILE = "replica.key"
 DEFAULT_HOLD_SECONDS = 120.0
+
+WAKE_QUERY = "held_requests"
 
 RESERVED_OPTIONS = frozenset({"host", "port", "config", "api-key", "model"})
 """Options of `serve` that the fleet gives itself."""
@@ -70,6 +71,15 @@ def validate_fleet_options(options: Mapping[str, Any]) -> None:
     autoscaler_config(options)
     local_config(options, Path())
     replica_spec("", options, "")
+
+
+def check_wake_signal(config: AutoscalerConfig, queries: Mapping[str, str]) -> None:
+    """Raise ConfigError where a pool would go to zero and nothing could wake it."""
+    if config.min_replicas == 0 and WAKE_QUERY not in queries:
+        raise ConfigError(
+            f"min_replicas 0 needs a query {WAKE_QUERY}, the requests that wait at the router for a first replica, as "
+            f"in {WAKE_QUERY}=sum(chairlift_router_held_requests)", option="min_replicas",
+        )  # fmt: skip
 
 
 def parse_queries(options: Mapping[str, Any]) -> tuple[dict[str, str], tuple[ExternalTarget, ...]]:
@@ -188,10 +198,13 @@ def replica_key(folder: Path) -> str:
 
 
 def _unset_variables() -> dict[str, str]:
-    """Return the variables of the fleet's own settings, empty, which is the same as unset."""
+    """Return the variables of the fleet's own settings, empty, which is the same as unset.
+
+    These are all of them, so that the version of a replica is the same whatever the fleet's environment has.
+    """
     server = (setting for setting in settings.SERVER if setting.name != "served_model_name")
     own = [*server, *ACCESS, *TOKENS, *ROUTER, *FLEET, *AUTOSCALER, settings.CONFIG, *settings.LOGGING]
-    return {name: "" for name in (*settings.SECRETS, *(setting.variable for setting in own)) if name in os.environ}
+    return {name: "" for name in (*settings.SECRETS, *(setting.variable for setting in own))}
 
 
 def _absolute(model: str) -> str:

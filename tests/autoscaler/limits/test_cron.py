@@ -48,10 +48,12 @@ def test_times_are_local() -> None:
     assert last("30 23 * * *", "2026-01-14 22:00", ZoneInfo("Pacific/Kiritimati")) == "2026-01-14 09:30"
 
 
-def test_a_time_that_summer_time_leaves_out_comes_an_hour_later() -> None:
+def test_a_time_that_summer_time_leaves_out_comes_with_the_change() -> None:
     # On 29 March 2026 in Berlin 02:00 is followed by 03:00, which is 01:00 UTC.
-    assert last("30 2 * * *", "2026-03-29 01:29", BERLIN) == "2026-03-28 01:30"
-    assert last("30 2 * * *", "2026-03-29 01:30", BERLIN) == "2026-03-29 01:30"
+    assert last("30 2 * * *", "2026-03-29 00:59", BERLIN) == "2026-03-28 01:30"
+    assert last("30 2 * * *", "2026-03-29 01:00", BERLIN) == "2026-03-29 01:00"
+    # Samoa had no 30 December 2011: after the 29th came the 31st, at 10:00 UTC of the 30th.
+    assert last("0 12 30 12 *", "2011-12-30 10:00", ZoneInfo("Pacific/Apia")) == "2011-12-30 10:00"
     assert last("0 4 * * *", "2026-03-29 02:00", BERLIN) == "2026-03-29 02:00"
 
 

@@ -33,6 +33,14 @@ def test_a_schedule_over_midnight() -> None:
     assert [scheduled_floor((night,), at(f"2026-03-04 {hour}:00")) for hour in ("21", "23", "05", "06")] == [0, 2, 2, 0]
 
 
+def test_a_period_that_begins_in_the_hour_which_summer_time_leaves_out_ends_on_the_same_day() -> None:
+    morning = Schedule(start="30 2 * * *", end="15 3 * * *", replicas=8, time_zone="Europe/Berlin")
+    times = ("2026-03-29 00:59", "2026-03-29 01:10", "2026-03-29 01:15", "2026-03-29 12:00", "2026-03-30 00:40")
+    assert [scheduled_floor((morning,), at(time)) for time in times] == [0, 8, 0, 0, 8]
+    left_out = Schedule(start="15 2 * * *", end="45 2 * * *", replicas=8, time_zone="Europe/Berlin")
+    assert scheduled_floor((left_out,), at("2026-03-29 01:30")) == 0
+
+
 @pytest.mark.parametrize(
     ("values", "part"),
     [

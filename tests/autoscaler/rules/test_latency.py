@@ -24,3 +24,4 @@ def test_no_latency_of_an_idle_pool_is_no_need_and_of_another_one_it_is_missing(
     assert RULE.evaluate(window_of(pool(0, *replicas_of(4)))).desired == 0.0
     assert RULE.evaluate(window_of(pool(0, *replicas_of(4, running_requests=1.0)))).desired is None
     assert RULE.evaluate(window_of(pool(0, silent("a")))).desired is None
+    assert RULE.evaluate(window_of(pool(0, *replicas_of(4), held_requests=None))).desired == 0.0, "of an unknown router"

@@ -22,8 +22,8 @@ MAX_DAYS_BACK = 8 * 366 + 1
 class CronExpression:
     """Minutes at which something happens, in local time.
 
-    Times that a change to summer time leaves out happen as much later as the clock is put forward. Times that the
-    change back repeats happen once, the first time.
+    Times that a change to summer time leaves out happen when the clock is put forward, so that times keep their order.
+    Times that the change back repeats happen once, the first time.
 
     Attributes:
         minutes: minutes of an hour, ascending, likewise below.
@@ -44,7 +44,7 @@ class CronExpression:
     def last_before(self, at_seconds: float, zone: ZoneInfo) -> float | None:
         """Return the last time at or before a time, in seconds since 1970 UTC; None if there is none in eight years."""
         today = datetime.fromtimestamp(at_seconds, zone).date()
-        for days_back in range(-1, MAX_DAYS_BACK):  # a time left out may belong to the day before
+        for days_back in range(MAX_DAYS_BACK):
             day = today - timedelta(days=days_back)
             if self._has_day(day) and (times := [at for at in self._times(day, zone) if at <= at_seconds]):
                 return max(times)
@@ -58,10 +58,25 @@ class CronExpression:
 
     def _times(self, day: date, zone: ZoneInfo) -> list[float]:
         return [
-            datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).timestamp()
+            _timestamp(datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone), zone)
             for hour in self.hours
             for minute in self.minutes
         ]
+
+
+def _timestamp(at: datetime, zone: ZoneInfo) -> float:
+    """Return the time of a local time; that of the change where the local time does not exist."""
+    later, earlier = at.timestamp(), at.replace(fold=1).timestamp()
+    if later <= earlier:
+        return later
+    offset = datetime.fromtimestamp(earlier, zone).utcoffset()
+    while later - earlier > 1:
+        middle = (later + earlier) // 2
+        if datetime.fromtimestamp(middle, zone).utcoffset() == offset:
+            earlier = middle
+        else:
+            later = middle
+    return later
 
 
 @lru_cache(maxsize=256)

@@ -28,7 +28,7 @@ class LatencyRule:
         seconds = window.pool_mean(self._name)
         numbers = {"seconds": seconds, "slo_s": self._slo_seconds}
         if seconds is None:
-            return RuleResult(0.0 if window.newest.is_idle else None, numbers)
+            return RuleResult(0.0 if window.newest.is_unused else None, numbers)
         ratio = seconds / self._slo_seconds
         num_ready = window.newest.num_ready
         if ratio > 1:

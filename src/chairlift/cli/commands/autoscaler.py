@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         )  # fmt: skip
     queries, targets = fleet_options.parse_queries(options)
     autoscaler, listening = fleet_options.autoscaler_config(options, targets), listen_address(options)
+    fleet_options.check_wake_signal(autoscaler, queries)
     model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
     upstream, tls = upstream_config(options), listening.tls_context()
     opened = open_cluster(options, Path())
