@@ -32,6 +32,7 @@ from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
+from chairlift.router.replicas.routed_replica import ReplicaStatus
 from support_attempts import chunk_event
 
 MODEL = "m"
@@ -47,6 +48,11 @@ def token(seed: int, position: int) -> int:
 
 def text(seed: int, num_tokens: int) -> str:
     return "".join(chr(97 + token(seed, position)) for position in range(num_tokens))
+
+
+def is_healthy(status: ReplicaStatus) -> bool:
+    """Return whether a replica is healthy."""
+    return status.state is HealthState.HEALTHY
 
 
 @dataclass(slots=True)
@@ -271,12 +277,13 @@ class FleetHistory:
         excluded = {url for url, incarnation in action.excluded if incarnations.get(url) == incarnation}
         candidates = self.set.candidates(MODEL, excluded, self.now, fingerprint=action.fingerprint)
         healthy = {
-            each.replica_id for each in candidates if statuses[each.replica_id].state is HealthState.HEALTHY
+            each.replica_id for each in candidates if is_healthy(statuses[each.replica_id])
         }  # those that can take the request: a stream is resumed only where the weights are known to be the same
         routing = RoutingRequest(request_id=f"q{request.number}", session_key=str(request.number % 3))
         reservation = self.set.pick(routing, MODEL, self.policy, excluded, self.now, fingerprint=action.fingerprint)
         if reservation is None:
-            self._handle(request, ev.NoReplica(action.attempt))
+            ready = {(each.replica_id, each.incarnation) for each in statuses.values() if is_healthy(each)}
+            self._handle(request, ev.NoReplica(action.attempt, ready=frozenset(ready)))
             return
         assert reservation.replica_id not in excluded
         chosen = statuses[reservation.replica_id]

@@ -114,6 +114,9 @@ class FakePicker:
         self.reservations.append(FakeReservation(self.urls[len(self.reservations)]))
         return self.reservations[-1]
 
+    def ready_replicas(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
     def record_attempt(self, outcome: RecordOutcome) -> None:
         self.outcomes.append(outcome)
 

@@ -204,7 +204,7 @@ def _unset_variables() -> dict[str, str]:
     """
     server = (setting for setting in settings.SERVER if setting.name != "served_model_name")
     own = [*server, *ACCESS, *TOKENS, *ROUTER, *FLEET, *AUTOSCALER, settings.CONFIG, *settings.LOGGING]
-    return {name: "" for name in (*settings.SECRETS, *(setting.variable for setting in own))}
+    return dict.fromkeys((*settings.SECRETS, *(setting.variable for setting in own)), "")
 
 
 def _absolute(model: str) -> str:

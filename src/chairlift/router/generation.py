@@ -120,6 +120,10 @@ class PoolPicker:
             self._router.hold.on_hold()
         return reservation
 
+    def ready_replicas(self) -> frozenset[tuple[str, str]]:
+        """Return id and incarnation of the healthy replicas of the pool."""
+        return self._router.ready_replicas(self._pool)
+
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""
         self._router.telemetry.record_attempt(outcome)

@@ -12,6 +12,7 @@ from chairlift.router.attempts.hedging import HedgeController
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import SourceStatus
+from chairlift.router.health.transitions import HealthState
 from chairlift.router.policies.assigned import AssignedReplica
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import make_policy
@@ -202,6 +203,14 @@ class Router:
         if reservation is not None and self._index is not None and request.prefix:
             self._index.record(reservation.replica_id, reservation.incarnation, request.prefix)
         return reservation
+
+    def ready_replicas(self, pool: str) -> frozenset[tuple[str, str]]:
+        """Return id and incarnation of the healthy replicas of a pool."""
+        return frozenset(
+            (each.replica_id, each.incarnation)
+            for each in self.replicas.statuses(self.clock.now())
+            if each.state is HealthState.HEALTHY and each.weight > 0 and (not pool or pool in each.models)
+        )
 
     def drain_replica(self, replica_id: str) -> None:
         """Send a replica nothing new, and hand its streams over to others. Raises NotFound."""

@@ -16,12 +16,12 @@ def test_every_failure_costs_an_attempt_but_a_refused_connection_and_for_a_resum
     reason: FailureReason, has_progress: bool
 ) -> None:
     history = AttemptHistory(AttemptLimits(max_attempts=2))
-    history.record_failure(reason, has_progress=has_progress)
+    history.record_failure(reason, has_progress=has_progress, now=0.0)
     is_free = reason is FailureReason.CONNECT or (
         has_progress and reason in (FailureReason.REJECTED, FailureReason.UNAVAILABLE)
     )
     assert history.num_failed == (0 if is_free else 1)
-    history.record_failure(reason, has_progress=has_progress)
+    history.record_failure(reason, has_progress=has_progress, now=0.0)
     assert history.has_attempts_left is is_free
 
 
@@ -46,7 +46,7 @@ def test_the_smallest_retry_after_counts_and_is_one_second_where_none_was_given(
     history.record_full(A, None)
     assert history.failure(FailureCause.REPLICAS).retry_after == 1.0
     history.forget_full()
-    history.record_failure(FailureReason.RESET, has_progress=False)
+    history.record_failure(FailureReason.RESET, has_progress=False, now=0.0)
     assert history.failure(FailureCause.ATTEMPTS).retry_after is None, "no replica was full"
 
 
@@ -78,3 +78,36 @@ def test_a_request_that_has_no_byte_does_not_wait_for_full_replicas() -> None:
     history.record_retry_after(1.0)
     assert history.wait_seconds(100.0, has_sent=False) is None
     assert history.wait_seconds(100.0, has_sent=True) == 1.0
+
+
+KEY_A, KEY_B = ("a", "1"), ("b", "1")
+
+
+def test_no_request_waits_for_the_replacement_of_a_healthy_replica() -> None:
+    history = AttemptHistory(AttemptLimits(replacement_wait_seconds=60))
+    history.record_replica(A)
+    history.record_failure(FailureReason.STATUS, has_progress=False, now=100.0, replica=A)
+    history.record_no_replica(None, {KEY_A}, 100.0)
+    assert history.wait_seconds(100.0, has_sent=False) is None, "it has answered with an error"
+    history.record_no_replica(None, (), 100.0)
+    assert history.wait_seconds(100.0, has_sent=False) == 0.2, "it has gone, and another one comes in its place"
+
+
+def test_a_stream_of_lost_weights_ends_where_replicas_of_other_weights_serve() -> None:
+    history = AttemptHistory(AttemptLimits(replacement_wait_seconds=60))
+    history.record_replica(A)
+    history.record_failure(FailureReason.EOF, has_progress=True, now=100.0, replica=A)
+    history.record_no_replica(None, {KEY_A, KEY_B}, 100.0)
+    assert history.wait_seconds(100.0, has_sent=True) is None
+
+
+def test_a_lost_replica_is_not_healthy_until_the_health_checks_have_had_their_time_and_then_it_is_tried_again() -> None:
+    history = AttemptHistory(AttemptLimits(replacement_wait_seconds=60))
+    history.record_replica(A)
+    history.record_failure(FailureReason.RESET, has_progress=False, now=100.0, replica=A)
+    history.record_no_replica(None, {KEY_A}, 109.9)
+    assert history.wait_seconds(109.9, has_sent=False) == 0.2
+    assert history.excluded == {KEY_A}
+    history.record_no_replica(None, {KEY_A}, 110.0)
+    assert history.wait_seconds(110.0, has_sent=False) == 0.2
+    assert history.excluded == frozenset()

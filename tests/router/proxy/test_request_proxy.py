@@ -294,7 +294,7 @@ def test_a_client_that_does_not_read_pauses_the_replica_and_loses_nothing() -> N
             await connection.piece(DONE)
             await connection.end()
 
-        limits = AttemptLimits(inter_token_timeout_seconds=0.05)
+        limits = AttemptLimits(inter_token_timeout_seconds=0.5)
         async with scripted(much) as one, running_router([one.url], attempts=limits) as router:
             async with (
                 httpx.AsyncClient(base_url=router.url) as http,
@@ -303,7 +303,7 @@ def test_a_client_that_does_not_read_pauses_the_replica_and_loses_nothing() -> N
                 size = 0
                 async for data in response.aiter_bytes():
                     if not size:
-                        await asyncio.sleep(0.3)
+                        await asyncio.sleep(1.0)
                     size += len(data)
             assert size == number * len(piece) + len(DONE)
 

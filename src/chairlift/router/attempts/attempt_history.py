@@ -1,5 +1,7 @@
 """AttemptHistory: what the attempts so far mean for the next one: replicas to avoid, failures, when to try again."""
 
+from collections.abc import Collection
+
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.events import FailureReason, ReplicaPicked
 from chairlift.router.attempts.final_errors import AttemptsFailure, FailureCause
@@ -12,6 +14,12 @@ MIN_RETRY_SECONDS = 0.1
 
 REPLACEMENT_CHECK_SECONDS = 0.2
 """Seconds between two looks for a replica, while there is none."""
+
+LOST_REPLICA = frozenset({FailureReason.CONNECT, FailureReason.RESET, FailureReason.EOF, FailureReason.UNRESPONSIVE})
+"""Failures after which the replica works on the request no more, so a retry adds no load."""
+
+LOST_SECONDS = 10.0
+"""Time in which health checks find out that a replica is gone."""
 
 NO_ROOM = frozenset({FailureReason.REJECTED, FailureReason.UNAVAILABLE})
 """What a replica that is full or drains says."""
@@ -30,6 +38,8 @@ class AttemptHistory:
         self.num_attempts = self.num_failed = 0
         self._tried: set[tuple[str, str]] = set()
         self._full: set[tuple[str, str]] = set()
+        self._lost_at: dict[tuple[str, str], float] = {}
+        self._has_ready_replica = False
         self._retry_after: float | None = None
         self._reason: FailureReason | None = None
         self._resume_until: float | None = None
@@ -55,19 +65,35 @@ class AttemptHistory:
         self._full.add((replica.replica_id, replica.incarnation))
         self.record_retry_after(DEFAULT_RETRY_SECONDS if retry_after is None else retry_after)
 
+    def record_no_replica(self, retry_after: float | None, ready: Collection[tuple[str, str]], now: float) -> None:
+        """Note when a replica may have room, and which replicas are healthy though the request cannot use them.
+
+        A lost replica that is still healthy after LOST_SECONDS was not lost: it may be tried again.
+        """
+        self.record_retry_after(retry_after)
+        self._has_ready_replica = any(each not in self._lost_at for each in ready)
+        for replica in ready:
+            if now - self._lost_at.get(replica, now) >= LOST_SECONDS:
+                del self._lost_at[replica]
+                self._tried.discard(replica)
+
     def record_retry_after(self, seconds: float | None) -> None:
         """Note when a replica may have room; the smallest counts."""
         if seconds is not None:
             self._retry_after = seconds if self._retry_after is None else min(self._retry_after, seconds)
 
-    def record_failure(self, reason: FailureReason, *, has_progress: bool) -> None:
-        """Note a failed attempt.
+    def record_failure(
+        self, reason: FailureReason, *, has_progress: bool, now: float, replica: ReplicaPicked | None = None
+    ) -> None:
+        """Note a failed attempt at a replica.
 
         A refused connection costs no attempt, because replicas that were tried are excluded. A response that has begun
         loses none to replicas that are full or drain: the former cost it only time, which resume_wait_seconds bounds,
         and a rolling restart may hand it over as often as there are replicas.
         """
         self._reason = reason
+        if reason in LOST_REPLICA and replica is not None:
+            self._lost_at[replica.replica_id, replica.incarnation] = now
         is_free = has_progress or not self._limits.counts_rejections
         if reason is not FailureReason.CONNECT and not (reason in NO_ROOM and is_free):
             self.num_failed += 1
@@ -79,7 +105,8 @@ class AttemptHistory:
     def wait_seconds(self, now: float, *, has_sent: bool) -> float | None:
         """Return after how many seconds to try again; None if that takes too long.
 
-        A response that has begun waits for full replicas, and any request for a replacement of those that are lost.
+        A response that has begun waits for full replicas. Any request waits for a replacement of lost replicas where no
+        other one is healthy: a healthy one that has failed it, or has other weights, is not replaced.
         """
         if self._resume_until is None:
             self._resume_until = now + self._limits.resume_wait_seconds
@@ -91,6 +118,8 @@ class AttemptHistory:
         return seconds if now + seconds <= self._resume_until else None
 
     def _replacement_wait_seconds(self, now: float) -> float | None:
+        if self._has_ready_replica:
+            return None
         if self._replaced_until is None:
             self._replaced_until = now + self._limits.replacement_wait_seconds
         return REPLACEMENT_CHECK_SECONDS if now + REPLACEMENT_CHECK_SECONDS <= self._replaced_until else None

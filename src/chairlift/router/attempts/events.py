@@ -62,10 +62,17 @@ class ReplicaPicked:
 
 @dataclass(frozen=True, slots=True)
 class NoReplica:
-    """No replica may be picked; `retry_after` is in seconds if one is expected later."""
+    """No replica may be picked.
+
+    Attributes:
+        attempt: number of the attempt.
+        retry_after: seconds until one is expected, if that is known.
+        ready: id and incarnation of the healthy replicas of the pool, which this request has tried or cannot use.
+    """
 
     attempt: int
     retry_after: float | None = None
+    ready: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

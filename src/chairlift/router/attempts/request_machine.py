@@ -16,7 +16,7 @@ from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
 from chairlift.router.attempts.actions import Action, FinalAction, ResponseMode
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPhase, AttemptPurpose
-from chairlift.router.attempts.attempt_history import AttemptHistory
+from chairlift.router.attempts.attempt_history import LOST_REPLICA, AttemptHistory
 from chairlift.router.attempts.chunks import BadChunk
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.attempts.events import AttemptEvent, Event, FailureReason, TimerKind
@@ -29,9 +29,6 @@ from chairlift.router.health.breaker import HealthOutcome
 
 FULL_STATUSES = frozenset({429, 503})
 """Statuses of a replica that is full or drains: another one may take the request, and this one is not ill."""
-
-LOST_REPLICA = frozenset({FailureReason.CONNECT, FailureReason.RESET, FailureReason.EOF, FailureReason.UNRESPONSIVE})
-"""Failures after which the replica works on the request no more, so a retry adds no load."""
 
 TIMEOUTS = {
     TimerKind.CONNECT: FailureReason.CONNECT,
@@ -109,7 +106,7 @@ class RequestMachine:
         assert attempt.phase is AttemptPhase.PICKING, f"attempt {event.attempt} has a replica"
         if not self.response.may_continue_on(event):
             self._emit(act.ReleaseReplica(event.attempt, event.replica_id))
-            self._go_on_without(attempt, None)
+            self._go_on_without(attempt, None, frozenset({(event.replica_id, event.incarnation)}))
             return
         for other in self._open.others(attempt) if attempt.purpose is AttemptPurpose.HANDOVER else ():
             self._open.freeze(other)
@@ -125,14 +122,14 @@ class RequestMachine:
     def _on_no_replica(self, event: ev.NoReplica) -> None:
         attempt = self._open.get(event.attempt)
         if attempt is not None and attempt.phase is AttemptPhase.PICKING:
-            self._go_on_without(attempt, event.retry_after)
+            self._go_on_without(attempt, event.retry_after, event.ready)
 
-    def _go_on_without(self, attempt: Attempt, retry_after: float | None) -> None:
+    def _go_on_without(self, attempt: Attempt, retry_after: float | None, ready: frozenset[tuple[str, str]]) -> None:
         """Give up a pick; unless another attempt is open, start again, wait, or fail."""
         self._open.end(attempt, HealthOutcome.NEUTRAL, aborts=False)
         if attempt.purpose is AttemptPurpose.HEDGE and self._hedging is not None:
             self._hedging.return_hedge()
-        self.history.record_retry_after(retry_after)
+        self.history.record_no_replica(retry_after, ready, self._now)
         if len(self._open):
             return
         if self.response.has_progress and not self.response.has_sent:
@@ -324,7 +321,9 @@ class RequestMachine:
         """End a failed attempt; make another one unless one is open."""
         self._open.end(attempt, outcome, aborts=aborts)
         if attempt.purpose is not AttemptPurpose.HANDOVER:
-            self.history.record_failure(reason, has_progress=self.response.has_progress)
+            self.history.record_failure(
+                reason, has_progress=self.response.has_progress, now=self._now, replica=attempt.replica
+            )
         if not len(self._open):
             self._retry(attempt, reason)
         else:

@@ -63,6 +63,10 @@ class ReplicaPicker(Protocol):
         """Reserve a replica, None if there is none."""
         ...
 
+    def ready_replicas(self) -> frozenset[tuple[str, str]]:
+        """Return id and incarnation of the healthy replicas of the request's pool."""
+        ...
+
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""
         ...
@@ -298,7 +302,7 @@ class RequestProxy:
     def _pick(self, action: PickReplica) -> None:
         reservation = self._picker.pick(action)
         if reservation is None:
-            self._report([NoReplica(action.attempt)])
+            self._report([NoReplica(action.attempt, ready=self._picker.ready_replicas())])
             return
         self._reservations[action.attempt] = reservation
         self._report([ReplicaPicked(
