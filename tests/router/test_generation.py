@@ -326,6 +326,29 @@ def test_a_held_request_ends_with_its_client_and_after_the_hold_time() -> None:
     run(scenario())
 
 
+def test_what_is_not_known_to_need_a_model_wakes_no_replica() -> None:
+    async def scenario() -> None:
+        async with routed(hold_timeout=600) as fleet:
+            wakes: list[bool] = []
+            fleet.running.router.hold.on_hold = lambda: wakes.append(True)
+            response = await fleet.post(HELLO, "/nonsense/path")
+            assert response.status_code == 503 and "retry-after" in response.headers
+            assert wakes == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, HELLO), ("/tokenize", {"model": "m", "prompt": "x"})])
+def test_the_timeout_of_a_held_request_counts_from_its_arrival(path: str, body: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with routed(hold_timeout=600) as fleet:
+            response = await fleet.post({**body, "timeout": 0.05}, path)
+            assert response.json()["error"]["code"] == "timeout"
+            assert fleet.running.router.hold.num_requests == fleet.running.router.admission.open_requests == 0
+
+    run(scenario())
+
+
 def test_a_model_that_the_last_replicas_did_not_serve_is_not_held() -> None:
     async def scenario() -> None:
         async with routed(complete, hold_timeout=5) as fleet:

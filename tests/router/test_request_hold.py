@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import Unavailable
-from chairlift.router.request_hold import MAX_RETRY_SECONDS, RequestHold
+from chairlift.core.errors import RequestTimeout, Unavailable
+from chairlift.router.request_hold import MAX_RETRY_SECONDS, MAX_START_SECONDS, RequestHold
 from support_server import run
 
 
@@ -74,7 +74,7 @@ async def test_a_request_that_waits_too_long_is_rejected_and_the_next_start_is_s
     assert holding.hold.num_requests == 0
     holding.clock.advance(20)
     holding.is_ready = True
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.2)
     assert holding.hold.start_seconds == pytest.approx(20)
 
 
@@ -103,12 +103,39 @@ async def test_the_time_to_come_back_is_what_starts_took_less_what_has_passed() 
 @scenario
 async def test_the_time_to_come_back_has_a_limit() -> None:
     holding = Holding(hold_seconds=10)
-    await holding.start_replica(100_000)
+    await holding.start_replica(MAX_START_SECONDS)
     assert holding.hold.unavailable().details["retry_after"] == 10  # no start is under way
     holding.is_ready = False
     with pytest.raises(Unavailable) as raised:
         await holding.hold.wait(1)
     assert raised.value.details["retry_after"] == MAX_RETRY_SECONDS
+
+
+@scenario
+async def test_the_timeout_of_a_request_holds_while_it_waits() -> None:
+    holding = Holding(hold_seconds=10)
+    with pytest.raises(RequestTimeout):
+        await holding.hold.wait(1, timeout=0.02)
+    assert holding.hold.num_requests == 0
+    holding = Holding(hold_seconds=0.02)
+    with pytest.raises(Unavailable):
+        await holding.hold.wait(1, timeout=10)
+
+
+@scenario
+async def test_an_outage_is_no_start() -> None:
+    holding = Holding(hold_seconds=0.03)
+    with pytest.raises(Unavailable):
+        await holding.hold.wait(1)
+    holding.clock.advance(3 * 3600)  # no other request comes
+    await asyncio.sleep(0.2)
+    holding.is_ready = True
+    await asyncio.sleep(0.2)
+    assert holding.hold.start_seconds is None
+    await holding.start_replica(MAX_START_SECONDS + 1)
+    assert holding.hold.start_seconds is None
+    await holding.start_replica(10)
+    assert holding.hold.start_seconds == pytest.approx(10)
 
 
 @scenario

@@ -57,10 +57,17 @@ class ForwardRoute:
         fields = await _fields_of(body)
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
         pool_key = session_key or scope["request_id"]
-        if body is not None and router.must_hold(fields.get("model"), pool_key):  # a GET is worth no start
-            async with DisconnectWatcher(receive):
-                await router.hold.wait(count_prompt_tokens(fields))
-        elif body is None and not router.is_ready:
+        timeout = timeout_seconds(scope, fields)
+        deadline = None if timeout is None else router.clock.now() + timeout
+        # Only what is known to need the model is worth the start of a replica.
+        if scope["path"] in REPEATABLE_PATHS and body is not None and router.must_hold(fields.get("model"), pool_key):
+            permit = router.admission.admit(0, timeout=timeout, body_bytes=len(body))
+            try:
+                async with DisconnectWatcher(receive):
+                    await router.hold.wait(count_prompt_tokens(fields), timeout)
+            finally:
+                permit.end(0)
+        elif router.hold.is_enabled and not router.is_ready:
             raise router.hold.unavailable()
         pool = router.choose_pool(fields.get("model"), pool_key)
         limits = config.attempts
@@ -68,12 +75,11 @@ class ForwardRoute:
         if not is_repeatable:
             # What a lost request has done is unknown; one that a full replica has rejected has done nothing.
             limits = replace(limits, max_attempts=1, counts_rejections=False)
-        timeout = timeout_seconds(scope, fields)
         members = model_member(fields, pool)
         machine = RequestMachine(
             GenerationFields(alias=fields["model"] if members else ""), limits, router.budget(pool),
             request_id=scope["request_id"],
-            deadline=None if timeout is None else router.clock.now() + timeout,
+            deadline=deadline,
         )  # fmt: skip
         async with DisconnectWatcher(receive) as watcher:
             assigned = await router.assigned_replica(pool, session_key)

@@ -53,11 +53,12 @@ class GenerationRoute:
         is_held = router.must_hold(fields.get("model"), pool_key)
         target = None if is_held else _target(router, fields, pool_key)
         timeout = timeout_seconds(scope, fields)
+        deadline = None if timeout is None else router.clock.now() + timeout
         with await admit(scope, router.tenants, router.admission, timeout) as admitted:
             router.telemetry.num_arrivals += 1
             async with DisconnectWatcher(receive) as watcher:
                 if target is None:
-                    await router.hold.wait(count_prompt_tokens(fields))
+                    await router.hold.wait(count_prompt_tokens(fields), timeout)
                     target = _target(router, fields, pool_key)
                 pool, members, generation = target
                 assigned = await router.assigned_replica(pool, session_key)
@@ -67,8 +68,7 @@ class GenerationRoute:
                 )  # fmt: skip
                 machine = RequestMachine(
                     generation, config.attempts, router.budget(pool), router.hedging(pool),
-                    request_id=scope["request_id"],
-                    deadline=None if timeout is None else router.clock.now() + timeout,
+                    request_id=scope["request_id"], deadline=deadline,
                 )  # fmt: skip
                 upstream_request = upstream_request_of(scope, body, members)
                 await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation))

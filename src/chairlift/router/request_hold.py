@@ -10,11 +10,20 @@ from collections.abc import Callable
 from statistics import median
 
 from chairlift.core.clock import Clock
-from chairlift.core.errors import Unavailable
+from chairlift.core.errors import RequestTimeout, Unavailable
 from chairlift.core.load_report import ReplicaState
 
 CHECK_SECONDS = 0.02
 """Seconds between two checks for a ready replica, while requests wait."""
+
+IDLE_CHECK_SECONDS = 0.1
+"""The same while none waits, but one was rejected a short time ago."""
+
+FORGET_SECONDS = 60.0
+"""Time without any request after which the time of the start is not learnt: it may be a long outage."""
+
+MAX_START_SECONDS = 900.0
+"""Longer times without a ready replica are outages, not starts."""
 
 NUM_LEARNT_STARTS = 9
 MAX_RETRY_SECONDS = 600.0
@@ -36,6 +45,7 @@ class RequestHold:
         self._hold_seconds, self._is_ready, self._clock = hold_seconds, is_ready, clock
         self._starts: deque[float] = deque(maxlen=NUM_LEARNT_STARTS)
         self._waiting_since: float | None = None
+        self._asked_at = 0.0
         self._held: dict[asyncio.Future[None], int] = {}
         self._checks: asyncio.Task[None] | None = None
 
@@ -59,15 +69,15 @@ class RequestHold:
         """Median of the recent times from the first request without a replica to a ready one; None before any."""
         return median(self._starts) if self._starts else None
 
-    async def wait(self, num_tokens: int) -> None:
+    async def wait(self, num_tokens: int, timeout: float | None = None) -> None:
         """Return when a replica is ready.
 
         Raises Unavailable after the hold time, and at once where earlier starts took longer than that; it says when to
-        come back.
+        come back. Raises RequestTimeout after `timeout`, the request's own.
         """
         if self._is_ready():
             return
-        now = self._clock.now()
+        now = self._asked_at = self._clock.now()
         if self._waiting_since is None:
             self._waiting_since = now
         if self._checks is None:
@@ -79,9 +89,11 @@ class RequestHold:
         ready = asyncio.get_running_loop().create_future()
         self._held[ready] = num_tokens
         try:
-            async with asyncio.timeout(self._hold_seconds):
+            async with asyncio.timeout(self._hold_seconds if timeout is None else min(timeout, self._hold_seconds)):
                 await ready
         except TimeoutError:
+            if timeout is not None and timeout < self._hold_seconds:
+                raise RequestTimeout(timeout) from None
             raise self.unavailable() from None
         finally:
             del self._held[ready]
@@ -95,12 +107,16 @@ class RequestHold:
                 ready.set_exception(Unavailable("the router stops", state="draining", retry_after=MIN_RETRY_SECONDS))
 
     async def _check(self) -> None:
-        """Release all requests when a replica is ready; ends then, or when no start is under way any more."""
-        while not self._is_ready():
-            await asyncio.sleep(CHECK_SECONDS)
+        """Release all requests when a replica is ready; ends then, or when no request has come for a time."""
+        is_known = True
+        while is_known and not self._is_ready():
+            await asyncio.sleep(CHECK_SECONDS if self._held else IDLE_CHECK_SECONDS)
+            is_known = bool(self._held) or self._clock.now() - self._asked_at < FORGET_SECONDS
         assert self._waiting_since is not None
-        self._starts.append(self._clock.now() - self._waiting_since)
+        seconds = self._clock.now() - self._waiting_since
         self._waiting_since = self._checks = None
+        if is_known and seconds <= MAX_START_SECONDS:
+            self._starts.append(seconds)
         for ready in list(self._held):
             if not ready.done():
                 ready.set_result(None)
