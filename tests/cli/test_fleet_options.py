@@ -84,7 +84,8 @@ def test_a_name_of_the_hub_stays() -> None:
 
 def test_an_update_keeps_what_it_does_not_name() -> None:
     spec = ReplicaSpec(model="a", arguments=("--dtype", "float32"), num_cpus=2)
-    assert updated_spec(None, ("--seed", "1"), spec) == replace(spec, arguments=("--seed", "1"))
+    changed = replace(spec, arguments=("--dtype", "float32", "--seed", "1"))
+    assert updated_spec(None, ("--seed", "1"), spec) == changed
     assert updated_spec("b", None, spec) == replace(spec, model="b")
 
 
@@ -132,6 +133,32 @@ def test_the_key_of_the_replicas_is_made_once_and_is_private(tmp_path: Path) -> 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(folder.stat().st_mode) == 0o700
     file.write_text("")  # cut by a full disk
     assert replica_key(folder) not in ("", key)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("slo_quantile", 95.0), ("slo_quantile", 0.0), ("slo_quantile", float("nan")), ("replica_start_timeout", 0.0),
+        ("replica_unresponsive_timeout", 0.0), ("replica_drain_timeout", -5.0), ("replica_cpus", -1),
+        ("replica_gpus", -1),
+    ],
+)  # fmt: skip
+def test_a_value_out_of_its_range_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=name):
+        autoscaler_config({name: value})
+
+
+def test_an_update_keeps_the_options_that_it_does_not_name() -> None:
+    spec = replica_spec("", {"replica_option": ["max-memory=1GiB", "dtype=float32", "no-enable-prefix-caching"]}, "k")
+    updated = fleet_options.updated_spec(None, ("--dtype", "bfloat16", "--enable-prefix-caching"), spec)
+    assert updated.arguments == ("--max-memory", "1GiB", "--dtype", "bfloat16", "--enable-prefix-caching")
+    assert fleet_options.updated_spec(None, None, spec) == spec
+
+
+@pytest.mark.parametrize("words", [("--host", "0.0.0.0"), ("--port=1",), ("--config", "x"), ("--model", "x")])
+def test_an_update_may_not_set_what_the_fleet_sets(words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="the fleet sets it itself"):
+        fleet_options.updated_spec(None, words, replica_spec("", {}, "k"))
 
 
 def test_a_pool_that_nothing_could_wake_does_not_go_to_zero() -> None:

@@ -1,6 +1,7 @@
 """Fleet options: convert the settings of `chairlift fleet` to what a fleet is built from."""
 
 import argparse
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from chairlift.autoscaler.config import (
     TargetConfig,
     ThresholdConfig,
     WindowConfig,
+    check_range,
 )
 from chairlift.autoscaler.limits.schedule import Schedule
 from chairlift.cli.arg_parser import UsageError
@@ -33,12 +35,21 @@ DEFAULT_HOLD_SECONDS = 120.0
 
 WAKE_QUERY = "held_requests"
 
+RANGES = {
+    "replica_cpus": (0, math.inf, False), "replica_gpus": (0, math.inf, False),
+    "replica_drain_timeout": (0, math.inf, False), "replica_start_timeout": (0, math.inf, True),
+    "replica_unresponsive_timeout": (0, math.inf, True), "slo_quantile": (0, 1, True),
+}  # fmt: skip
+"""Least and largest value of a setting, and whether the bounds are excluded."""
+
 RESERVED_OPTIONS = frozenset({"host", "port", "config", "api-key", "model"})
 """Options of `serve` that the fleet gives itself."""
 
 
 def autoscaler_config(options: Mapping[str, Any], external: tuple[ExternalTarget, ...] = ()) -> AutoscalerConfig:
-    """Return the config of the autoscaler. Raises ConfigError with the setting's name."""
+    """Return the config of the autoscaler. Raises ConfigError with the setting's name, also for those of its pool."""
+    for name, (low, high, is_open) in RANGES.items():
+        check_range(name, options.get(name), low, high, is_open=is_open)
     in_seconds = {
         name: options[name] / 1000 for name in ("slo_ttft_ms", "slo_itl_ms") if options.get(name) is not None
     }  # fmt: skip
@@ -153,11 +164,27 @@ def replica_spec(model: str, options: Mapping[str, Any], key: str) -> ReplicaSpe
 
 
 def updated_spec(model: str | None, arguments: tuple[str, ...] | None, spec: ReplicaSpec) -> ReplicaSpec:
-    """Return the spec of an update; what is None stays. Raises ConfigError."""
-    model = spec.model if model is None else model
-    arguments = spec.arguments if arguments is None else arguments
+    """Return the spec of an update: other options stay as they are, and so does what is None. Raises ConfigError."""
+    model = spec.model if model is None else _absolute(model)
+    for name in _by_name(arguments or ()):
+        if name in RESERVED_OPTIONS:
+            raise ConfigError(f"replica_option {name}: the fleet sets it itself", option="replica_option")
+    merged = {**_by_name(spec.arguments), **_by_name(arguments or ())}
+    arguments = tuple(word for words in merged.values() for word in words)
     check_serve_arguments(model, arguments)
     return replace(spec, model=model, arguments=arguments)
+
+
+def _by_name(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the words of each option by its name, without a `no-` before it; words before any option have "" ."""
+    words: dict[str, tuple[str, ...]] = {}
+    name, current = "", list[str]()
+    for word in arguments:
+        if word.startswith("--"):
+            name, current = word[2:].partition("=")[0].removeprefix("no-"), []
+        current.append(word)
+        words[name] = tuple(current)
+    return words
 
 
 def local_config(options: Mapping[str, Any], folder: Path) -> LocalConfig:

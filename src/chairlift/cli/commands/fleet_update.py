@@ -4,6 +4,7 @@ import argparse
 import http.client
 import json
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,8 @@ class FleetUpdateFailed(ChairliftError):
 def run(arguments: argparse.Namespace) -> int:
     """Send the update, and wait for its end with --wait; returns the exit code. Raises what the fleet reports."""
     model, environ = arguments.model, settings.process_environment()
+    if model is not None and Path(model).is_dir():
+        model = str(Path(model).absolute())  # the fleet may have another current folder
     options = settings.resolve_group((REPLICA_OPTION,), arguments, environ).get("replica_option")
     if model is None and not options:
         raise ConfigError("nothing to update: give a MODEL or --replica-option NAME=VALUE", option="replica_option")
@@ -67,5 +70,6 @@ def request(url: str, key: str, method: str, path: str, body: dict[str, Any] | N
             f"{url} responds {status}: the variable CHAIRLIFT_ADMIN_KEY must have the admin key with which "
             "the fleet was started"
         )
-    message = fields.get("error", {}).get("message", "") if isinstance(fields, dict) else ""
+    error = fields.get("error") if isinstance(fields, dict) else None
+    message = error.get("message", "") if isinstance(error, dict) else ""
     raise FleetUpdateFailed(f"{url} responds {status}: {message}")
