@@ -54,7 +54,7 @@ def test_limits_that_are_used_as_planned_stay(share: float) -> None:
         (CONFIG, {"running": 95, "waiting": 13}, {"max_running_requests": 120}, "13 requests wait and 95 run"),
         (CONFIG, {"running": 100, "waiting": 900}, {"max_running_requests": 200}, "900 requests wait and 100 run"),
         (CONFIG, {"running": 100}, {}, ""),
-        (CONFIG, {"running": 85, "waiting": 50}, {}, ""),
+        (CONFIG, {"running": 85, "waiting": 50}, {"num_blocks": 10_000}, "50 requests wait while only 85 run"),
         (TARGET, {"running": 100, "waiting": 900, "step_ms": 40.0}, {"max_running_requests": 112}, "900 requests wait"),
         (TARGET, {"running": 100, "waiting": 900, "step_ms": 49.0}, {}, ""),
         (TARGET, {"running": 100, "step_ms": 60.0}, {"max_running_requests": 80},
@@ -66,6 +66,8 @@ def test_limits_that_are_used_as_planned_stay(share: float) -> None:
         (TARGET, {"tokens": 1000, "step_ms": 60.0, "has_prefill": True}, {"max_batch_tokens": 800}, "a step takes 60"),
         (CONFIG, {"blocks": 4500}, {"num_blocks": 10_000}, "4500 blocks were in use, with 0 preemptions"),
         (CONFIG, {"preemptions": 3}, {"num_blocks": 10_000}, "4000 blocks were in use, with 3 preemptions"),
+        (CONFIG, {"running": 80, "waiting": 1}, {"num_blocks": 10_000}, "1 requests wait while only 80 run"),
+        (CONFIG, {"running": 10, "blocks": 400, "waiting": 490}, {"num_blocks": HIGHEST.num_blocks}, "490 requests"),
     ],
 )  # fmt: skip
 def test_a_limit_rises_at_once_and_a_slow_step_lowers_it(

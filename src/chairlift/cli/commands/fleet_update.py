@@ -70,6 +70,6 @@ def request(url: str, key: str, method: str, path: str, body: dict[str, Any] | N
             f"{url} responds {status}: the variable CHAIRLIFT_ADMIN_KEY must have the admin key with which "
             "the fleet was started"
         )
-    error = fields.get("error") if isinstance(fields, dict) else None
-    message = error.get("message", "") if isinstance(error, dict) else ""
+    reported = fields.get("error") if isinstance(fields, dict) else None
+    message = reported.get("message", "") if isinstance(reported, dict) else ""
     raise FleetUpdateFailed(f"{url} responds {status}: {message}")

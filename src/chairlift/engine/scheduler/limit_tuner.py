@@ -1,6 +1,7 @@
 """decide_limits: how many requests, tokens of a step and KV blocks the scheduler may use, from measured utilization.
 
-    upwards      at once: a limit of which 90 % is used while requests wait follows the demand
+    upwards      at once: a limit of which 90 % is used while requests wait follows the demand, and so do the blocks
+                 while requests wait though the batch is not full
     downwards    slowly: a limit of which less than 70 % was used for a whole window falls to the peak / 0.9
     target       with target_itl_ms, a step that takes longer lowers the tokens of a step, or else the requests, and no
                  limit rises that would make a step longer than the target
@@ -205,8 +206,11 @@ class _Decision:
         return self._fallen(limit, max(sample.tokens for sample in self.recent), "tokens were in a step")
 
     def blocks(self) -> tuple[int, str]:
-        """Follow the blocks in use."""
+        """Follow the blocks in use, and those that waiting requests will need where the batch has room for them."""
         limit, last = self.current.num_blocks, self.last
+        if last.waiting and last.running < self.config.target * self.current.max_running_requests:
+            demand = ceil(last.blocks * (last.running + last.waiting) / max(1, last.running))
+            return max(demand, ceil(limit * RISE)), f"{last.waiting} requests wait while only {last.running} run"
         if last.blocks >= self.config.target * limit or last.preemptions:
             return ceil(limit * RISE), f"{last.blocks} blocks were in use, with {last.preemptions} preemptions"
         return self._fallen(limit, max(sample.blocks for sample in self.recent), "blocks were in use")
