@@ -9,6 +9,7 @@ from typing import Any
 from chairlift.core.clock import FakeClock
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
 from chairlift.router.attempts.attempt import AttemptLimits
+from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
@@ -114,8 +115,8 @@ class FakePicker:
         self.reservations.append(FakeReservation(self.urls[len(self.reservations)]))
         return self.reservations[-1]
 
-    def ready_replicas(self) -> frozenset[tuple[str, str]]:
-        return frozenset()
+    def no_replica(self, action: PickReplica) -> NoReplica:
+        return NoReplica(action.attempt)
 
     def record_attempt(self, outcome: RecordOutcome) -> None:
         self.outcomes.append(outcome)

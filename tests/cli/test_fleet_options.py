@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.autoscaler.config import AutoscalerConfig
+from chairlift.autoscaler.config import AutoscalerConfig, StepLimit, ThresholdConfig
 from chairlift.autoscaler.limits.schedule import Schedule
 from chairlift.cli import fleet_options
 from chairlift.cli.fleet_options import autoscaler_config, local_config, replica_key, replica_spec, updated_spec
@@ -25,7 +25,9 @@ VALUES: dict[str, Any] = {
     "replica_config": "replica.yaml", "replica_cpus": 2, "replica_gpus": 1, "gpu_ids": "0, 1",
     "replica_ports": "8101-8109", "state_dir": "state", "keep_replicas": True, "cluster": "local",
     "cluster_token_file": "token", "replica_drain_timeout": 5.0,
-    "replica_start_timeout": 6.0, "replica_unresponsive_timeout": 7.0,
+    "target_gpu": 0.5, "scale_up_limit": ["3/30"], "scale_down_limit": ["0.5x/60"], "threshold_cpu": "0.2:0.6",
+    "threshold_memory": "off", "threshold_queue": "2:20", "replica_start_timeout": 6.0,
+    "replica_unresponsive_timeout": 7.0,
 }  # fmt: skip
 
 
@@ -159,6 +161,33 @@ def test_an_update_keeps_the_options_that_it_does_not_name() -> None:
 def test_an_update_may_not_set_what_the_fleet_sets(words: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="the fleet sets it itself"):
         fleet_options.updated_spec(None, words, replica_spec("", {}, "k"))
+
+
+def test_thresholds_and_step_limits() -> None:
+    given = {
+        "scaling": "threshold", "threshold_cpu": "off", "threshold_memory": "0.4:0.9", "threshold_queue": "2:8",
+        "scale_up_limit": ["4/60", "0.5x/30"], "scale_down_limit": ["1/300"], "target_gpu": 0.6,
+    }  # fmt: skip
+    config = autoscaler_config(given)
+    assert config.thresholds == ThresholdConfig(
+        cpu_low=None, cpu_high=None, memory_low=0.4, memory_high=0.9, queue_low=2.0, queue_high=8.0
+    )
+    assert config.growth_limits == (StepLimit(num_replicas=4), StepLimit(ratio=0.5, period_seconds=30.0))
+    assert config.shrink_limits == (StepLimit(num_replicas=1, period_seconds=300.0),)
+    assert config.targets.gpu_ratio == 0.6
+    assert autoscaler_config({"scaling": "threshold"}).thresholds == ThresholdConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold_cpu", "0.5"), ("threshold_queue", "9:1"), ("threshold_memory", "a:b"), ("scale_up_limit", ["4"]),
+        ("scale_up_limit", ["x/60"]), ("scale_down_limit", ["0/60"]), ("scale_down_limit", ["1/0"]),
+    ],
+)  # fmt: skip
+def test_a_threshold_or_limit_that_is_not_valid_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        autoscaler_config({"scaling": "threshold", name: value})
 
 
 def test_a_pool_that_nothing_could_wake_does_not_go_to_zero() -> None:

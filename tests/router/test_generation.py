@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.generation import model_member, session_key_of, timeout_seconds
 from chairlift.router.model_routes import ModelRoutes
@@ -371,5 +372,24 @@ def test_held_requests_end_when_the_router_stops() -> None:
                 await asyncio.sleep(0.001)
             assert router.abort_all() == 1
             assert (await waiting).status_code == 503
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ReplicaKind)
+def test_a_replica_whose_weights_are_not_known_yet_is_waited_for_and_one_of_another_server_never_has_any(
+    kind: ReplicaKind,
+) -> None:
+    async def scenario() -> None:
+        async with routed(complete) as fleet:
+            router = fleet.running.router
+            (url,) = (each.url for each in fleet.replicas)
+            router.replicas.update([Endpoint(url=url, kind=kind, models=("m",))], router.clock.now())
+            resume = router.no_replica("m", PickReplica(2, frozenset(), "some weights"))
+            assert resume.ready == frozenset()
+            assert (resume.retry_after is None) is (kind is ReplicaKind.OPENAI)
+            first = router.no_replica("m", PickReplica(1, frozenset(), ""))
+            assert {name for name, _ in first.ready} == {url} and first.retry_after is None
+            assert not router.no_replica("other", PickReplica(1, frozenset(), "")).ready
 
     run(scenario())

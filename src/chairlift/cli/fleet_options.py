@@ -12,6 +12,7 @@ from chairlift.autoscaler.config import (
     AutoscalerConfig,
     BudgetConfig,
     ExternalTarget,
+    StepLimit,
     TargetConfig,
     ThresholdConfig,
     WindowConfig,
@@ -55,8 +56,8 @@ def autoscaler_config(options: Mapping[str, Any], external: tuple[ExternalTarget
     }  # fmt: skip
     targets = config_of(TargetConfig, {**options, **in_seconds}, {
         "target_wait": "wait_seconds", "target_concurrency": "concurrency", "target_kv_usage": "kv_usage_ratio",
-        "target_cpu": "cpu_ratio", "target_memory": "memory_ratio", "slo_ttft_ms": "ttft_seconds",
-        "slo_itl_ms": "itl_seconds",
+        "target_cpu": "cpu_ratio", "target_memory": "memory_ratio", "target_gpu": "gpu_ratio",
+        "slo_ttft_ms": "ttft_seconds", "slo_itl_ms": "itl_seconds",
     }, external=external)  # fmt: skip
     windows = config_of(WindowConfig, options, {
         "stable_window": "stable_seconds", "panic_window": "panic_seconds",
@@ -73,8 +74,47 @@ def autoscaler_config(options: Mapping[str, Any], external: tuple[ExternalTarget
         },
         targets=targets, windows=windows, budget=budget,
         schedules=tuple(map(parse_schedule, options.get("schedule") or ())),
-        thresholds=ThresholdConfig() if options.get("scaling") == "threshold" else None,
+        growth_limits=tuple(parse_step_limit("scale_up_limit", text) for text in options.get("scale_up_limit") or ()),
+        shrink_limits=tuple(
+            parse_step_limit("scale_down_limit", text) for text in options.get("scale_down_limit") or ()
+        ),
+        thresholds=threshold_config(options) if options.get("scaling") == "threshold" else None,
     )  # fmt: skip
+
+
+def threshold_config(options: Mapping[str, Any]) -> ThresholdConfig:
+    """Return the bounds of threshold mode. Raises ConfigError."""
+    bounds: dict[str, Any] = {}
+    for name in ("cpu", "memory", "queue"):
+        text = options.get(f"threshold_{name}")
+        if text is None:
+            continue
+        low, colon, high = text.partition(":")
+        try:
+            bounds[f"{name}_low"], bounds[f"{name}_high"] = (
+                (None, None) if text == "off" else (float(low), float(high if colon else "?"))
+            )
+        except ValueError:
+            option = f"threshold_{name}"
+            raise ConfigError(f"{option} {text!r} must be LOW:HIGH, as in 0.3:0.7, or off", option=option) from None
+    try:
+        return replace(ThresholdConfig(), **bounds)
+    except ConfigError as error:
+        raise ConfigError(f"threshold_{error.message}", option="scaling") from None
+
+
+def parse_step_limit(option: str, text: str) -> StepLimit:
+    """Return the limit of `N/SECONDS`, or of `SHAREx/SECONDS`. Raises ConfigError."""
+    amount, _, seconds = text.partition("/")
+    try:
+        period = float(seconds)
+        if amount.endswith("x"):
+            return StepLimit(ratio=float(amount[:-1]), period_seconds=period)
+        return StepLimit(num_replicas=int(amount), period_seconds=period)
+    except ValueError:
+        raise ConfigError(f"{option} {text!r} must be N/SECONDS or SHAREx/SECONDS, as in 4/60", option=option) from None
+    except ConfigError as error:
+        raise ConfigError(f"{option} {text!r}: {error.message}", option=option) from None
 
 
 def validate_fleet_options(options: Mapping[str, Any]) -> None:

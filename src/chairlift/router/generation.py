@@ -10,6 +10,7 @@ from chairlift.core.errors import ChairliftError
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 from chairlift.router.admitted_request import admit, max_output_tokens
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
+from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
 from chairlift.router.policies.base import RoutingRequest
@@ -120,9 +121,9 @@ class PoolPicker:
             self._router.hold.on_hold()
         return reservation
 
-    def ready_replicas(self) -> frozenset[tuple[str, str]]:
-        """Return id and incarnation of the healthy replicas of the pool."""
-        return self._router.ready_replicas(self._pool)
+    def no_replica(self, action: PickReplica) -> NoReplica:
+        """Return why there is none."""
+        return self._router.no_replica(self._pool, action)
 
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""

@@ -8,10 +8,12 @@ from typing import Any
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.attempts.actions import PickReplica
+from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.hedging import HedgeController
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import SourceStatus
+from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.transitions import HealthState
 from chairlift.router.policies.assigned import AssignedReplica
 from chairlift.router.policies.base import RoutingRequest
@@ -32,6 +34,9 @@ from chairlift.web.service.http_config import HttpConfig
 
 PREFIX_POLICY, SESSION_POLICY = "prefix", "session"
 NO_REPLICA = "no replica is ready"
+
+UNKNOWN_WEIGHTS_SECONDS = 0.2
+"""Time after which a probe may have learnt which weights a replica has."""
 
 
 class Router:
@@ -204,13 +209,17 @@ class Router:
             self._index.record(reservation.replica_id, reservation.incarnation, request.prefix)
         return reservation
 
-    def ready_replicas(self, pool: str) -> frozenset[tuple[str, str]]:
-        """Return id and incarnation of the healthy replicas of a pool."""
-        return frozenset(
-            (each.replica_id, each.incarnation)
-            for each in self.replicas.statuses(self.clock.now())
+    def no_replica(self, pool: str, action: PickReplica) -> NoReplica:
+        """Return which healthy replicas the attempt cannot use; it may come back soon for one of unknown weights."""
+        healthy = [
+            each for each in self.replicas.statuses(self.clock.now())
             if each.state is HealthState.HEALTHY and each.weight > 0 and (not pool or pool in each.models)
+        ]  # fmt: skip
+        is_unknown = action.fingerprint and any(
+            not each.resumable and each.kind is not ReplicaKind.OPENAI for each in healthy
         )
+        ready = {(each.replica_id, each.incarnation) for each in healthy if each.resumable or not action.fingerprint}
+        return NoReplica(action.attempt, UNKNOWN_WEIGHTS_SECONDS if is_unknown else None, frozenset(ready))
 
     def drain_replica(self, replica_id: str) -> None:
         """Send a replica nothing new, and hand its streams over to others. Raises NotFound."""

@@ -61,6 +61,8 @@ AUTOSCALER_SECTIONS = {
                 help="share of its CPUs that a replica uses, 0 to 1"),
         Setting(name="target_memory", parse=number, metavar="X", default_text="no target",
                 help="share of its memory that a replica uses, 0 to 1"),
+        Setting(name="target_gpu", parse=number, metavar="X", default_text="no target",
+                help="share of the time in which its GPUs work, 0 to 1"),
     ),
     "speed": (
         Setting(name="scale_interval", parse=number, metavar="SECONDS", default=2,
@@ -73,6 +75,11 @@ AUTOSCALER_SECTIONS = {
                 help="seconds for which the load must have been lower before replicas are stopped"),
         Setting(name="reversal_delay", parse=number, metavar="SECONDS", default=600,
                 help="seconds without a decrease after an increase that took a decrease back"),
+        Setting(name="scale_up_limit", is_repeatable=True, metavar="N/SECONDS", default_text="no limit",
+                help="replicas that may be added in a time, as in 4/60, or a share of them, as in 0.5x/60; of several "
+                "limits the most generous counts"),
+        Setting(name="scale_down_limit", is_repeatable=True, metavar="N/SECONDS", default_text="no limit",
+                help="the same for replicas that may be removed"),
         Setting(name="scale_to_zero_after", parse=number, metavar="SECONDS", default=600,
                 help="seconds without any request after which the last replica is stopped, with --min-replicas 0"),
         Setting(name="cold_start", parse=number, metavar="SECONDS", default=60,
@@ -89,7 +96,13 @@ AUTOSCALER_SECTIONS = {
     ),
     "mode": (
         Setting(name="scaling", parse=one_of("target", "threshold"), metavar="MODE", default="target",
-                help="target: follow the targets; threshold: one replica more or less at bounds of CPU and queue"),
+                help="target: follow the targets; threshold: one replica more or less at bounds (--threshold-...)"),
+        Setting(name="threshold_cpu", metavar="LOW:HIGH", default="0.3:0.7",
+                help="mode threshold: bounds of the average share of its CPUs that a replica uses; off leaves it out"),
+        Setting(name="threshold_memory", metavar="LOW:HIGH", default="off",
+                help="mode threshold: bounds of the average share of its memory that a replica uses"),
+        Setting(name="threshold_queue", metavar="LOW:HIGH", default="1:10",
+                help="mode threshold: bounds of the waiting requests of a replica"),
         Setting(name="dry_run", parse=boolean, default=False, help="log the decisions and change nothing"),
     ),
 }  # fmt: skip

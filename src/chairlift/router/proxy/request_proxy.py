@@ -63,8 +63,8 @@ class ReplicaPicker(Protocol):
         """Reserve a replica, None if there is none."""
         ...
 
-    def ready_replicas(self) -> frozenset[tuple[str, str]]:
-        """Return id and incarnation of the healthy replicas of the request's pool."""
+    def no_replica(self, action: PickReplica) -> NoReplica:
+        """Return why there is none."""
         ...
 
     def record_attempt(self, outcome: RecordOutcome) -> None:
@@ -302,7 +302,7 @@ class RequestProxy:
     def _pick(self, action: PickReplica) -> None:
         reservation = self._picker.pick(action)
         if reservation is None:
-            self._report([NoReplica(action.attempt, ready=self._picker.ready_replicas())])
+            self._report([self._picker.no_replica(action)])
             return
         self._reservations[action.attempt] = reservation
         self._report([ReplicaPicked(
