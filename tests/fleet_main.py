@@ -1,11 +1,18 @@
-"""`chairlift fleet` whose replicas are servers over fake engines, for tests: `python fleet_main.py [options]`."""
+"""`chairlift fleet` whose replicas are servers over fake engines, for tests: `python fleet_main.py [options]`.
 
+The variable THRESHOLDS of the environment has settings of ThresholdConfig as JSON.
+"""
+
+import json
+import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli import fleet_clusters
+from chairlift.autoscaler.config import ThresholdConfig
+from chairlift.cli import fleet_clusters, fleet_options
 from chairlift.cli.main import main
 from chairlift.cluster.local.local_config import LocalConfig
 
@@ -21,4 +28,6 @@ def fake_config(options: Any, folder: Path) -> LocalConfig:
 
 if __name__ == "__main__":
     fleet_clusters.local_config = fake_config
+    thresholds = json.loads(os.environ.get("THRESHOLDS", "{}"))
+    fleet_options.ThresholdConfig = partial(ThresholdConfig, **thresholds)  # type: ignore[assignment, misc]
     sys.exit(main(["fleet", *sys.argv[1:]]))

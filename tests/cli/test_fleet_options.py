@@ -18,14 +18,14 @@ from chairlift.core.errors import ConfigError
 VALUES: dict[str, Any] = {
     "min_replicas": 2, "max_replicas": 9, "target_wait": 3.0, "target_concurrency": 11.0, "target_kv_usage": 0.5,
     "slo_ttft_ms": 900.0, "slo_itl_ms": 80.0, "slo_quantile": 0.9, "target_cpu": 0.6, "target_memory": 0.7,
-    "scale_interval": 1.5, "stable_window": 40.0, "panic_window": 4.0, "scale_down_delay": 100.0,
+    "target_gpu": 0.75, "scale_interval": 1.5, "stable_window": 40.0, "panic_window": 4.0, "scale_down_delay": 100.0,
     "reversal_delay": 200.0, "scale_to_zero_after": 50.0, "cold_start": 12.0, "max_cost_per_hour": 30.0,
     "replica_price": {"big": 3.0}, "replica_type": "big", "schedule": ["0 8 * * 1-5; 0 18 * * 1-5; 3; Europe/Berlin"],
     "scaling": "threshold", "dry_run": True, "replica_option": ["dtype=bfloat16", "no-enable-prefix-caching"],
     "replica_config": "replica.yaml", "replica_cpus": 2, "replica_gpus": 1, "gpu_ids": "0, 1",
     "replica_ports": "8101-8109", "state_dir": "state", "keep_replicas": True, "cluster": "local",
     "cluster_token_file": "token", "replica_drain_timeout": 5.0,
-    "target_gpu": 0.5, "scale_up_limit": ["3/30"], "scale_down_limit": ["0.5x/60"], "threshold_cpu": "0.2:0.6",
+    "scale_up_limit": ["3/30"], "scale_down_limit": ["0.5x/60"], "threshold_cpu": "0.2:0.6",
     "threshold_memory": "off", "threshold_queue": "2:20", "replica_start_timeout": 6.0,
     "replica_unresponsive_timeout": 7.0,
 }  # fmt: skip
@@ -42,7 +42,7 @@ def test_every_setting_of_the_autoscaler_reaches_its_field() -> None:
     targets, windows, budget = config.targets, config.windows, config.budget
     assert (targets.wait_seconds, targets.concurrency, targets.kv_usage_ratio) == (3.0, 11.0, 0.5)
     assert (targets.ttft_seconds, targets.itl_seconds) == (0.9, 0.08)
-    assert (targets.cpu_ratio, targets.memory_ratio) == (0.6, 0.7)
+    assert (targets.cpu_ratio, targets.memory_ratio, targets.gpu_ratio) == (0.6, 0.7, 0.75)
     assert (windows.stable_seconds, windows.panic_seconds) == (40.0, 4.0)
     assert (windows.stabilisation_seconds, windows.reversal_seconds) == (100.0, 200.0)
     assert (budget.cost_per_hour, budget.prices, budget.replica_type) == (30.0, {"big": 3.0}, "big")

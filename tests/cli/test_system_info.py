@@ -23,23 +23,10 @@ CPUINFO = "".join(
 
 
 def test_the_cpu_has_its_cores_and_quota(tmp_path: Path) -> None:
-    result = cpu(
-        files(tmp_path / "proc", cpuinfo=CPUINFO), files(tmp_path / "cgroup", **{"cpu.max": "150000 100000\n"})
-    )
+    proc = files(tmp_path / "proc", cpuinfo=CPUINFO, self__cgroup="0::/\n")
+    result = cpu(proc, files(tmp_path / "cgroup", **{"cpu.max": "150000 100000\n"}))
     assert (result["model"], result["cores"], result["quota"]) == ("Zen", 4, 1.5)
     assert result["usable"] >= 1 and result["logical"] >= 1
-
-
-def test_a_quota_of_version_1_is_read_too(tmp_path: Path) -> None:
-    files(tmp_path, cpu__cpu_cfs="")
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("50000\n")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert cpu(tmp_path, tmp_path)["quota"] == 0.5
-
-
-@pytest.mark.parametrize("text", ["max 100000\n", "", "1\n", "-1 100000", "a b"])
-def test_no_quota_is_none(text: str, tmp_path: Path) -> None:
-    assert cpu(tmp_path, files(tmp_path, **{"cpu.max": text}))["quota"] is None
 
 
 def test_a_machine_without_information_is_unknown(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ LONG = {**HELLO, "max_tokens": 400, "ignore_eos": True, "stream": True, "tempera
 
 
 @contextmanager
-def fleet(folder: Path, *words: str, is_ready: bool = True) -> Iterator[Server]:
+def fleet(folder: Path, *words: str, is_ready: bool = True, **environ: str) -> Iterator[Server]:
     """Run a fleet with fake engines; at the end it and its replicas are killed, where the test has not stopped it."""
     command = [sys.executable, str(TESTS / "fleet_main.py"), "--port", "0", "--state-dir", str(folder), *words]
-    with running_server(command, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}) as server:
+    with running_server(command, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY, **environ}) as server:
         try:
             yield server.wait_until_ready() if is_ready else server
         finally:
@@ -103,6 +103,33 @@ def test_a_fleet_wakes_up_loses_replicas_is_updated_and_stops(tmp_path: Path) ->
         wait_until(lambda: pids(tmp_path) == [], 20)  # no request for half a second
         assert httpx.get(server.url + "/v1/models").json()["data"][0]["id"] == "fake", "remembered"
         assert server.stop() == 0
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU use is measured on Linux alone")
+def test_a_fleet_in_threshold_mode_grows_by_the_cpu_use_of_its_replica_and_shrinks_again(tmp_path: Path) -> None:
+    thresholds = {
+        "cpu_high": 0.05, "cpu_low": 0.04, "queue_high": None, "queue_low": None, "grow_seconds": 1,
+        "shrink_seconds": 1, "cooldown_seconds": 0,
+    }  # fmt: skip
+    words = ["--max-replicas", "2", "--scale-interval", "0.2", "--scaling", "threshold"]
+    with fleet(tmp_path, *words, THRESHOLDS=json.dumps(thresholds)) as server:
+        wait_until(lambda: cpu_rule(server) is not None and len(states(server)) == 1)
+        while len(states(server)) < 2:
+            Streams(server.url, 8).wait()
+        decisions = status(server)["autoscaler"]["decisions_with_change"]
+        growths = [each for each in decisions if each["reason"] == "growth"]  # again while the new one is not seen yet
+        assert growths and all(each["target"] == 2 for each in growths), decisions
+        assert all(each["rules"]["cpu"]["numbers"]["value"] > 0.05 for each in growths)
+        wait_until(lambda: states(server) == ["ready"], 60)
+        assert (usage := cpu_rule(server)) is not None and usage < 0.04
+
+
+def cpu_rule(server: Server) -> float | None:
+    """Return the CPU use of which the fleet knows."""
+    decision = status(server)["autoscaler"]["newest_decision"] or {"rules": {}}
+    value = decision["rules"].get("cpu", {}).get("numbers", {}).get("value")
+    return None if value is None else float(value)
 
 
 def metrics_of(server: Server) -> str:

@@ -20,9 +20,10 @@ def test_missing_replicas_are_started_once_and_serve_when_they_are_ready() -> No
         await fleet.decide(2)
         assert fleet.cluster.calls == [("start", 2)] and fleet.router.serving == ()
         fleet.report("r1", state=STARTING)
-        fleet.report("r2")
+        fleet.report("r2", cpu_ratio=0.5, memory_ratio=0.25)
         sample = await fleet.actuator.sample()
         assert [each.state for each in sample.replicas] == [STARTING, READY]
+        assert [each.cpu_ratio for each in sample.replicas] == [None, 0.5] and sample.replicas[1].gpu_ratio is None
         assert fleet.router.serving == ("http://r2",)
         assert (sample.wall_seconds, sample.held_requests) == (5.0, 7.0)
 

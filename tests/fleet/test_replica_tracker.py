@@ -47,6 +47,11 @@ def test_numbers_that_a_report_does_not_have_are_missing_and_a_zero_is_a_zero() 
     (sample,) = pool.samples
     assert (sample.waiting_requests, sample.running_requests) == (0, 3)
     assert sample.waiting_tokens is None and sample.kv_usage_ratio is None
+    assert (sample.cpu_ratio, sample.gpu_ratio) == (None, None)
+    used = load(cpu_ratio=0, memory_ratio=0.5, gpu_ratio=0.25, gpu_memory_ratio=None)
+    (sample,) = ReplicaTracker().update([replica()], used, set(), 0.0).samples
+    ratios = (sample.cpu_ratio, sample.memory_ratio, sample.gpu_ratio, sample.gpu_memory_ratio)
+    assert ratios == (0, 0.5, 0.25, None)
     unknown = load(prefill_tokens_per_second=0, output_tokens_per_second=0, max_running_requests=0)
     (sample,) = ReplicaTracker().update([replica()], unknown, set(), 0.0).samples
     speeds = (sample.prefill_tokens_per_second, sample.output_tokens_per_second, sample.max_running_requests)

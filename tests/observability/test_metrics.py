@@ -13,7 +13,7 @@ from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, Metri
 
 BOUNDED = {
     "route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source", "limit",
-    "rule", "direction", "action",
+    "rule", "direction", "action", "gpu",
 }  # fmt: skip
 """Labels that have few values, whatever clients send."""
 

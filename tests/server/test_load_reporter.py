@@ -11,6 +11,7 @@ import pytest
 from chairlift import __version__
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import FingerprintMismatch
+from chairlift.core.host.resource_monitor import UNKNOWN, ResourceUsage
 from chairlift.core.load_report import LoadReport, LoadSummary, ReplicaReport, ReplicaState
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import ModelDefaults
@@ -27,15 +28,18 @@ from support_step_stats import make_stats
 ROUTER = {"x-chairlift-router": "1"}
 
 
-def make_reporter(clock: FakeClock) -> tuple[LoadReporter, AdmissionController]:
+RESOURCES = ResourceUsage(cpu_ratio=0.5, memory_ratio=0.25, gpu_ratio=0.75, gpu_memory_ratio=0.125)
+
+
+def make_reporter(clock: FakeClock, resources: ResourceUsage = UNKNOWN) -> tuple[LoadReporter, AdmissionController]:
     lifecycle = Lifecycle()
     lifecycle.mark_started(lambda: ReplicaState.READY)
     admission = AdmissionController(AdmissionLimits(), clock)
-    return LoadReporter(("a", "b"), lifecycle, admission, clock), admission
+    return LoadReporter(("a", "b"), lifecycle, admission, clock, lambda: resources), admission
 
 
 def test_the_report_has_the_load_and_what_the_replica_is() -> None:
-    reporter, admission = make_reporter(FakeClock())
+    reporter, admission = make_reporter(FakeClock(), RESOURCES)
     service = fake_service()
     try:
         reporter.attach_service(service)
@@ -50,6 +54,7 @@ def test_the_report_has_the_load_and_what_the_replica_is() -> None:
         state=ReplicaState.READY, running_requests=2, admission_waiting_requests=1, admission_waiting_tokens=30,
         instance_id=reporter.instance_id, fingerprint=service_fingerprint(service), version=__version__,
         models=("a", "b"), block_size=4, max_running_requests=8, prefill_tokens_per_second=500.0,
+        cpu_ratio=0.5, memory_ratio=0.25, gpu_ratio=0.75, gpu_memory_ratio=0.125,
     )  # fmt: skip
 
 

@@ -3,11 +3,13 @@
 import asyncio
 import dataclasses
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from chairlift.core.errors import InvalidRequest, ModelNotFound, QueueFull, RateLimited, Unavailable
+from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import ReplicaState
 from chairlift.server import replica as module
 from chairlift.server.config import ServerConfig
@@ -235,12 +237,28 @@ def test_gauges_are_kept_whatever_one_of_them_does(
             assert not task.done()
             await asyncio.sleep(0.001)
         assert b"chairlift_ready 1.0" in page
+        while not (memory := replica.reporter.report(await replica.load()).memory_ratio):
+            await asyncio.sleep(0.001)  # Linux alone reports it
+        assert 0 < memory < 1
         task.cancel()
 
     with_replica(check)
     assert not faults and [record.message for record in caplog.records if record.exc_info] == [
         "the gauges cannot be read"
     ]
+
+
+@pytest.mark.parametrize("device", ["", "cpu", "cuda:1"])
+def test_the_gpu_of_the_engines_device_is_measured(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, ResourceMonitor]] = []
+    monkeypatch.setattr(ResourceMonitor, "watch_gpus", lambda self, device: made.append((device, self)))
+    replica, service = Replica(make_server_config("a")), fake_service()
+    client = SimpleNamespace(
+        info=dataclasses.replace(service.client.info, device=device), watch_steps=lambda sink: None, restarts=0,
+    )  # fmt: skip
+    replica.attach_service(dataclasses.replace(service, client=client), lambda: None, 2048)  # type: ignore[arg-type]
+    assert made == [(device, replica.resources)]
+    service.client.close()
 
 
 def test_the_metrics_wait_for_no_engine() -> None:

@@ -1,11 +1,14 @@
 """Telemetry: /metrics shows the exact values of recorded events, with few label values."""
 
+import math
 import os
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from chairlift.core.host.gpu_reader import GpuUsage
+from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, TimelineEvent, Usage
 from chairlift.engine.stats import CacheState, StepStats
@@ -313,6 +316,23 @@ def test_a_process_that_is_gone_or_no_linux_tells_nothing(
     monkeypatch.setattr(module.sys, "platform", "darwin")
     telemetry.record_processes({"api": os.getpid()})
     assert changed_metrics(telemetry, {}) == {}
+
+
+def test_resources_are_exported_and_what_is_unknown_is_no_number(telemetry: Telemetry) -> None:
+    gpus = (
+        GpuUsage(gpu="0", utilization_ratio=0.5, memory_used_bytes=10, memory_total_bytes=40),
+        GpuUsage(gpu="MIG-1", memory_used_bytes=1, memory_total_bytes=2),
+    )
+    telemetry.record_resources(ResourceUsage(cpu_ratio=0.25, memory_ratio=0.5, host_memory_ratio=0.75, gpus=gpus))
+    assert changed_metrics(telemetry, {}) == {
+        "cpu_usage_ratio": 0.25, "memory_usage_ratio": 0.5, "host_memory_usage_ratio": 0.75,
+        "gpu_utilization_ratio{gpu=0}": 0.5, "gpu_memory_used_bytes{gpu=0}": 10, "gpu_memory_total_bytes{gpu=0}": 40,
+        "gpu_memory_used_bytes{gpu=MIG-1}": 1, "gpu_memory_total_bytes{gpu=MIG-1}": 2,
+    }  # fmt: skip
+    telemetry.record_resources(ResourceUsage(gpus=(GpuUsage(gpu="0", error="GPU is lost"),)))
+    values = changed_metrics(telemetry, {})
+    assert set(values) == {"cpu_usage_ratio", "memory_usage_ratio", "host_memory_usage_ratio"}
+    assert all(map(math.isnan, values.values()))
 
 
 # -- aliases -----------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ class ReplicaSample:
         cpu_ratio: share of its CPUs that it uses, 0 to 1.
         memory_ratio: share of its memory that it uses, 0 to 1.
         gpu_ratio: share of its GPUs' time that it uses, 0 to 1.
+        gpu_memory_ratio: share of the memory of its fullest GPU that is in use, 0 to 1.
     """
 
     replica_id: str
@@ -48,6 +49,7 @@ class ReplicaSample:
     cpu_ratio: float | None = None
     memory_ratio: float | None = None
     gpu_ratio: float | None = None
+    gpu_memory_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

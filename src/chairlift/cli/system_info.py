@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ from typing import Any
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.declaration import PREFIX
 from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.host.cpu_capacity import cpu_quota
+from chairlift.core.host.gpu_reader import GpuReader
+from chairlift.core.host.system_files import CGROUP, PROC, read_lines, read_sizes
 
 PURPOSES = {
     "torch": "tensors and models",
@@ -52,9 +55,9 @@ DEVELOPMENT_EXTRAS = ("contract", "test", "dev")
 REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(?P<bound>[^;]*)(;.*extra == [\"'](?P<extra>[^\"']+)[\"'])?")
 
 
-def cpu(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> dict[str, Any]:
+def cpu(proc: Path = PROC, cgroup: Path = CGROUP) -> dict[str, Any]:
     """Return the CPU's name, its number of cores, and how many of them this process may use."""
-    fields = [tuple(part.strip() for part in line.partition(":")[::2]) for line in _lines(proc / "cpuinfo")]
+    fields = [tuple(part.strip() for part in line.partition(":")[::2]) for line in read_lines(proc / "cpuinfo")]
     names = [value for name, value in fields if name == "model name"]
     sockets = [value for name, value in fields if name == "physical id"]
     cores = [value for name, value in fields if name == "core id"]
@@ -63,28 +66,14 @@ def cpu(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> di
         "cores": len(set(zip(sockets, cores, strict=False))) or None,
         "logical": os.cpu_count(),
         "usable": len(usable_cpus()),
-        "quota": _cpu_quota(cgroup),
+        "quota": cpu_quota(proc=proc, cgroup=cgroup),
     }
 
 
-def _cpu_quota(cgroup: Path) -> float | None:
-    """Return the CPU quota of the cgroup (version 2 or 1), or None without a quota."""
-    words = " ".join(_lines(cgroup / "cpu.max")).split()
-    if len(words) != 2:
-        words = [*_lines(cgroup / "cpu/cpu.cfs_quota_us"), *_lines(cgroup / "cpu/cpu.cfs_period_us")]
-    if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
-        return int(words[0]) / int(words[1])
-    return None
-
-
-def memory(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, Any]:
+def memory(proc: Path = PROC, sys: Path = Path("/sys")) -> dict[str, Any]:
     """Return total and available memory in bytes, and the settings of huge pages."""
-    entries = {}
-    for line in _lines(proc / "meminfo"):
-        name, _, value = line.partition(":")
-        if words := value.split():
-            entries[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
-    modes = " ".join(_lines(sys / "kernel/mm/transparent_hugepage/enabled"))
+    entries = read_sizes(proc / "meminfo")
+    modes = " ".join(read_lines(sys / "kernel/mm/transparent_hugepage/enabled"))
     active = re.search(r"\[(\w+)\]", modes)
     return {
         "total": entries.get("MemTotal"),
@@ -92,6 +81,15 @@ def memory(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, An
         "transparent_huge_pages": active[1] if active else None,
         "huge_pages": entries.get("HugePages_Total", 0),
     }
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Return name, memory and use of every NVIDIA GPU of the machine; empty without a GPU or its driver."""
+    reader = GpuReader(None, {})
+    try:
+        return [asdict(gpu) for gpu in reader.read()]
+    finally:
+        reader.close()
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -162,10 +160,3 @@ def _version_numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: 2.13.0+cpu is (2, 13, 0)."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in leading[0].split(".")) if leading else ()
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []

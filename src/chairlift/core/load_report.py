@@ -50,6 +50,10 @@ class ReplicaReport(LoadReport):
         max_running_requests: requests that run at once at most; 0 while unknown.
         prefill_tokens_per_second: speed at which recent steps have computed prompts; 0 before the first.
         output_tokens_per_second: output tokens of all requests together, recently.
+        cpu_ratio: share of its CPUs that the replica uses, 0 to 1; None if it cannot be measured, like all below.
+        memory_ratio: share of the host's memory, or of its own limit, that the replica uses.
+        gpu_ratio: share of the time in which its GPUs compute.
+        gpu_memory_ratio: share of the memory of its fullest GPU that is in use.
     """
 
     admission_waiting_requests: int = 0
@@ -64,6 +68,10 @@ class ReplicaReport(LoadReport):
     max_running_requests: int = 0
     prefill_tokens_per_second: float = 0.0
     output_tokens_per_second: float = 0.0
+    cpu_ratio: float | None = None
+    memory_ratio: float | None = None
+    gpu_ratio: float | None = None
+    gpu_memory_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

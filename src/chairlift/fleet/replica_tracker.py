@@ -112,5 +112,6 @@ def _sample(replica: ClusterReplica, state: ReplicaState, load: ReplicaLoad | No
 NUMBERS = (
     "waiting_requests", "waiting_tokens", "running_requests", "expected_wait_seconds", "kv_usage_ratio",
     "prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests",
+    "cpu_ratio", "memory_ratio", "gpu_ratio", "gpu_memory_ratio",
 )  # fmt: skip
 """Fields that a load report and a sample have in common."""

@@ -159,6 +159,19 @@ METRICS: Mapping[str, MetricSpec] = {
     "process_cpu_seconds": _counter("Seconds of CPU time that a process used.", "process"),
     "process_memory_bytes": _gauge("Bytes of resident memory of a process.", "process"),
     "process_open_files": _gauge("Number of open file descriptors of a process.", "process"),
+    # resources; NaN, or no GPU, where the system does not report them
+    "cpu_usage_ratio": _gauge(
+        "CPU time of the server and its engine as a share of the CPUs on which they may run, over the last seconds."
+    ),
+    "memory_usage_ratio": _gauge(
+        "Resident memory of the server and its engine as a share of their memory limit, or of the host's memory."
+    ),
+    "host_memory_usage_ratio": _gauge(
+        "Share of memory in use by all processes, of the host or of the server's cgroup, whichever is fuller."
+    ),
+    "gpu_utilization_ratio": _gauge("Share of the time in which a GPU computes, from 0 to 1.", "gpu"),
+    "gpu_memory_used_bytes": _gauge("Bytes of a GPU's memory in use, by any process.", "gpu"),
+    "gpu_memory_total_bytes": _gauge("Bytes of a GPU's memory.", "gpu"),
 }  # fmt: skip
 
 

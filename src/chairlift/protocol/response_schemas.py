@@ -88,6 +88,7 @@ TOKENIZER_INFO = object_schema(**{name: {"type": ["string", "null"]} for name in
 
 _STATE: Schema = {"enum": ["starting", "ready", "draining", "dead", "stopped"]}
 _SECONDS: Schema = {"type": "number", "minimum": 0}
+_RATIO = nullable({"type": "number", "minimum": 0, "maximum": 1})
 ALIVE = object_schema(alive={"const": True})
 VERSION = object_schema(version=TEXT)
 READY = object_schema(state=_STATE)
@@ -98,7 +99,8 @@ LOAD = object_schema(
     finished_requests=COUNT, preemptions=COUNT, step_age_seconds=_SECONDS, admission_waiting_requests=COUNT,
     admission_waiting_tokens=COUNT, expected_wait_seconds=_SECONDS, instance_id=TEXT, fingerprint=TEXT, version=TEXT,
     models=array_schema(TEXT), adapters=array_schema(TEXT), block_size=COUNT, max_running_requests=COUNT,
-    prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS,
+    prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS, cpu_ratio=_RATIO, memory_ratio=_RATIO,
+    gpu_ratio=_RATIO, gpu_memory_ratio=_RATIO,
 )  # fmt: skip
 STATE = object_schema(
     scheduler={"type": "object"},

@@ -10,6 +10,7 @@ from typing import Protocol
 from chairlift import __version__
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import FingerprintMismatch
+from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, LoadSummary, ReplicaReport, ReplicaState
 from chairlift.engine.stats import StepStats
 from chairlift.llm.text_service import TextService
@@ -43,13 +44,13 @@ class LoadReporter:
 
     def __init__(
         self, models: tuple[str, ...], lifecycle: StateSource, admission: AdmissionController,
-        clock: Clock | None = None,
+        clock: Clock | None = None, resources: Callable[[], ResourceUsage] = ResourceUsage,
     ) -> None:  # fmt: skip
         self._instance_id = secrets.token_hex(8)
         self._num_restarts: Callable[[], int] = lambda: 0
         self.fingerprint = ""
         self._models, self._lifecycle, self._admission = models, lifecycle, admission
-        self._clock = clock or SystemClock()
+        self._clock, self._resources = clock or SystemClock(), resources
         self._rates = StepRates(self._clock)
         self._block_size = self._num_blocks = self._held_blocks = 0
         self._header: list[Header] = []
@@ -87,7 +88,7 @@ class LoadReporter:
 
     def report(self, load: LoadReport) -> ReplicaReport:
         """Return the report of a replica whose engine has this load."""
-        admission, max_running = self._admission, self._admission.max_running
+        admission, max_running, resources = self._admission, self._admission.max_running, self._resources()
         return ReplicaReport(
             **asdict(load), admission_waiting_requests=admission.waiting_requests,
             admission_waiting_tokens=admission.waiting_tokens,
@@ -96,6 +97,8 @@ class LoadReporter:
             max_running_requests=int(max_running) if math.isfinite(max_running) else 0,
             prefill_tokens_per_second=round(self._rates.prefill_tokens_per_second, 1),
             output_tokens_per_second=round(self._rates.output_tokens_per_second, 1),
+            cpu_ratio=resources.cpu_ratio, memory_ratio=resources.memory_ratio, gpu_ratio=resources.gpu_ratio,
+            gpu_memory_ratio=resources.gpu_memory_ratio,
         )  # fmt: skip
 
     def summary(self) -> LoadSummary:

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
+from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.validation import invalid_param
 from chairlift.engine.stats import StepStats
@@ -72,6 +73,7 @@ class Replica:
         admission: the admission queue in front of the engine.
         tenants: rate limits and usage of each tenant.
         handover: open requests that a router can resume on another replica.
+        resources: measures the use of CPUs, memory and GPUs while update_gauges_forever() runs.
         reporter: tells load balancers and routers about the replica.
     """
 
@@ -80,7 +82,10 @@ class Replica:
         self.lifecycle = Lifecycle()
         self.telemetry = Telemetry(config.served_names[0], config.metric_aliases)
         self.admission = AdmissionController(config.http.admission)
-        self.reporter = LoadReporter(config.served_names, self.lifecycle, self.admission)
+        self.resources = ResourceMonitor()
+        self.reporter = LoadReporter(
+            config.served_names, self.lifecycle, self.admission, resources=lambda: self.resources.usage
+        )
         self.tenants = TenantRateLimiter(config.http.tenant)
         self.handover = Handover()
         self._numbers = itertools.count()
@@ -112,6 +117,7 @@ class Replica:
         self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
         self._engine_pid = engine_pid
         self.reporter.attach_service(service)
+        self.resources.watch_gpus(service.client.info.device)
 
         def on_step(stats: StepStats) -> None:
             self.admission.engine_counts = stats.waiting, stats.running
@@ -262,6 +268,7 @@ class Replica:
     async def update_gauges_forever(self) -> None:
         """Update the gauges every PULSE_SECONDS, until cancelled."""
         is_failing = False
+        self.resources.start()
         while True:
             try:
                 await self._update_gauges()
@@ -289,11 +296,13 @@ class Replica:
                 log.debug("the engine did not reply: %s", error)
         self.telemetry.update_gauges(self.lifecycle.state, load, cache, self.admission, restarts, block_bytes)
         await asyncio.to_thread(partial(self.telemetry.record_processes, pids))
+        self.telemetry.record_resources(self.resources.usage)
         if self._malloc_trimmer is not None:
             await asyncio.to_thread(self._malloc_trimmer.trim_if_large)
 
     async def close(self) -> None:
         """Stop the engine; open requests end with an error."""
+        self.resources.stop()
         if self._llm is not None:
             await asyncio.to_thread(self._llm.close)
         for pool in (self._threads, self._large_threads, self._metrics_thread):

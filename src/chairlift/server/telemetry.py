@@ -1,5 +1,6 @@
 """Telemetry: records requests and engine steps as metrics; no other module of the server touches a metric."""
 
+import math
 import os
 import resource
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, Usage
 from chairlift.engine.stats import CacheState, StepStats
@@ -49,6 +51,7 @@ class Telemetry:
         self._limits: tuple[int, ...] = ()
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
+        self._gpu_metrics = frozenset[tuple[str, str]]()
         metrics = self.metrics
         self._inter_token = metrics.histogram("inter_token_latency_seconds")
         self._output_tokens = metrics.counter("output_tokens")
@@ -200,6 +203,31 @@ class Telemetry:
             self.metrics.gauge("process_memory_bytes", name).set(memory)
             if open_files is not None:
                 self.metrics.gauge("process_open_files", name).set(open_files)
+
+    def record_resources(self, usage: ResourceUsage) -> None:
+        """Record the use of CPUs, memory and GPUs; what is unknown has no number."""
+        metrics = self.metrics
+        metrics.gauge("cpu_usage_ratio").set(_number(usage.cpu_ratio))
+        metrics.gauge("memory_usage_ratio").set(_number(usage.memory_ratio))
+        metrics.gauge("host_memory_usage_ratio").set(_number(usage.host_memory_ratio))
+        values = {
+            (name, each.gpu): value
+            for each in usage.gpus
+            for name, value in (
+                ("gpu_utilization_ratio", each.utilization_ratio), ("gpu_memory_used_bytes", each.memory_used_bytes),
+                ("gpu_memory_total_bytes", each.memory_total_bytes),
+            )
+            if value is not None
+        }  # fmt: skip
+        for name, value in values.items():
+            metrics.gauge(*name).set(value)
+        for name in self._gpu_metrics - values.keys():  # a lost GPU
+            metrics.remove(*name)
+        self._gpu_metrics = frozenset(values)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _method(method: str) -> str:

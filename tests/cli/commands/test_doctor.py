@@ -13,6 +13,7 @@ from chairlift.cli import system_info
 from chairlift.cli.commands import doctor
 from chairlift.cli.main import main
 from chairlift.core.errors import ModelError
+from chairlift.core.host.gpu_reader import GpuReader, GpuUsage
 from chairlift.llm import build
 from chairlift.llm.build import build_service
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
@@ -21,8 +22,8 @@ from support_checkpoints import PUBLISHED
 from support_models import save_tiny
 
 KEYS = {
-    "chairlift", "python", "platform", "cpu", "memory", "environment", "compiler", "libraries", "devices", "threads",
-    "memory_limits", "attention_backends", "kernels", "model", "problems", "ok",
+    "chairlift", "python", "platform", "cpu", "memory", "gpus", "environment", "compiler", "libraries", "devices",
+    "threads", "memory_limits", "attention_backends", "kernels", "model", "problems", "ok",
 }  # fmt: skip
 
 
@@ -214,6 +215,22 @@ def test_an_exception_becomes_a_problem(
     assert any("torch cannot be used: OSError: this torch was" in what for what in errors(report))
     assert main(["doctor", str(folder)]) == 1
     assert "Traceback" not in capsys.readouterr().out
+
+
+def test_gpus_are_shown_with_memory_and_use(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = GpuUsage(
+        gpu="0", name="H100", utilization_ratio=0.35, memory_used_bytes=2**30, memory_total_bytes=80 * 2**30
+    )
+    monkeypatch.setattr(GpuReader, "read", lambda _: (busy, GpuUsage(gpu="1", error="GPU is lost")))
+    code, report = run_doctor(capsys, str(folder))
+    assert code == 0 and [each["gpu"] for each in report["gpus"]] == ["0", "1"]
+    assert report["gpus"][0]["utilization_ratio"] == 0.35
+    assert main(["doctor", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "GPU 0                  H100, 1.0 GiB of 80.0 GiB used, busy 35% of the time" in out
+    assert "GPU 1                  unknown, GPU is lost" in out
 
 
 def test_a_slow_machine_is_a_warning_and_no_error(

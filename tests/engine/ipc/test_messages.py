@@ -67,7 +67,13 @@ REQUEST = GenerateRequest(
     tenant="t", timeout=1.5, adapter="ad",
 )  # fmt: skip
 INFO = RunnerInfo(
-    vocab_size=9, max_model_len=8, num_blocks=7, block_size=6, windows=(None, 4), startup_report=(("a", "b"),)
+    vocab_size=9,
+    max_model_len=8,
+    num_blocks=7,
+    block_size=6,
+    windows=(None, 4),
+    device="cuda:1",
+    startup_report=(("a", "b"),),
 )
 LAST = EngineOutput(
     "a", (1, 2), (TokenLogprob(1, -0.25, ((1, -0.25), (5, float("-inf")))),), FinishReason.LENGTH, None, Usage(3, 2, 1),

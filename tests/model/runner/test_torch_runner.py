@@ -236,6 +236,7 @@ def test_the_runner_reports_its_sizes_and_derived_values() -> None:
     info = runner.start()
     assert (info.vocab_size, info.max_model_len, info.block_size, info.windows) == (259, 500, 7, (None,))
     assert info.num_blocks == 3 * 72
+    assert info.device == "cpu"
     report = dict(info.startup_report)
     assert report["max_model_len"] == "500 (the model's limit is 1024)"
     assert {"device", "dtype", "free memory", "memory of a step", "num_blocks", "seconds to load"} <= report.keys()

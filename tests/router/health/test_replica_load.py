@@ -10,13 +10,15 @@ from chairlift.router.health.replica_load import MAX_HEADER_CHARS, ReplicaLoad, 
 
 NOT_IN_THE_HEADER = frozenset(
     {"prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests", "adapters"}
+    | {"cpu_ratio", "memory_ratio", "gpu_ratio", "gpu_memory_ratio"}
 )
 
 BODY = {
     "state": "ready", "instance_id": "p1", "waiting_requests": 2, "waiting_tokens": 300, "running_requests": 7,
     "total_blocks": 100, "free_blocks": 25, "admission_waiting_requests": 3, "admission_waiting_tokens": 100,
     "expected_wait_seconds": 0.25, "prefill_tokens_per_second": 1200.5, "adapters": ["sql"], "fingerprint": "f1",
-    "output_tokens_per_second": 80.5, "max_running_requests": 16,
+    "output_tokens_per_second": 80.5, "max_running_requests": 16, "cpu_ratio": 0.5, "memory_ratio": 0.25,
+    "gpu_ratio": 1, "gpu_memory_ratio": 0.125,
     "fingerprints": {"sql": "f2"}, "steps": 9, "of_the_future": {"x": []},
 }  # fmt: skip
 
@@ -27,6 +29,7 @@ def test_every_field_is_read() -> None:
     assert (load.waiting_requests, load.waiting_tokens, load.running_requests) == (3, 300, 7)
     assert (load.expected_wait_seconds, load.prefill_tokens_per_second, load.kv_usage_ratio) == (0.25, 1200.5, 0.75)
     assert (load.output_tokens_per_second, load.max_running_requests) == (80.5, 16)
+    assert (load.cpu_ratio, load.memory_ratio, load.gpu_ratio, load.gpu_memory_ratio) == (0.5, 0.25, 1.0, 0.125)
     assert (load.adapters, load.fingerprints) == (frozenset({"sql"}), {"": "f1", "sql": "f2"})
     assert load.missing == frozenset()
 
@@ -36,13 +39,14 @@ def test_what_a_replica_writes_is_read() -> None:
         state=ReplicaState.DRAINING, waiting_requests=1, waiting_tokens=7, running_requests=2, total_blocks=8,
         free_blocks=6, admission_waiting_requests=3, expected_wait_seconds=1.5, instance_id="i.0", fingerprint="f",
         models=("a", "b"), adapters=("x",), prefill_tokens_per_second=1000.5,
-        output_tokens_per_second=70.5, max_running_requests=4,
+        output_tokens_per_second=70.5, max_running_requests=4, cpu_ratio=0.5, memory_ratio=0.25,
     )  # fmt: skip
     load = parse_load(json.loads(json.dumps(asdict(report))), 5.0)
     assert load == ReplicaLoad(
         at_seconds=5.0, state=ReplicaState.DRAINING, incarnation="i.0", waiting_requests=3, waiting_tokens=7,
         running_requests=2, expected_wait_seconds=1.5, prefill_tokens_per_second=1000.5, kv_usage_ratio=0.25,
         adapters=frozenset({"x"}), fingerprints={"": "f"}, output_tokens_per_second=70.5, max_running_requests=4,
+        cpu_ratio=0.5, memory_ratio=0.25, gpu_ratio=None, gpu_memory_ratio=None,
     )  # fmt: skip
     summary = LoadSummary(
         state=ReplicaState.READY, running_requests=3, waiting_requests=2, waiting_tokens=900, expected_wait_ms=41,
@@ -61,6 +65,9 @@ def test_missing_fields_come_from_the_report_before() -> None:
     assert (load.running_requests, load.state, load.at_seconds) == (1, ReplicaState.DRAINING, 6.0)
     assert (load.incarnation, load.waiting_tokens, load.kv_usage_ratio) == ("p1", 300, 0.75)
     assert load.adapters == {"sql"} and load.fingerprints == {"": "f1", "sql": "f2"}
+    assert (load.cpu_ratio, load.gpu_ratio) == (0.5, 1.0)
+    unknown = parse_load({"gpu_ratio": None}, 6.0).completed_by(parse_load(BODY, 5.0))
+    assert (unknown.cpu_ratio, unknown.gpu_ratio) == (0.5, None), "null is a report, too"
     none_left = parse_load({**BODY, "adapters": []}, 6.0).completed_by(parse_load(BODY, 5.0))
     assert none_left.adapters == frozenset(), "an empty list is a report, too"
 
@@ -73,6 +80,7 @@ def test_missing_fields_come_from_the_report_before() -> None:
         {"running_requests": float("inf")}, {"running_requests": 10**400}, {"waiting_tokens": []},
         {"expected_wait_seconds": {}}, {"instance_id": 7}, {"instance_id": "x" * 257}, {"adapters": "sql"},
         {"adapters": [1]}, {"fingerprints": []}, {"fingerprint": {}}, {"total_blocks": -5},
+        {"cpu_ratio": 1.5}, {"memory_ratio": -0.1}, {"gpu_ratio": "1"}, {"gpu_memory_ratio": float("nan")},
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(fields: object) -> None:

@@ -96,6 +96,7 @@ def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
     report = doctor.report
     report["cpu"] = doctor.attempt("the CPU could not be examined", system_info.cpu)
     report["memory"] = doctor.attempt("the memory could not be examined", system_info.memory)
+    report["gpus"] = doctor.attempt("the GPUs could not be examined", system_info.gpus)
     report["environment"] = system_info.environment(os.environ)
     report["compiler"] = doctor.attempt("the compiler could not be examined", lambda: system_info.compiler(os.environ))
     report["libraries"] = _check_libraries(doctor)
@@ -230,12 +231,22 @@ def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         memory_text = "" if device["memory_total"] is None else f", {_format_bytes(device['memory_free'])} free"
         native = "native" if device["native_bfloat16"] else "emulated"
         rows.append((f"device {device['name']}", f"{device['description']}{memory_text}; {native} bfloat16"))
+    rows += [(f"GPU {gpu['gpu']}", _format_gpu(gpu)) for gpu in report["gpus"] or []]
     rows.append(("attention backends", ", ".join(report["attention_backends"] or ["unknown"])))
     kernels = report["kernels"] or {}
     rows.append(("native kernels", _format_kernels(kernels)))
     rows.append(("compiler", report["compiler"]["version"] if report["compiler"] else "none found"))
     rows += [(name, value) for name, value in report["environment"].items()]
     return rows
+
+
+def _format_gpu(gpu: dict[str, Any]) -> str:
+    parts = [gpu["name"] or "unknown"]
+    if gpu["memory_total_bytes"] is not None:
+        parts.append(f"{_format_bytes(gpu['memory_used_bytes'])} of {_format_bytes(gpu['memory_total_bytes'])} used")
+    if gpu["utilization_ratio"] is not None:
+        parts.append(f"busy {gpu['utilization_ratio']:.0%} of the time")
+    return ", ".join([*parts, *([gpu["error"]] if gpu["error"] else [])])
 
 
 def _format_kernels(kernels: dict[str, Any]) -> str:

@@ -18,6 +18,8 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.host.memory_limits import cgroup_memory_limits
+from chairlift.core.host.system_files import CGROUP, PROC, read_lines, read_sizes
 from chairlift.model.attention.torch_paged import GATHER_BYTES, MAX_CACHED_INDICES, MAX_QUERIES
 from chairlift.model.dtypes import dtype_bytes
 from chairlift.model.layers.layer_groups import LayerGroups
@@ -29,11 +31,6 @@ from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 DEVICE_SHARE = 0.9
 HOST_SHARE = 0.5
 """Share on the host, whose memory other programs and the rest of the engine (tokenizer, page cache, Python) use too."""
-
-_CGROUP_FILES = {
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    2: ("memory.max", "memory.current", "inactive_file"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +114,7 @@ def memory_shapes(
     return pool, step
 
 
-def free_memory(
-    device: torch.device, *, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
-) -> FreeMemory:
+def free_memory(device: torch.device, *, proc: Path = PROC, cgroup: Path = CGROUP) -> FreeMemory:
     """Return the free memory of the device, or of the host and every cgroup above this process (versions 1 and 2).
 
     Raises ConfigError where free memory cannot be measured.
@@ -139,15 +134,16 @@ def free_memory(
     return FreeMemory(max(0, tightest.num_bytes - mapped), limit)
 
 
-def host_readings(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> list[FreeMemory]:
+def host_readings(proc: Path = PROC, cgroup: Path = CGROUP) -> list[FreeMemory]:
     """Return the free memory of the host, and of every cgroup above this process that has a limit."""
-    return [*_host_memory(proc), *_cgroup_memory(proc, cgroup)]
+    limits = cgroup_memory_limits(proc=proc, cgroup=cgroup)
+    return [*_host_memory(proc), *(FreeMemory(max(0, each.num_bytes - each.used_bytes), each.name) for each in limits)]
 
 
-def mapped_weights(proc: Path = Path("/proc")) -> int:
+def mapped_weights(proc: Path = PROC) -> int:
     """Return the bytes of safetensors files that this process has mapped."""
     total = 0
-    for line in _lines(proc / "self/maps"):
+    for line in read_lines(proc / "self/maps"):
         if line.endswith(".safetensors"):
             start, _, end = line.split(maxsplit=1)[0].partition("-")
             total += int(end, 16) - int(start, 16)
@@ -223,54 +219,7 @@ def _budget(max_memory: float | int | None, left: int, on_host: bool) -> tuple[i
 
 
 def _host_memory(proc: Path) -> Iterator[FreeMemory]:
-    for line in _lines(proc / "meminfo"):
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            yield FreeMemory(int(value.split()[0]) * 1024, "MemAvailable")
-            return
-    if proc == Path("/proc") and "SC_PHYS_PAGES" in os.sysconf_names:
+    if (available := read_sizes(proc / "meminfo").get("MemAvailable")) is not None:
+        yield FreeMemory(available, "MemAvailable")
+    elif proc == PROC and "SC_PHYS_PAGES" in os.sysconf_names:
         yield FreeMemory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2, "half of the physical memory")
-
-
-def _cgroup_memory(proc: Path, root: Path) -> Iterator[FreeMemory]:
-    for line in _lines(proc / "self/cgroup"):
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if not path:
-            continue
-        if controllers == "":
-            version, mounts = 2, [root, root / "unified"]
-        elif "memory" in controllers.split(","):
-            version, mounts = 1, [root / "memory", root / controllers]
-        else:
-            continue
-        limit_file, usage_file, reclaimable = _CGROUP_FILES[version]
-        for folder in _upwards(mounts, path):
-            limit, usage = _number(folder / limit_file), _number(folder / usage_file)
-            if limit is None or usage is None:
-                continue
-            for entry in _lines(folder / "memory.stat"):
-                name, _, value = entry.partition(" ")
-                if name == reclaimable:
-                    usage -= int(value)
-            yield FreeMemory(max(0, limit - max(0, usage)), f"cgroup {folder / limit_file}")
-
-
-def _upwards(mounts: list[Path], path: str) -> Iterator[Path]:
-    """Yield every folder from the process's own group up to the mount; in a container its own may be the mount."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    for mount in mounts:
-        for depth in range(len(parts), -1, -1):
-            yield mount.joinpath(*parts[:depth])
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _number(file: Path) -> int | None:
-    """Read a file of one number; returns None where the file is missing or contains "max"."""
-    lines = _lines(file)
-    return int(lines[0]) if lines and lines[0].isdigit() else None

@@ -175,6 +175,7 @@ class TorchRunner:
             logits_processors=tuple(config.logits_processor_factories),
             preferred_prefill_tokens=loaded.chunk_tokens,
             busy_cpus=loaded.cpus,
+            device=str(loaded.device),
             startup_report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),

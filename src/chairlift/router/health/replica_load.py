@@ -44,6 +44,10 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
     "output_tokens_per_second": ("output_tokens_per_second",),
     "max_running_requests": ("max_running_requests",),
     "kv_usage_ratio": ("total_blocks", "kv_usage_ratio"),
+    "cpu_ratio": ("cpu_ratio",),
+    "memory_ratio": ("memory_ratio",),
+    "gpu_ratio": ("gpu_ratio",),
+    "gpu_memory_ratio": ("gpu_memory_ratio",),
     "adapters": ("adapters",),
     "fingerprints": ("fingerprint", "fingerprints"),
 }
@@ -66,6 +70,10 @@ class ReplicaLoad:
         output_tokens_per_second: output tokens of all requests together, recently; 0 if unknown.
         max_running_requests: requests that run at once at most; 0 if unknown.
         kv_usage_ratio: share of the KV cache that requests hold.
+        cpu_ratio: share of its CPUs that the replica uses; None if it cannot measure it, like the next three.
+        memory_ratio: share of its memory that the replica uses.
+        gpu_ratio: share of the time in which its GPUs compute.
+        gpu_memory_ratio: share of the memory of its fullest GPU that is in use.
         adapters: LoRA adapters that are loaded.
         fingerprints: fingerprint of the weights for each model; the key "" is for every model.
         missing: names of the fields above that the report does not have.
@@ -82,6 +90,10 @@ class ReplicaLoad:
     output_tokens_per_second: float = 0.0
     max_running_requests: int = 0
     kv_usage_ratio: float = 0.0
+    cpu_ratio: float | None = None
+    memory_ratio: float | None = None
+    gpu_ratio: float | None = None
+    gpu_memory_ratio: float | None = None
     adapters: frozenset[str] = frozenset()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
@@ -113,6 +125,10 @@ def parse_load(fields: object, now: float) -> ReplicaLoad:
         output_tokens_per_second=_number(fields, "output_tokens_per_second"),
         max_running_requests=int(_number(fields, "max_running_requests")),
         kv_usage_ratio=max(0.0, 1 - free_blocks / total_blocks) if total_blocks else _number(fields, "kv_usage_ratio"),
+        cpu_ratio=_ratio(fields, "cpu_ratio"),
+        memory_ratio=_ratio(fields, "memory_ratio"),
+        gpu_ratio=_ratio(fields, "gpu_ratio"),
+        gpu_memory_ratio=_ratio(fields, "gpu_memory_ratio"),
         adapters=frozenset(_names(fields, "adapters")),
         fingerprints=_fingerprints(fields),
         missing=frozenset(name for name, keys in SOURCES.items() if fields.keys().isdisjoint(keys)),
@@ -150,6 +166,14 @@ def _number(fields: Mapping[str, object], key: str) -> float:
     if not 0 <= value <= MAX_COUNT or math.isnan(value):
         raise ValueError(f"{key} of the load report must be between 0 and {MAX_COUNT:g}, got {_short(value)}")
     return float(value)
+
+
+def _ratio(fields: Mapping[str, object], key: str) -> float | None:
+    if fields.get(key) is None:
+        return None
+    if (value := _number(fields, key)) > 1:
+        raise ValueError(f"{key} of the load report must be between 0 and 1, got {_short(value)}")
+    return value
 
 
 def _text(fields: Mapping[str, object], key: str) -> str:

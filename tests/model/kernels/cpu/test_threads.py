@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import threads
-from chairlift.model.kernels.cpu.threads import ThreadPool, chosen_cpus, cpu_quota, get_thread_pool, usable_cores
+from chairlift.model.kernels.cpu.threads import ThreadPool, chosen_cpus, get_thread_pool, usable_cores
 from support_native import need_native
 
 
@@ -44,24 +44,6 @@ def test_cores_are_left_to_others_where_there_are_more_than_two(
 def test_no_threads_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1, got 0"):
         chosen_cpus(0)
-
-
-def test_quotas_of_both_versions(tmp_path: Path) -> None:
-    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    for folder, text in {"": "max 100000", "a": "350000 100000", "a/b": "max 100000"}.items():
-        (cgroup / folder).mkdir(parents=True, exist_ok=True)
-        (cgroup / folder / "cpu.max").write_text(text)
-    (proc / "self/cgroup").write_text("0::/a/b\n")
-    assert cpu_quota(proc=proc, cgroup=cgroup) == 3.5
-    (proc / "self/cgroup").write_text("4:memory:/\n3:cpu,cpuacct:/x\n")
-    (cgroup / "cpu,cpuacct/x").mkdir(parents=True)
-    (cgroup / "cpu,cpuacct/x/cpu.cfs_quota_us").write_text("150000\n")
-    (cgroup / "cpu,cpuacct/x/cpu.cfs_period_us").write_text("100000\n")
-    assert cpu_quota(proc=proc, cgroup=cgroup) == 1.5
-    (cgroup / "cpu,cpuacct/x/cpu.cfs_quota_us").write_text("-1\n")
-    assert cpu_quota(proc=proc, cgroup=cgroup) is None
-    assert cpu_quota(proc=tmp_path / "none", cgroup=cgroup) is None
 
 
 def test_a_pool_is_made_once_and_can_be_closed() -> None:

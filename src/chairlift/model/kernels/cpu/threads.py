@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
+from chairlift.core.host.cpu_capacity import SYS_CPU, cpu_quota, one_cpu_per_core
 from chairlift.model.kernels.cpu.library import load
 
 ANYWHERE = -1
@@ -64,42 +65,8 @@ def chosen_cpus(threads: int | None) -> tuple[int, ...]:
     return cores[-threads:]  # the first core handles most interrupts
 
 
-def usable_cores(*, sys_cpu: Path = Path("/sys/devices/system/cpu"), quota: float | None = None) -> tuple[int, ...]:
+def usable_cores(*, sys_cpu: Path = SYS_CPU, quota: float | None = None) -> tuple[int, ...]:
     """Return one processor per physical core that this process may use, ascending; `quota` limits their number."""
-    cores: dict[str, int] = {}
-    for cpu in sorted(usable_cpus()):
-        try:
-            siblings = (sys_cpu / f"cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii").strip()
-        except OSError:
-            siblings = str(cpu)
-        cores.setdefault(siblings, cpu)
+    cores = one_cpu_per_core(usable_cpus(), sys_cpu)
     quota = cpu_quota() if quota is None else quota
-    num_cores = len(cores) if quota is None else max(1, math.floor(quota))
-    return tuple(cores.values())[:num_cores]
-
-
-def cpu_quota(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Return the number of processors that the process's cgroups allow, as a fraction; None without a limit."""
-    quotas = []
-    for line in _lines(proc / "self/cgroup"):
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts) + 1):
-            group = Path(*parts[:depth])
-            if controllers:
-                folder = cgroup / controllers / group
-                words = [*_lines(folder / "cpu.cfs_quota_us"), *_lines(folder / "cpu.cfs_period_us")]
-            else:
-                words = [word for text in _lines(cgroup / group / "cpu.max") for word in text.split()]
-            if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
-                quotas.append(int(words[0]) / int(words[1]))
-    return min(quotas, default=None)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+    return cores if quota is None else cores[: max(1, math.floor(quota))]
