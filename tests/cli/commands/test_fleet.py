@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.main import main
+from chairlift.fleet.fleet_process import FleetParts
 from support_cli import rejection_sentence
 
 
@@ -26,3 +27,13 @@ def test_invalid_input_is_one_sentence_and_exit_code_two(
 ) -> None:
     code = main(["fleet", "--port", "0", "--state-dir", str(tmp_path / "state"), *words])
     assert rejection_sentence(capsys, code).startswith(sentence)
+
+
+def test_the_list_of_the_fleets_own_replicas_is_believed_at_once_and_requests_are_held(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[FleetParts] = []
+    monkeypatch.setattr("chairlift.cli.commands.fleet.serve", lambda parts: given.append(parts) or 0)
+    assert main(["fleet", "--port", "0", "--state-dir", str(tmp_path / "state"), "--quiet"]) == 0
+    config = given[0].router.config
+    assert (config.empty_grace_seconds, config.hold_timeout) == (0.0, 120.0)

@@ -21,6 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     environ = settings.process_environment()
     options = {
         "hold_timeout": fleet_options.DEFAULT_HOLD_SECONDS,
+        "empty_grace": 0.0,  # the list of the fleet's own replicas is right at once
         **settings.resolve_group(settings.ROUTER_SERVER, arguments, environ),
         **settings.resolve_group(FLEET_ROUTER, arguments, environ),
         **settings.resolve_group((*FLEET, *AUTOSCALER), arguments, environ),
