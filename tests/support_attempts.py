@@ -229,6 +229,7 @@ class World:
                 found += [(name, number) for name in ("full", "error", "reported", "broken")]
                 if connection.next_token == 0 and not connection.has_role:
                     found += [("status", number, status) for status in (429, 500, 400)]
+                    found.append(("available", number))
             else:
                 found += [("refused", number), ("sent", number)]
         found += [("timer", kind, number) for kind, number in sorted(self.timers)]
@@ -240,6 +241,7 @@ class World:
     def may_pick(pick: act.PickReplica, replica: Replica) -> bool:
         """Return whether a policy may answer with this replica."""
         fits = not pick.fingerprint or (replica.is_resumable and replica.fingerprint == pick.fingerprint)
+        fits = fits and pick.replica_id in ("", replica.replica_id)
         return fits and (replica.replica_id, replica.incarnation) not in pick.excluded
 
     def apply(self, choice: tuple[Any, ...]) -> None:
@@ -284,7 +286,7 @@ class World:
 
     def _at_replica(self, name: str, number: int, status: int = 0) -> None:
         connection = self.connections[number]
-        connection.is_sent = connection.is_sent or name not in ("refused", "draining")
+        connection.is_sent = connection.is_sent or name not in ("refused", "draining", "available")
         match name:
             case "next":
                 self._receive_next(number, connection)
@@ -292,6 +294,9 @@ class World:
                 self.step(ev.RequestSent(number))
             case "draining":
                 self.step(ev.ReplicaDraining(number))
+            case "available":
+                other = self.replicas[connection.replica is self.replicas[0]]
+                self.step(ev.ReplicaAvailable(number, other.replica_id))
             case "refused":
                 self._ends(number, HealthOutcome.FAULT, ev.ConnectFailed(number))
             case "reset":

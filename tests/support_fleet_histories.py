@@ -30,6 +30,7 @@ from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.transitions import HealthState
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
+from chairlift.router.proxy.request_mover import RequestMover
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
 from chairlift.router.replicas.routed_replica import ReplicaStatus
@@ -75,11 +76,26 @@ class SimulatedRequest:
     num_tokens: int
     is_invalid: bool
     machine: RequestMachine
+    handle: Callable[["SimulatedRequest", ev.Event], None]
     reservations: dict[int, Reservation] = field(default_factory=dict)
     live: set[int] = field(default_factory=set)  # attempts whose connection is open
     timers: dict[tuple[TimerKind, int], int] = field(default_factory=dict)
     received: bytes = b""
     finals: list[Action] = field(default_factory=list)
+
+    @property
+    def waiting_place(self) -> tuple[str, str, float] | None:
+        """Replica, model and time of the wait for a first token; see MovableRequest."""
+        attempt, since = self.machine.movable_attempt, self.machine.first_sent_at
+        return (
+            None if attempt is None or since is None else (self.reservations[attempt.number].replica_id, MODEL, since)
+        )
+
+    def move(self, replica_id: str) -> None:
+        """Let the request move to a replica."""
+        attempt = self.machine.movable_attempt
+        assert attempt is not None
+        self.handle(self, ev.ReplicaAvailable(attempt.number, replica_id))
 
 
 class FleetHistory:
@@ -88,6 +104,7 @@ class FleetHistory:
     def __init__(self, seed: int, *, only_client_errors: bool = False) -> None:
         self.random = random = Random(seed)
         self.only_client_errors = only_client_errors
+        self.wait_seconds = random.choice((0.0, 0.0, 4.0))  # until the first token, and in load reports
         self.now = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -99,8 +116,14 @@ class FleetHistory:
         self.policy = make_policy(random.choice(POLICY_NAMES), seed)
         self.budget = RetryBudget()
         self.requests: list[SimulatedRequest] = []
+        self.num_moves = 0
+        self.set.listeners.append(RequestMover(self.set, self.requests, lambda: self.now, self._move_later))
+        is_burst = self.wait_seconds > 0
         for number in range(random.randint(5, 25)):
-            self._at(random.uniform(0, 20), lambda number=number: self._arrive(number))
+            at = random.uniform(0, 2 if is_burst else 20)
+            self._at(at, lambda number=number: self._arrive(number))
+        if is_burst:
+            self._at(0.0, lambda: self._drain(3))  # until the burst waits
         if not only_client_errors:
             for _ in range(random.randint(0, 12)):
                 self._at(random.uniform(0, 25), random.choice((
@@ -155,9 +178,20 @@ class FleetHistory:
         if known is not None and replica.is_up:
             load = ReplicaLoad(
                 state=ReplicaState.READY, incarnation=f"{replica.url} {replica.incarnation}",
-                fingerprints={MODEL: "w"}, at_seconds=self.now,
+                fingerprints={MODEL: "w"}, at_seconds=self.now, max_running_requests=64,
+                expected_wait_seconds=self.wait_seconds if known.open_requests > 1 else 0.0,
             )  # fmt: skip
             self.set.record_load(known, load, self.now)
+
+    def _move_later(self, seconds: float, move: Callable[[], object]) -> None:
+        """Let requests move after some seconds, with load reports of that time."""
+
+        def report_and_move() -> None:
+            for replica in self.replicas.values() if any(each.live for each in self.requests) else ():
+                self._report(replica)
+            move()
+
+        self._after(seconds, report_and_move)
 
     def _victim(self) -> SimulatedReplica:
         return self.random.choice(list(self.replicas.values()))
@@ -203,7 +237,7 @@ class FleetHistory:
         """Let time pass in which nothing runs: a suspended machine."""
         self.now += self.random.uniform(1, 120)
 
-    def _drain(self) -> None:
+    def _drain(self, most_seconds: float = 10) -> None:
         replica = self._victim()
         if replica.url not in self.set.endpoints:
             return
@@ -215,7 +249,7 @@ class FleetHistory:
             if replica.url in self.set.endpoints:
                 self.set.undrain(replica.url, self.now)
 
-        self._after(self.random.uniform(0.5, 10), undrain)
+        self._after(self.random.uniform(0.5, most_seconds), undrain)
 
     def _attempts_on(self, replica: SimulatedReplica) -> list[tuple[SimulatedRequest, int]]:
         return [
@@ -230,7 +264,7 @@ class FleetHistory:
         fields = GenerationFields(is_streamed=True, is_resumable=True, seed=number)
         deadline = self.now + self.random.uniform(1, 60) if self.random.random() < 0.3 else None
         machine = RequestMachine(fields, LIMITS, self.budget, request_id=f"q{number}", deadline=deadline)
-        request = SimulatedRequest(number, self.random.randint(1, 30), is_invalid, machine)
+        request = SimulatedRequest(number, self.random.randint(1, 30), is_invalid, machine, self._handle)
         self.requests.append(request)
         self._handle(request, ev.RequestStarted())
         if self.random.random() < 0.1:
@@ -275,6 +309,8 @@ class FleetHistory:
         statuses = {each.replica_id: each for each in self.set.statuses(self.now)}
         incarnations = {url: each.incarnation for url, each in statuses.items()}
         excluded = {url for url, incarnation in action.excluded if incarnations.get(url) == incarnation}
+        if action.replica_id:
+            excluded |= statuses.keys() - {action.replica_id}
         candidates = self.set.candidates(MODEL, excluded, self.now, fingerprint=action.fingerprint)
         healthy = {
             each.replica_id for each in candidates if is_healthy(statuses[each.replica_id])
@@ -286,6 +322,7 @@ class FleetHistory:
             self._handle(request, ev.NoReplica(action.attempt, ready=frozenset(ready)))
             return
         assert reservation.replica_id not in excluded
+        self.num_moves += action.replica_id != ""
         chosen = statuses[reservation.replica_id]
         if chosen.state is HealthState.EJECTED and not reservation.is_trial:
             assert not healthy, f"an attempt went to an ejected replica while {healthy} are healthy"
@@ -308,7 +345,8 @@ class FleetHistory:
                 self._handle(request, ev.ConnectFailed(number))
                 return
             self._handle(request, ev.RequestSent(number))
-            self._after(self.random.uniform(0.001, 0.1), lambda: self._respond(request, number, replica, start))
+            wait = self.random.uniform(0.001, 0.1) + self.wait_seconds * self.random.random() ** 0.5 * (start == 0)
+            self._after(wait, lambda: self._respond(request, number, replica, start))
 
         self._after(self.random.uniform(0.001, 0.01), connect)
 

@@ -1,4 +1,4 @@
-"""The router's decisions over seeded histories of a whole fleet: crashes, stalls, full replicas, outages, drains."""
+"""The router's decisions over seeded histories of a fleet: crashes, stalls, full replicas, outages, drains, moves."""
 
 import pytest
 
@@ -12,6 +12,7 @@ SHARDS = 8
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_request_gets_one_answer_and_nothing_stays_open(shard: int) -> None:
     """No attempt goes to an ejected replica while another is healthy; each client's text is that of an uncut run."""
+    num_moves = 0
     for seed in range(shard, NUM_HISTORIES, SHARDS):
         history = FleetHistory(seed)
         try:
@@ -20,6 +21,8 @@ def test_every_request_gets_one_answer_and_nothing_stays_open(shard: int) -> Non
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+        num_moves += history.num_moves
+    assert num_moves > NUM_HISTORIES // SHARDS // 10, "hardly any request has moved to a replica that became ready"
 
 
 def test_client_errors_never_trip_a_breaker() -> None:

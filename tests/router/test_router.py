@@ -7,6 +7,8 @@ from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.served_models import ServedModels
+from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.router import NO_REPLICA, Router
 from support_replica_set import probed
@@ -137,6 +139,38 @@ def test_it_is_ready_while_a_replica_is() -> None:
         assert router.lifecycle.reason == ""
         router.replicas.update([], router.clock.now())
         assert router.lifecycle.reason == NO_REPLICA and router.model_names() == []
+        await router.close()
+
+    run(scenario())
+
+
+def test_a_request_that_moves_gets_the_replica_that_became_ready_or_none() -> None:
+    async def scenario() -> None:
+        router = await new_router()
+        request = RoutingRequest(prompt_tokens=10)
+        for name in "ab" * 3:
+            reservation = router.pick(request, "m", PickReplica(1, replica_id=f"http://{name}"))
+            assert reservation is not None and reservation.replica_id == f"http://{name}"
+            reservation.release()
+        tried = frozenset({("http://a", "")})
+        assert router.pick(request, "m", PickReplica(1, tried, replica_id="http://a")) is None
+        assert router.pick(request, "m", PickReplica(1, replica_id="http://gone")) is None
+        await router.close()
+
+    run(scenario())
+
+
+def test_a_request_with_an_adapter_moves_only_where_it_is_loaded() -> None:
+    async def scenario() -> None:
+        router = await new_router()
+        request = RoutingRequest(adapter="fr")
+        pick = PickReplica(1, replica_id="http://a")
+        assert router.pick(request, "m", pick) is None
+        served = ServedModels(names=("m",), adapters=frozenset({"fr"}), fingerprints={})
+        router.replicas.apply_probe("http://a", probed(models=served), router.clock.now())
+        reservation = router.pick(request, "m", pick)
+        assert reservation is not None
+        reservation.release()
         await router.close()
 
     run(scenario())

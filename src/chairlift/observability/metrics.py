@@ -133,6 +133,9 @@ METRICS: Mapping[str, MetricSpec] = {
     "router_notifications": _counter("Number of webhook notifications, by outcome: sent, failed, dropped.", "outcome"),
     "router_attempts": _counter("Number of attempts that have ended, by outcome: success, fault, neutral.", "outcome"),
     "router_request_attempts": _histogram("Number of attempts of a request.", (1, 2, 3, 4, 6, 8)),
+    "router_moved_requests": _counter(
+        "Number of times that a request without a first token moved to a replica that had become ready."
+    ),
     "router_held_requests": _gauge("Number of requests that wait because no replica is ready."),
     "router_source_up": _gauge("1 if a discovery source answers with a list of replicas, otherwise 0.", "source"),
     "router_source_replicas": _gauge("Number of replicas in the list of a discovery source that is in use.", "source"),

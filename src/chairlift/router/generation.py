@@ -117,8 +117,10 @@ class PoolPicker:
     def pick(self, action: PickReplica) -> Reservation | None:
         """Reserve a replica; where there is none, one is asked for as for a held request."""
         reservation = self._router.pick(self._request, self._pool, action)
-        if reservation is None:
+        if reservation is None and not action.replica_id:
             self._router.hold.on_hold()
+        elif reservation is not None and action.replica_id:
+            self._router.telemetry.record_move()
         return reservation
 
     def no_replica(self, action: PickReplica) -> NoReplica:

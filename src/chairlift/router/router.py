@@ -1,6 +1,7 @@
 """Router: the state that all routes share: replicas, policy, model routes, admission, lifecycle and telemetry."""
 
 import random
+from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,10 @@ from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.transitions import HealthState
 from chairlift.router.policies.assigned import AssignedReplica
 from chairlift.router.policies.base import RoutingRequest
-from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
 from chairlift.router.prefix_index import PrefixIndex
 from chairlift.router.prompt_prefix import PromptPrefix, count_prompt_tokens, prompt_prefix
+from chairlift.router.proxy.request_mover import RequestMover
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.proxy.upstream import Upstream
 from chairlift.router.replica_set import ReplicaSet
@@ -83,6 +85,12 @@ class Router:
         self._budgets: dict[str, RetryBudget] = {}
         self._hedging: dict[str, HedgeController] = {}
         self._known_models: tuple[str, ...] = ()
+        self._mover = RequestMover(
+            self.replicas, self.open_proxies, self.clock.now,
+            lambda seconds, call: get_running_loop().call_later(seconds, call),
+        )  # fmt: skip
+        if config.policy not in STICKY_POLICIES:
+            self.replicas.listeners.append(self._mover)
 
     @property
     def is_ready(self) -> bool:
@@ -202,6 +210,10 @@ class Router:
         incarnations = self.replicas.incarnations if action.excluded else {}
         excluded = {replica for replica, incarnation in action.excluded if incarnations.get(replica, "") == incarnation}
         policy = AssignedReplica(self._policy) if request.assigned_replica_id else self._policy
+        if action.replica_id:
+            excluded |= self.replicas.endpoints.keys() - {action.replica_id}
+            if request.adapter and request.adapter not in self._adapters(pool, excluded):
+                return None
         reservation = self.replicas.pick(
             request, pool, policy, excluded, self.clock.now(), fingerprint=action.fingerprint
         )
@@ -220,6 +232,11 @@ class Router:
         )
         ready = {(each.replica_id, each.incarnation) for each in healthy if each.resumable or not action.fingerprint}
         return NoReplica(action.attempt, UNKNOWN_WEIGHTS_SECONDS if is_unknown else None, frozenset(ready))
+
+    def _adapters(self, pool: str, excluded: set[str]) -> frozenset[str]:
+        """Return the adapters that are loaded on the replicas of a pool."""
+        candidates = self.replicas.candidates(pool, excluded, self.clock.now())
+        return frozenset[str]().union(*(each.adapters for each in candidates))
 
     def drain_replica(self, replica_id: str) -> None:
         """Send a replica nothing new, and hand its streams over to others. Raises NotFound."""
@@ -259,6 +276,7 @@ class Router:
     async def close(self) -> None:
         """Close the connections."""
         self.hold.close()
+        self._mover.close()
         await self.shared_state.close()
         await self.upstream.close()
 

@@ -58,6 +58,10 @@ class RouterTelemetry:
         if outcome.inter_token_seconds is not None:
             self.inter_tokens.add(outcome.inter_token_seconds, self._clock.now())
 
+    def record_move(self) -> None:
+        """Count a request that moves to a replica that has become ready."""
+        self.metrics.counter("router_moved_requests").inc()
+
     def update_sources(self, statuses: Iterable[SourceStatus]) -> None:
         """Publish how the discovery sources do."""
         for status in statuses:

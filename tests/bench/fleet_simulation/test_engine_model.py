@@ -59,3 +59,30 @@ def test_the_part_of_a_step_in_progress_counts_as_busy() -> None:
     model.advance()
     model.update_progress(1.1)
     assert model.busy_seconds == pytest.approx(0.1) and model.kv_usage_ratio == pytest.approx(25 / 100)
+
+
+@pytest.mark.parametrize("kind", [EngineModel, BatchModel])
+def test_a_request_that_waits_can_be_taken_back_and_one_that_runs_stays(kind: type[EngineModel]) -> None:
+    model, requests = kind(SMALL_CPU, CONFIG, 100, 16), [SimRequest(n, 0.0, 50, 20) for n in range(7)]
+    for request in requests:
+        model.submit(request, 0.0)
+    while requests[3].first_token_at is None:
+        model.advance()
+    waiting = [each for each in requests if each.first_token_at is None]
+    assert len(waiting) == 3 and model.withdraw(waiting[1])
+    run(model, [])
+    assert [each.index for each in requests if each.first_token_at is None] == [waiting[1].index]
+    assert model.output_tokens == 6 * 20 and model.kv_usage_ratio == 0
+    model.submit(waiting[1], 500.0)
+    run(model, [])
+    assert (waiting[1].first_token_at or 0) > 500
+
+
+def test_a_request_whose_first_token_comes_with_this_step_stays() -> None:
+    for kind in (EngineModel, BatchModel):
+        model, request = kind(SMALL_CPU, CONFIG, 100, 16), SimRequest(0, 0.0, 50, 2)
+        model.submit(request, 0.0)
+        model.advance()
+        assert not model.withdraw(request)
+        run(model, [])
+        assert request.first_token_at is not None

@@ -65,3 +65,18 @@ def test_a_sample_has_rates_since_the_last_one_and_nothing_while_it_starts() -> 
     assert sample.cpu_ratio == pytest.approx(1.0) and (sample.output_tokens_per_second or 0) > 50
     server.state = ReplicaState.STARTING
     assert server.sample(9.0).waiting_requests is None and server.sample(9.0).age_seconds == 9.0
+
+
+def test_a_request_that_is_taken_back_is_counted_no_more() -> None:
+    server = replica(max_running=4)
+    first, second = (SimRequest(n, 0.0, 400, 2, routed_tokens=300) for n in range(2))
+    server.open(first, 0.0)
+    server.model.advance()  # the first one starts
+    server.open(second, 0.0)
+    queue = server.queue(2.0)
+    assert (queue.open_requests, queue.waiting_requests, queue.free_places) == (2, 2, 2)
+    assert queue.expected_wait_seconds == pytest.approx(800 / SPEED)
+    assert server.withdraw(second) and not server.withdraw(first)
+    after, candidate = server.queue(4.0), server.candidate(4.0)
+    assert (after.open_requests, after.waiting_requests, after.free_places) == (1, 1, 3)
+    assert (candidate.pending_prefill_tokens, candidate.waiting_tokens) == (300, 400)

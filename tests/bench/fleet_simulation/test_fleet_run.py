@@ -13,6 +13,7 @@ from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
 from chairlift.bench.fleet_simulation.load.arrivals import ArrivalOptions, Arrivals, ArrivalSource, draw_arrivals
+from chairlift.bench.fleet_simulation.sim_router import SimRouter
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.config import SchedulerConfig
 
@@ -111,3 +112,15 @@ def test_a_seed_replays_a_run_and_another_seed_gives_another() -> None:
 
     assert run(1) == run(1) != run(2)
     assert math.isclose(run(1).report(1.0)["cost"], run(1).replica_seconds / 3600)
+
+
+def test_what_waits_behind_a_burst_moves_to_replicas_that_become_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = ScriptedRule(lambda sample: 1 if sample.at_seconds < 1 else 3)
+    load = arrivals(*[n / 100 for n in range(40)], output_tokens=300)
+    moved = simulate(load, rule)
+    monkeypatch.setattr(SimRouter, "choose_moves", lambda *_: [])
+    stayed = simulate(load, rule)
+    assert list(stayed.requests_by_replica.values()) == [40, 0, 0]
+    assert len(moved.requests_by_replica) == 3 and min(moved.requests_by_replica.values()) >= 4
+    assert moved.num_requests == stayed.num_requests == 40
+    assert max(moved.ttft_seconds) < 0.9 * max(stayed.ttft_seconds)

@@ -44,6 +44,24 @@ def test_the_next_turn_goes_to_the_replica_that_has_computed_its_beginning() -> 
     assert router.route(second, 9.0) is chosen and second.routed_tokens < 200
 
 
+@pytest.mark.parametrize(("policy", "count"), [("prefix", 5), ("session", 0)])
+def test_waiting_requests_move_to_a_new_replica_unless_the_policy_keeps_sessions(policy: str, count: int) -> None:
+    router = SimRouter(policy, 0)
+    old, new = replica(0), replica(1)
+    router.add(old)
+    requests = [SimRequest(n, 0.0, 1000, 2) for n in range(12)]
+    for each in requests:
+        router.route(each, 0.0)
+    router.add(new)
+    waiting = {"r00000": requests}
+    assert router.choose_moves({"r00007"}, waiting, 2.0) == [], "one that is gone again"
+    moves = router.choose_moves({"r00001"}, waiting, 2.0)
+    assert len(moves) == count
+    for request, target in moves:
+        assert target is new and router.move(request, old, new, 2.0) and request.num_moves == 1
+    assert (old.open_requests, new.open_requests) == (12 - count, count)
+
+
 class CountedReplicas(ReadyReplicas):
     """Counts how many candidates were built."""
 

@@ -21,6 +21,7 @@ class SimRequest:
         prompt_token_ids: the prompt; () where only its length counts.
         prefix: the hashes by which the router knows its beginning; None where only its length counts.
         routed_tokens: prompt tokens that the router expects to be computed.
+        num_moves: how often it has moved to a replica that became ready.
         first_token_at: when its first token came; None before.
         longest_gap_seconds: longest time between two of its tokens.
         cached_tokens: prompt tokens that its replica had cached.
@@ -35,6 +36,7 @@ class SimRequest:
     prompt_token_ids: Sequence[int] = ()
     prefix: PromptPrefix | None = None
     routed_tokens: int = 0
+    num_moves: int = 0
     first_token_at: float | None = None
     longest_gap_seconds: float = 0.0
     cached_tokens: int = 0
@@ -69,6 +71,10 @@ class ServingModel(Protocol):
 
     def submit(self, request: SimRequest, now: float) -> None:
         """Queue a request; may move `next_event_at` to an earlier time."""
+        ...
+
+    def withdraw(self, request: SimRequest) -> bool:
+        """Take back a request without a first token; return False if it has started and stays."""
         ...
 
     def advance(self) -> StepOutputs:

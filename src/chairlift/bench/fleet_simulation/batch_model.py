@@ -116,16 +116,6 @@ class BatchModel:
         self._num_arrivals = 0
 
     @property
-    def num_waiting(self) -> int:
-        """Requests that have not started, or were preempted."""
-        return len(self._waiting)
-
-    @property
-    def num_running(self) -> int:
-        """Requests that have started."""
-        return len(self._running)
-
-    @property
     def kv_usage_ratio(self) -> float:
         """Share of the blocks that requests hold."""
         return 1 - self._free_blocks / self._total_blocks
@@ -144,6 +134,13 @@ class BatchModel:
             ended += self._run.end_of(ended) < now
             self._run.num_steps = min(self._run.num_steps, max(1, ended))
             self.next_event_at = self._run.end_of(self._run.num_steps)
+
+    def withdraw(self, request: SimRequest) -> bool:
+        """Take back a request that has not started; return whether it had not."""
+        waiting = [row for row in self._waiting if row.request is not request]
+        is_withdrawn = len(waiting) < len(self._waiting)
+        self._waiting, self._is_blocked = waiting, self._is_blocked and not is_withdrawn
+        return is_withdrawn
 
     def advance(self) -> StepOutputs:
         """End the step or run that ends now, and start the next."""

@@ -62,6 +62,15 @@ class EngineModel:
         self._requests[generate.request_id] = (request, [])
         self._outputs += self._loop.submit(validate_request(generate, self._loop.limits))
 
+    def withdraw(self, request: SimRequest) -> bool:
+        """Take back a request unless the step that runs brings its first token; return whether it was taken back."""
+        request_id = str(request.index)
+        if any(output.request_id == request_id for output in self._outputs):
+            return False
+        del self._requests[request_id]
+        self._loop.abort(request_id)
+        return True
+
     def advance(self) -> StepOutputs:
         """End the step that ends now, and run the next one."""
         now, outputs = self.next_event_at, StepOutputs()

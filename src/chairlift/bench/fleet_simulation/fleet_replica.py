@@ -7,6 +7,7 @@ from chairlift.autoscaler.signals import ReplicaSample
 from chairlift.bench.fleet_simulation.base import ServingModel, SimRequest
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.policies.base import Candidate
+from chairlift.router.replicas.move_decision import ReplicaQueue
 
 REPORT_SECONDS = 1.0
 """Largest age of the load report that the router has; the end of each answer brings a new one, too."""
@@ -68,6 +69,22 @@ class FleetReplica:
         self._pending_prefill_tokens += request.routed_tokens
         self._candidate = None
         self._model.submit(request, now)
+
+    def withdraw(self, request: SimRequest) -> bool:
+        """Take back a request without a first token; return False if it has started and stays."""
+        if not self._model.withdraw(request):
+            return False
+        self.open_requests -= 1
+        self.record_first_token(request)  # it waits no more
+        return True
+
+    def queue(self, now: float) -> ReplicaQueue:
+        """Return what is open there as the router sees it."""
+        return ReplicaQueue(
+            replica_id=self.replica_id, open_requests=self.open_requests, waiting_requests=self._num_waiting,
+            free_places=max(0, self._max_running - self.open_requests),
+            expected_wait_seconds=self.candidate(now).expected_wait_seconds,
+        )  # fmt: skip
 
     def record_first_token(self, request: SimRequest) -> None:
         """Count a request as running."""

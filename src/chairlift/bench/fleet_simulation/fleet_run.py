@@ -9,7 +9,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter
 from random import Random
+from typing import Literal
 
 from chairlift.autoscaler.signals import PoolSample
 from chairlift.bench.fleet_simulation.base import (
@@ -24,6 +26,8 @@ from chairlift.bench.fleet_simulation.fleet_result import FleetResult, FleetStat
 from chairlift.bench.fleet_simulation.sim_router import SimRouter
 from chairlift.bench.report.percentiles import percentile
 from chairlift.core.load_report import ReplicaState
+from chairlift.router.attempts.attempt_history import MAX_MOVES
+from chairlift.router.replicas.move_decision import READY_SECONDS, ROUND_SECONDS, SETTLE_SECONDS
 
 RECENT_REQUESTS = 1000
 RECENT_SECONDS = 30.0
@@ -32,8 +36,11 @@ RECENT_SECONDS = 30.0
 NUM_STATES = 200
 """Moments at which the state of the fleet is recorded."""
 
-Event = FleetReplica | None
-"""A replica's engine has an event or the replica becomes ready; None is a tick of the scaling rule."""
+_age = attrgetter("arrived_at")
+
+Event = FleetReplica | Literal["moves"] | None
+"""A replica's engine has an event or the replica becomes ready; "moves": requests move to replicas that have become
+ready recently; None: a tick of the scaling rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,9 @@ class _FleetRun:
         self._result = FleetResult(options.slo, seconds)
         self._replicas: dict[str, FleetReplica] = {}  # those that exist, by their numbers
         self._by_request: dict[int, FleetReplica] = {}
+        self._waiting: dict[int, SimRequest] = {}  # sent, and without a first token
+        self._ready_until: dict[str, float] = {}  # replicas to which requests move
+        self._next_moves_at = math.inf
         self._order, self._events = count(), list[tuple[float, int, Event]]()
         self._num_started = self._num_arrived = self._num_waiting = 0
         self._sampled_at, self._num_sampled = 0.0, 0
@@ -96,6 +106,9 @@ class _FleetRun:
             at, _, event = heappop(events)
             if event is None:
                 self._handle_tick(at)
+            elif event == "moves":
+                if at == self._next_moves_at:  # else an earlier round has replaced it
+                    self._move_waiting(at)
             elif event.state is ReplicaState.STARTING:
                 self._set_ready(event, at)
             elif at == event.model.next_event_at:  # else the event was moved to an earlier time
@@ -126,15 +139,37 @@ class _FleetRun:
         replica = self._router.route(request, now)
         if replica is None:
             return False
-        self._by_request[request.index] = replica
+        self._by_request[request.index], self._waiting[request.index] = replica, request
         self._push(replica.model.next_event_at, replica)
         return True
+
+    def _schedule_moves(self, at: float) -> None:
+        if at < self._next_moves_at:
+            self._next_moves_at = at
+            self._push(at, "moves")
+
+    def _move_waiting(self, now: float) -> None:
+        """Move requests to the replicas that have become ready, as the production router does."""
+        self._next_moves_at = math.inf
+        self._ready_until = {each: until for each, until in self._ready_until.items() if until > now}
+        if not self._ready_until:
+            return
+        self._schedule_moves(now + ROUND_SECONDS)
+        waiting: dict[str, list[SimRequest]] = {}
+        for request in sorted(self._waiting.values(), key=_age):
+            if request.num_moves < MAX_MOVES:
+                waiting.setdefault(self._by_request[request.index].replica_id, []).append(request)
+        for request, replica in self._router.choose_moves(self._ready_until, waiting, now) if waiting else ():
+            if self._router.move(request, self._by_request[request.index], replica, now):
+                self._by_request[request.index] = replica
+                self._push(replica.model.next_event_at, replica)
 
     def _handle_step(self, replica: FleetReplica, now: float) -> None:
         outputs = replica.model.advance()
         for request in outputs.first_tokens:
             replica.record_first_token(request)
             self._num_waiting -= 1
+            del self._waiting[request.index]
         for request in outputs.finished:
             del self._by_request[request.index]
             replica.record_end(request, now)
@@ -163,6 +198,8 @@ class _FleetRun:
         if replica.state is not ReplicaState.STARTING:
             return
         replica.state = ReplicaState.READY
+        self._ready_until[replica.replica_id] = now + READY_SECONDS
+        self._schedule_moves(now + SETTLE_SECONDS)
         held = self._router.add(replica)
         for request in held:
             self._route(request, now)

@@ -1,15 +1,16 @@
-"""SimRouter: the router of a simulated fleet: production policy and prefix index, and the requests that it holds."""
+"""SimRouter: the router of a simulated fleet: production policy, prefix index and moves, and the held requests."""
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import overload
 
 from chairlift.bench.fleet_simulation.base import SimRequest
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.router.policies.base import Candidate, CandidateSequence, RoutingRequest
-from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
 from chairlift.router.prefix_index import PrefixIndex
+from chairlift.router.replicas.move_decision import choose_moves
 
 _id = attrgetter("replica_id")
 
@@ -55,6 +56,7 @@ class SimRouter:
         self.held: list[SimRequest] = []
         self.held_tokens = 0
         self._policy, self._index = make_policy(policy, seed), PrefixIndex()
+        self._moves_requests = policy not in STICKY_POLICIES
         self._ready = ReadyReplicas()
         self._by_id: dict[str, FleetReplica] = {}
         self._incarnations: dict[str, str] = {}
@@ -99,6 +101,27 @@ class SimRouter:
             self._index.record(replica.replica_id, "", prefix.hashes)
         replica.open(request, now)
         return replica
+
+    def choose_moves(
+        self, ready_ids: Collection[str], waiting: Mapping[str, Sequence[SimRequest]], now: float
+    ) -> list[tuple[SimRequest, FleetReplica]]:
+        """Return the requests that move to replicas that became ready; `waiting` has those at each replica."""
+        if not self._moves_requests:
+            return []
+        names = [name for name in dict.fromkeys([*ready_ids, *waiting]) if name in self._by_id]
+        moves = choose_moves([self._by_id[name].queue(now) for name in names], ready_ids, waiting)
+        return [(request, self._by_id[name]) for request, name in moves]
+
+    def move(self, request: SimRequest, old: FleetReplica, new: FleetReplica, now: float) -> bool:
+        """Move a request; return False if it has started and stays."""
+        if not old.withdraw(request):
+            return False
+        request.num_moves += 1
+        request.routed_tokens = request.prompt_tokens
+        if request.prefix is not None:
+            self._index.record(new.replica_id, "", request.prefix.hashes)
+        new.open(request, now)
+        return True
 
     def record_answer(self, replica: FleetReplica, request: SimRequest) -> None:
         """Remember that the replica has computed the prompt and its answer."""

@@ -27,11 +27,13 @@ class PickReplica:
         attempt: number of the new attempt.
         excluded: id and incarnation of the replicas that were tried; none of them may be picked.
         fingerprint: the replica must be resumable and report this fingerprint; "" allows every replica.
+        replica_id: the only replica that may be picked, for a request that moves; "" allows every replica.
     """
 
     attempt: int
     excluded: frozenset[tuple[str, str]] = frozenset()
     fingerprint: str = ""
+    replica_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class AttemptPurpose(Enum):
     RETRY = auto()
     HEDGE = auto()
     HANDOVER = auto()  # the replica of another attempt drains
+    MOVE = auto()  # the request waits at another replica, and this one has become ready
 
 
 @dataclass(slots=True)
@@ -100,6 +101,12 @@ class Attempt:
     first_token_at: float | None = None
     last_token_at: float | None = None
     num_tokens: int = 0
+
+    @property
+    def is_failure_counted(self) -> bool:
+        """Whether its failure is one of the request; a handover, and a move before its token, only offered to help."""
+        is_waiting_move = self.purpose is AttemptPurpose.MOVE and self.phase is not AttemptPhase.STREAMING
+        return self.purpose is not AttemptPurpose.HANDOVER and not is_waiting_move
 
     def record_tokens(self, num_tokens: int, now: float) -> None:
         """Note when tokens came."""

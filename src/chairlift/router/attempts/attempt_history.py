@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from chairlift.router.attempts.attempt import AttemptLimits
-from chairlift.router.attempts.events import FailureReason, ReplicaPicked
+from chairlift.router.attempts.events import LOST_REPLICA, FailureReason, ReplicaPicked
 from chairlift.router.attempts.final_errors import AttemptsFailure, FailureCause
 
 DEFAULT_RETRY_SECONDS = 1.0
@@ -15,11 +15,11 @@ MIN_RETRY_SECONDS = 0.1
 REPLACEMENT_CHECK_SECONDS = 0.2
 """Seconds between two looks for a replica, while there is none."""
 
-LOST_REPLICA = frozenset({FailureReason.CONNECT, FailureReason.RESET, FailureReason.EOF, FailureReason.UNRESPONSIVE})
-"""Failures after which the replica works on the request no more, so a retry adds no load."""
-
 LOST_SECONDS = 10.0
 """Time in which health checks find out that a replica is gone."""
+
+MAX_MOVES = 2
+"""How often a waiting request moves to another replica; each move is a new place in a queue."""
 
 NO_ROOM = frozenset({FailureReason.REJECTED, FailureReason.UNAVAILABLE})
 """What a replica that is full or drains says."""
@@ -31,11 +31,12 @@ class AttemptHistory:
     Attributes:
         num_attempts: how often the request was sent to a replica.
         num_failed: failures that count against max_attempts.
+        num_moves: how often the request was to move to a replica that had become ready.
     """
 
     def __init__(self, limits: AttemptLimits) -> None:
         self._limits = limits
-        self.num_attempts = self.num_failed = 0
+        self.num_attempts = self.num_failed = self.num_moves = 0
         self._tried: set[tuple[str, str]] = set()
         self._full: set[tuple[str, str]] = set()
         self._lost_at: dict[tuple[str, str], float] = {}
@@ -54,6 +55,16 @@ class AttemptHistory:
     def has_attempts_left(self) -> bool:
         """Whether fewer attempts have failed than may."""
         return self.num_failed < self._limits.max_attempts
+
+    @property
+    def may_move(self) -> bool:
+        """Whether the request has not moved as often as it may."""
+        return self.num_moves < MAX_MOVES
+
+    def allow(self, replica: ReplicaPicked | None) -> None:
+        """Allow a replica that was tried: it has not failed, and the request has moved to another one."""
+        if replica is not None:
+            self._tried.discard((replica.replica_id, replica.incarnation))
 
     def record_replica(self, replica: ReplicaPicked) -> None:
         """Note that the request is sent to a replica."""

@@ -25,6 +25,13 @@ class FailureReason(StrEnum):
     FINGERPRINT = "fingerprint"  # 409 to a request that resumes: the replica has other weights by now
 
 
+FULL_STATUSES = frozenset({429, 503})
+"""Statuses of a replica that is full or drains: another one may take the request, and this one is not ill."""
+
+LOST_REPLICA = frozenset({FailureReason.CONNECT, FailureReason.RESET, FailureReason.EOF, FailureReason.UNRESPONSIVE})
+"""Failures after which the replica works on the request no more, so a retry adds no load."""
+
+
 class TimerKind(StrEnum):
     """What a timer ends. One attempt has at most one of the first three at a time."""
 
@@ -34,6 +41,14 @@ class TimerKind(StrEnum):
     HEDGE = "hedge"  # start a second attempt
     RETRY = "retry"  # all replicas were full; pick again; attempt 0
     DEADLINE = "deadline"  # of the whole request; attempt 0
+
+
+TIMEOUTS = {
+    TimerKind.CONNECT: FailureReason.CONNECT,
+    TimerKind.FIRST_TOKEN: FailureReason.FIRST_TOKEN_TIMEOUT,
+    TimerKind.INTER_TOKEN: FailureReason.INTER_TOKEN_TIMEOUT,
+}
+"""The failures of attempts whose timer has fired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +159,19 @@ class ReplicaDraining:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaAvailable:
+    """Another replica has become ready, on which a request that waits for its first token may start sooner.
+
+    Attributes:
+        attempt: number of the attempt that waits.
+        replica_id: the other replica's URL.
+    """
+
+    attempt: int
+    replica_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """The time of a SetTimer is over.
 
@@ -175,6 +203,7 @@ Event = (
     | ResponseReceived
     | AttemptEvent
     | ReplicaDraining
+    | ReplicaAvailable
     | TimerFired
     | ClientDisconnected
 )

@@ -7,9 +7,10 @@ from chairlift.router.attempts.actions import (
     Action,
     ClearTimer,
     ReleaseReplica,
+    ResponseMode,
     SetTimer,
 )
-from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPurpose
+from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPhase, AttemptPurpose
 from chairlift.router.attempts.events import AttemptEvent, Event, TimerKind
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.health.breaker import HealthOutcome
@@ -47,6 +48,14 @@ class OpenAttempts:
     def others(self, attempt: Attempt) -> list[Attempt]:
         """Return all open attempts but one."""
         return [other for other in self if other is not attempt]
+
+    @property
+    def waiting(self) -> Attempt | None:
+        """The only open attempt if it waits for its first token; None for a response whose tokens cannot be seen."""
+        attempt = next(iter(self._attempts.values()), None)
+        if attempt is None or len(self) > 1 or attempt.phase is not AttemptPhase.SENT:
+            return None
+        return None if attempt.mode is ResponseMode.WHOLE else attempt
 
     def open(self, purpose: AttemptPurpose, *, has_retry_permit: bool = False) -> Attempt:
         """Return a new attempt; a retry permit of the budget becomes its own."""

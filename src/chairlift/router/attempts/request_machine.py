@@ -16,7 +16,7 @@ from chairlift.router.attempts import actions as act
 from chairlift.router.attempts import events as ev
 from chairlift.router.attempts.actions import Action, FinalAction, ResponseMode
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPhase, AttemptPurpose
-from chairlift.router.attempts.attempt_history import LOST_REPLICA, AttemptHistory
+from chairlift.router.attempts.attempt_history import AttemptHistory
 from chairlift.router.attempts.chunks import BadChunk
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.attempts.events import AttemptEvent, Event, FailureReason, TimerKind
@@ -26,15 +26,6 @@ from chairlift.router.attempts.open_attempts import OpenAttempts
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.health.breaker import HealthOutcome
-
-FULL_STATUSES = frozenset({429, 503})
-"""Statuses of a replica that is full or drains: another one may take the request, and this one is not ill."""
-
-TIMEOUTS = {
-    TimerKind.CONNECT: FailureReason.CONNECT,
-    TimerKind.FIRST_TOKEN: FailureReason.FIRST_TOKEN_TIMEOUT,
-    TimerKind.INTER_TOKEN: FailureReason.INTER_TOKEN_TIMEOUT,
-}
 
 TIMER_TOLERANCE_SECONDS = 1e-3  # an event loop may fire a timer this much too early
 
@@ -46,6 +37,7 @@ class RequestMachine:
         history: the attempts so far.
         response: what the client has of its response.
         is_waiting: no attempt is open, because no replica can take one now.
+        first_sent_at: when the request was first sent to a replica; None before.
     """
 
     def __init__(
@@ -58,13 +50,19 @@ class RequestMachine:
         self.response = ClientResponse(fields)
         self.history, self._open = AttemptHistory(limits), OpenAttempts(limits, budget)
         self._is_started = self._is_final = self.is_waiting = False
-        self._first_sent_at: float | None = None
+        self.first_sent_at: float | None = None
         self._now = 0.0
 
     @property
     def is_final(self) -> bool:
         """Whether the request has its final answer."""
         return self._is_final
+
+    @property
+    def movable_attempt(self) -> Attempt | None:
+        """The attempt with which the request waits for its first token; None if it may not move to another replica."""
+        is_fixed = self._is_final or self.response.has_sent or self.response.has_progress
+        return self._open.waiting if self.history.may_move and not is_fixed else None
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Return what to do about an event; `now` is in monotonic seconds."""
@@ -92,11 +90,11 @@ class RequestMachine:
             self._emit(act.SetTimer(TimerKind.DEADLINE, 0, left))
         self._pick(AttemptPurpose.FIRST)
 
-    def _pick(self, purpose: AttemptPurpose, *, has_retry_permit: bool = False) -> None:
+    def _pick(self, purpose: AttemptPurpose, *, has_retry_permit: bool = False, replica_id: str = "") -> None:
         attempt = self._open.open(purpose, has_retry_permit=has_retry_permit)
         fingerprint = self.response.required_fingerprint
         attempt.picks_any_replica = not fingerprint
-        self._emit(act.PickReplica(attempt.number, self.history.excluded, fingerprint))
+        self._emit(act.PickReplica(attempt.number, self.history.excluded, fingerprint, replica_id))
 
     def _on_picked(self, event: ev.ReplicaPicked) -> None:
         attempt = self._open.get(event.attempt)
@@ -132,7 +130,7 @@ class RequestMachine:
         self.history.record_no_replica(retry_after, ready, self._now)
         if len(self._open):
             return
-        if self.response.has_progress and not self.response.has_sent:
+        if attempt.purpose is AttemptPurpose.MOVE or (self.response.has_progress and not self.response.has_sent):
             self.response.restart()
             self._pick_required()
         elif not self._wait_for_replica():
@@ -162,7 +160,10 @@ class RequestMachine:
         if attempt is None or attempt.phase is not AttemptPhase.CONNECTING:
             return None if attempt is None or attempt.phase is AttemptPhase.PICKING else attempt
         attempt.phase, attempt.sent_at = AttemptPhase.SENT, self._now
-        self._first_sent_at = self._now if self._first_sent_at is None else self._first_sent_at
+        for other in self._open.others(attempt) if attempt.purpose is AttemptPurpose.MOVE else ():
+            self._open.end(other, HealthOutcome.NEUTRAL)
+            self.history.allow(other.replica)
+        self.first_sent_at = self._now if self.first_sent_at is None else self.first_sent_at
         self._open.clear_timer(attempt)
         self._open.set_timer(attempt, TimerKind.FIRST_TOKEN)
         may_hedge = attempt.purpose is AttemptPurpose.FIRST and attempt.mode is not ResponseMode.WHOLE
@@ -176,7 +177,7 @@ class RequestMachine:
         attempt = self._on_sent(event)
         if attempt is None or 200 <= event.status < 300:
             return
-        if event.status in FULL_STATUSES:
+        if event.status in ev.FULL_STATUSES:
             assert attempt.replica is not None, "an attempt that was sent has a replica"
             self.history.record_full(attempt.replica, event.retry_after)
             self._fail_attempt(attempt, FailureReason.REJECTED, HealthOutcome.NEUTRAL, aborts=False)
@@ -222,8 +223,8 @@ class RequestMachine:
         if not self.response.has_progress:
             assert attempt.replica is not None, "an attempt that was sent has a replica"
             self.response.fingerprint = attempt.replica.fingerprint if attempt.is_resumable else ""
-            if self._hedging is not None and self._first_sent_at is not None:
-                self._hedging.record_first_token(self._now - self._first_sent_at)
+            if self._hedging is not None and self.first_sent_at is not None:
+                self._hedging.record_first_token(self._now - self.first_sent_at)
         self.history.record_token()
         self._open.release_permit(attempt)
         self._open.clear_hedge_timer()
@@ -248,7 +249,7 @@ class RequestMachine:
         if attempt is not None:
             is_neutral = event.reason is FailureReason.UNAVAILABLE
             outcome = HealthOutcome.NEUTRAL if is_neutral else HealthOutcome.FAULT
-            self._fail_attempt(attempt, event.reason, outcome, aborts=event.reason not in LOST_REPLICA)
+            self._fail_attempt(attempt, event.reason, outcome, aborts=event.reason not in ev.LOST_REPLICA)
 
     def _on_request_error(self, event: ev.RequestErrorReported) -> None:
         attempt = self._on_sent(event)
@@ -278,13 +279,22 @@ class RequestMachine:
         else:
             self._pick(AttemptPurpose.HANDOVER)
 
+    def _on_available(self, event: ev.ReplicaAvailable) -> None:
+        """Move the request: it waits where it is until it was sent to the other replica."""
+        attempt = self.movable_attempt
+        if attempt is not None and attempt.number == event.attempt:
+            self.history.num_moves += 1
+            self._pick(AttemptPurpose.MOVE, replica_id=event.replica_id)
+
     def _on_timer(self, event: ev.TimerFired) -> None:
         attempt = self._open.get(event.attempt)
         if event.kind is TimerKind.DEADLINE:
             self._deadline = None  # it runs no more
             self._fail(FailureCause.DEADLINE)
         elif event.kind is TimerKind.RETRY and self.is_waiting:
-            self._retry_full_replicas()
+            self.is_waiting = False
+            self.history.forget_full()
+            self._pick_required()
         elif attempt is not None and event.kind is TimerKind.HEDGE:
             self._hedge(attempt)
         elif attempt is not None and attempt.timer is event.kind:
@@ -298,10 +308,11 @@ class RequestMachine:
                 self._open.set_timer(attempt, kind, left)
                 return
         is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
+        reason = FailureReason.UNRESPONSIVE if is_lost else ev.TIMEOUTS[kind]
         if kind is TimerKind.FIRST_TOKEN and attempt.mode is ResponseMode.WHOLE and not is_lost:
             self._open.set_timer(attempt, kind)  # only health checks tell whether a response without tokens is late
         else:
-            self._fail_attempt(attempt, FailureReason.UNRESPONSIVE if is_lost else TIMEOUTS[kind], HealthOutcome.FAULT)
+            self._fail_attempt(attempt, reason, HealthOutcome.FAULT)
 
     def _hedge(self, attempt: Attempt) -> None:
         """Make a second attempt beside one whose first token is late."""
@@ -310,20 +321,14 @@ class RequestMachine:
         if self._hedging is not None and self._hedging.acquire_hedge():
             self._pick(AttemptPurpose.HEDGE)
 
-    def _retry_full_replicas(self) -> None:
-        self.is_waiting = False
-        self.history.forget_full()
-        self._pick_required()
-
     def _fail_attempt(
         self, attempt: Attempt, reason: FailureReason, outcome: HealthOutcome, *, aborts: bool = True
     ) -> None:
         """End a failed attempt; make another one unless one is open."""
         self._open.end(attempt, outcome, aborts=aborts)
-        if attempt.purpose is not AttemptPurpose.HANDOVER:
-            self.history.record_failure(
-                reason, has_progress=self.response.has_progress, now=self._now, replica=attempt.replica
-            )
+        if attempt.is_failure_counted:
+            has_progress = self.response.has_progress
+            self.history.record_failure(reason, has_progress=has_progress, now=self._now, replica=attempt.replica)
         if not len(self._open):
             self._retry(attempt, reason)
         else:
@@ -349,7 +354,7 @@ class RequestMachine:
         else:
             if reason is FailureReason.RESUME_REJECTED and not response.has_sent:
                 response.restart()
-            is_required = response.has_progress or reason in LOST_REPLICA
+            is_required = response.has_progress or not attempt.is_failure_counted or reason in ev.LOST_REPLICA
             if self._budget.acquire_retry(self._now, is_required=is_required):
                 self._pick(AttemptPurpose.RETRY, has_retry_permit=True)
             else:
@@ -389,6 +394,7 @@ class RequestMachine:
         ev.AttemptBroken: _on_broken,
         ev.RequestErrorReported: _on_request_error,
         ev.ReplicaDraining: _on_draining,
+        ev.ReplicaAvailable: _on_available,
         ev.TimerFired: _on_timer,
         ev.ClientDisconnected: lambda self, _: self._finish(act.CancelRequest()),
     }

@@ -19,6 +19,8 @@ DEFAULT_POLICY = "prefix"
 PREFIX_WEIGHT, LOAD_WEIGHT = 2.0, 1.0
 """Of the scores of `prefix`: a quarter of the prompt in the cache is worth one open request against none."""
 
+STICKY_POLICIES = frozenset({"session", "ip_hash"})
+"""Policies that keep a client on one replica, for the state that it has there; its requests do not move."""
 
 Factory = Callable[[Random], Policy]
 

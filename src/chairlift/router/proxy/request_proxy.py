@@ -34,6 +34,7 @@ from chairlift.router.attempts.events import (
     Event,
     FailureReason,
     NoReplica,
+    ReplicaAvailable,
     ReplicaDraining,
     ReplicaPicked,
     RequestStarted,
@@ -121,6 +122,20 @@ class RequestProxy:
     def is_waiting(self) -> bool:
         """Whether the request waits because no replica can take it now."""
         return self._machine.is_waiting
+
+    @property
+    def waiting_place(self) -> tuple[str, str, float] | None:
+        """Replica and model with which the request waits for a first token, and since when; None if it may not move."""
+        attempt, since = self._machine.movable_attempt, self._machine.first_sent_at
+        if attempt is None or since is None or self._events:
+            return None
+        reservation = self._reservations[attempt.number]
+        return reservation.replica_id, reservation.model, since
+
+    def move(self, replica_id: str) -> None:
+        """Send the request to a replica, and leave the one where it waits."""
+        if (attempt := self._machine.movable_attempt) is not None:
+            self._report([ReplicaAvailable(attempt.number, replica_id)])
 
     async def run(self) -> None:
         """Respond to the client. Raises the error of a response that had no byte; cancelled, it aborts all attempts."""
