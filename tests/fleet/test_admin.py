@@ -10,7 +10,7 @@ from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.controller import Controller
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.core.errors import ConfigError, InvalidRequest
-from chairlift.fleet.admin import FleetAdminRoutes
+from chairlift.fleet.admin import FleetAdminRoutes, is_argument
 from support_fleet import OLD, FakeFleet
 from support_server import run
 
@@ -24,8 +24,8 @@ def parse_spec(model: str | None, arguments: tuple[str, ...] | None, spec: Repli
 class Admin:
     """The routes over a fleet, called without HTTP."""
 
-    def __init__(self) -> None:
-        self.fleet, self.routes = FakeFleet(), FleetAdminRoutes()
+    def __init__(self, **limits: Any) -> None:
+        self.fleet, self.routes = FakeFleet(**limits), FleetAdminRoutes()
         self.controller = Controller(self.fleet.actuator, AutoscalerConfig(version=OLD.version), self.fleet.clock)
         self.routes.attach(self.controller, self.fleet.actuator, parse_spec)
 
@@ -75,6 +75,8 @@ def test_an_update_changes_the_spec_and_the_version_that_the_autoscaler_keeps() 
 @pytest.mark.parametrize(("body", "message"), [
     ({"arguments": ["--bad"]}, "`serve` has no option --bad"), ({"arguments": [1]}, "arguments must be a list"),
     ({"model": []}, "model must be a text"), ({"x": 1}, "x is no field of an update"),
+    ({"model": "a\0b"}, "model must be text that a command line can have, got 'a.x00b'"),
+    ({"arguments": ["--a", "b\0"]}, "arguments must be text that a command line can have"),
 ])  # fmt: skip
 def test_an_invalid_update_changes_nothing(body: Any, message: str) -> None:
     async def scenario() -> None:
@@ -82,5 +84,36 @@ def test_an_invalid_update_changes_nothing(body: Any, message: str) -> None:
         with pytest.raises(InvalidRequest, match=message):
             await admin.call("POST", "/admin/fleet/update", body)
         assert admin.fleet.actuator.spec == OLD and not admin.fleet.actuator.status.is_updating
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("text", "is_valid"), [("é", True), ("", True), ("a\0", False), ("\ud800", False)])
+def test_a_text_that_no_process_can_be_started_with(text: str, is_valid: bool) -> None:
+    assert is_argument(text) is is_valid
+
+
+@pytest.mark.parametrize("limits", [{"is_dry_run": True}, {"has_versions": False}])
+def test_a_fleet_that_does_not_start_its_replicas_refuses_updates(limits: dict[str, bool]) -> None:
+    async def scenario() -> None:
+        admin = Admin(**limits)
+        with pytest.raises(InvalidRequest, match="this fleet does not update its replicas"):
+            await admin.call("POST", "/admin/fleet/update", {"model": "new"})
+        assert admin.fleet.actuator.spec == OLD
+
+    run(scenario())
+
+
+def test_after_a_failed_update_the_autoscaler_keeps_the_version_before() -> None:
+    async def scenario() -> None:
+        admin = Admin()
+        await admin.fleet.ready(1)
+        admin.fleet.cluster.broken.add(replace(OLD, model="new").version)
+        await admin.call("POST", "/admin/fleet/update", {"model": "new"})
+        await admin.fleet.run(20)
+        status, fields = await admin.call("GET", "/admin/fleet")
+        assert (status, fields["model"], fields["version"]) == (200, "old", OLD.version)
+        assert "no such model" in fields["update_failure"] and not fields["is_updating"]
+        assert admin.controller.config.version == OLD.version
 
     run(scenario())

@@ -101,6 +101,26 @@ def test_a_dry_run_changes_nothing() -> None:
             assert server.stop() == 0
 
 
+WITH_A_BUG = """
+import sys
+from chairlift.cli.main import main
+from chairlift.fleet.autoscaler_process import AutoscalerService
+
+async def fail(service):
+    raise LookupError("a bug")
+
+AutoscalerService._update_gauges = fail
+sys.exit(main(["autoscaler", "--port", "0", "--cluster", sys.argv[1]]))
+"""
+
+
+def test_a_background_task_that_fails_ends_the_process_with_the_reason() -> None:
+    with pool() as state, running_server([sys.executable, "-c", WITH_A_BUG, f"{state.url}/scale"], {}) as server:
+        assert server.wait_for_exit() == 1
+        assert "internal error: fail has failed in the background, so the process ends" in server.log
+        assert "LookupError: a bug" in server.log and "stopped" in server.lines
+
+
 def newest(url: str) -> Any:
     return status_of(url)["autoscaler"]["newest_decision"]
 

@@ -1,11 +1,12 @@
 """A fleet as a process: it starts what is needed, loses nothing with a replica or itself, and stops all at the end."""
 
+import asyncio
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from chairlift.core.cluster_errors import ClusterFailed
+from chairlift.fleet.fleet_process import print_replica_log
 from support_process import wait_until
 from support_server import ADMIN_KEY, CHAT, HELLO, TESTS, Server, events, running_server
 
@@ -141,9 +144,13 @@ def load_of(server: Server) -> int:
     return sum(each["open_requests"] for each in reply["replicas"])
 
 
-def test_an_update_loses_no_stream_and_a_killed_fleet_is_taken_over(tmp_path: Path) -> None:
+def test_an_update_fails_without_harm_or_loses_no_stream_and_a_killed_fleet_is_taken_over(tmp_path: Path) -> None:
     with fleet(tmp_path, "--max-replicas", "2", "--scale-interval", "0.2") as server:
         (before,) = pids(tmp_path)
+        httpx.post(f"{server.url}/admin/fleet/update", headers=ADMIN, json={"model": "broken"})
+        wait_until(lambda: not status(server)["is_updating"], 30)
+        assert "no such model" in status(server)["update_failure"] and status(server)["model"] == ""
+        assert pids(tmp_path) == [before], "the old replica serves on"
         streams = Streams(server.url, 4)
         wait_until(lambda: load_of(server) == 4)
         body = {"arguments": ["--seed", "0"]}
@@ -158,11 +165,28 @@ def test_an_update_loses_no_stream_and_a_killed_fleet_is_taken_over(tmp_path: Pa
         assert pids(tmp_path) == [after], "replicas outlive their fleet"
         again = ["--max-replicas", "2", "--replica-option", "seed=0"]
         with fleet(tmp_path, *again) as second:
-            assert pids(tmp_path) == [after] and states(second) == ["ready"]
+            assert pids(tmp_path) == [after] and set(states(second)) == {"ready", "failed"}
             assert httpx.post(second.url + CHAT, json=HELLO).status_code == 200
             wait_until(lambda: "chairlift_autoscaler_target_replicas 1.0" in metrics_of(second))
             assert second.stop() == 0
         assert pids(tmp_path) == []
+
+
+def test_the_output_of_the_replicas_is_read_on_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("chairlift.fleet.fleet_process.LOG_RETRY_SECONDS", 0.0)
+    outcomes: list[Any] = ["a", ClusterFailed("the disk is full"), ClusterFailed("the disk is full"), "b", None]
+    lines: list[str] = []
+
+    async def log_lines() -> AsyncIterator[tuple[str, str]]:
+        while (outcome := outcomes.pop(0)) is not None:
+            if isinstance(outcome, Exception):
+                raise outcome
+            yield "r1", outcome
+
+    asyncio.run(print_replica_log(log_lines, lines.append))
+    assert lines == ["[r1] a", "[r1] b"] and caplog.text.count("the disk is full") == 1
 
 
 @pytest.mark.parametrize(("body", "message"), [

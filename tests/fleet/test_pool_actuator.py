@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from chairlift.autoscaler.config import AutoscalerConfig
+from chairlift.autoscaler.limits.budget import limit_to_budget
 from chairlift.cluster.base import PlacementState
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.core.load_report import ReplicaState
@@ -86,6 +88,41 @@ def test_a_draining_replica_is_taken_back_before_another_one_is_started() -> Non
         assert not fleet.router.draining and fleet.cluster.calls[-1] == ("start", 1)
         await fleet.actuator.step()
         assert not [call for call in fleet.cluster.calls if call[0] == "stop"]
+
+    run(scenario())
+
+
+def test_at_the_limit_a_draining_replica_is_taken_back_when_the_load_returns() -> None:
+    async def scenario() -> None:
+        fleet, config = FakeFleet(max_replicas=2), AutoscalerConfig(max_replicas=2)
+        await fleet.ready(2)
+        fleet.router.open_requests["http://r1"] = 1
+        await fleet.decide(1, "r1")
+        sample = await fleet.actuator.sample()
+        live, draining = [sample.replicas[1]], [sample.replicas[0]]
+        assert [each.can_return for each in sample.replicas] == [True, False]
+        assert limit_to_budget(2, live, draining, config) == (2, ())
+        await fleet.decide(2)
+        assert not fleet.router.draining and fleet.cluster.num_started == 2
+
+    run(scenario())
+
+
+def test_a_replica_that_was_stopped_or_has_an_old_version_cannot_be_taken_back() -> None:
+    async def scenario() -> None:
+        fleet = FakeFleet(max_replicas=3)
+        await fleet.ready(3)
+        fleet.router.open_requests["http://r2"] = 1
+        await fleet.decide(1, "r1", "r2")
+        await fleet.actuator.step()
+        states = {each.replica_id: each.can_return for each in (await fleet.actuator.sample()).replicas}
+        assert states == {"r1": False, "r2": True, "r3": False}, "r1 was stopped"
+        updated = FakeFleet(spec=NEW)
+        updated.cluster.add("a")
+        updated.router.open_requests["http://a"] = 1
+        await updated.run(3)
+        assert updated.router.draining == {"http://a"}
+        assert not any(each.can_return for each in (await updated.actuator.sample()).replicas)
 
     run(scenario())
 

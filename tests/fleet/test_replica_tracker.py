@@ -1,12 +1,13 @@
 """ReplicaTracker: the state of a replica from its cluster's and its own report."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
-from chairlift.fleet.replica_tracker import ReplicaTracker
+from chairlift.fleet.replica_tracker import ReplicaTracker, StuckReplacement, StuckReplica, TrackedPool
 from chairlift.router.health.replica_load import ReplicaLoad, parse_load
 
 PENDING, RUNNING, STOPPING = PlacementState.PENDING, PlacementState.RUNNING, PlacementState.STOPPING
@@ -66,16 +67,82 @@ def test_a_failed_replica_is_no_sample_and_has_its_reason() -> None:
 @pytest.mark.parametrize(("silence", "is_stuck"), [(60.0, False), (60.5, True)])
 def test_a_replica_that_does_not_answer_for_a_minute_is_stuck(silence: float, is_stuck: bool) -> None:
     tracker = ReplicaTracker()
-    tracker.update([replica()], load(), set(), 10.0)
-    pool = tracker.update([replica()], {}, set(), 10.0 + silence)
-    assert pool.stuck == (("a",) if is_stuck else ()) and pool.samples[0].state is ReplicaState.READY
-    assert tracker.update([replica(STOPPING)], {}, set(), 10.0 + silence).stuck == ()
+    tracker.update([replica()], load(), set(), 0.0)
+    pool = tracker.update([replica()], {}, set(), silence)
+    assert list(pool.stuck) == (["a"] if is_stuck else []) and pool.samples[0].state is ReplicaState.READY
+    assert not tracker.update([replica(STOPPING)], {}, set(), silence).stuck
+    assert not tracker.update([replica()], {}, {"a"}, silence).stuck, "it drains: its stop is on the way"
 
 
-@pytest.mark.parametrize(("age", "is_stuck"), [(1800.0, False), (1801.0, True)])
-def test_a_start_that_takes_too_long_is_stuck(age: float, is_stuck: bool) -> None:
-    pool = ReplicaTracker().update([replica(age=age)], load("starting"), set(), 0.0)
-    assert pool.stuck == (("a",) if is_stuck else ())
+def test_the_time_of_a_start_counts_from_the_first_look_and_not_from_the_order() -> None:
+    tracker = ReplicaTracker()
+    assert not tracker.update([replica(age=100_000)], load("starting"), set(), 10.0).stuck
+    assert not tracker.update([replica(age=100_000)], load("starting"), set(), 1810.0).stuck
+    stuck = tracker.update([replica(age=100_000)], load("starting"), set(), 1811.0).stuck
+    assert stuck["a"].reason == "it was not ready within 1800 s" and not stuck["a"].was_ready
+
+
+def test_the_time_of_a_start_counts_again_once_a_pending_replica_runs() -> None:
+    tracker = ReplicaTracker()
+    tracker.update([], {}, set(), 0.0)
+    tracker.update([placed("")], {}, set(), 0.0)
+    tracker.update([placed("n")], {}, set(), 1700.0)
+    tracker.update([replica()], {}, set(), 3400.0)
+    assert not tracker.update([replica()], {}, set(), 5200.0).stuck
+    assert tracker.update([replica()], {}, set(), 5201.0).stuck
+
+
+@pytest.mark.parametrize("node", ["", "n"])
+def test_a_pending_replica_is_stuck_only_if_it_has_a_machine(node: str) -> None:
+    tracker = ReplicaTracker()
+    tracker.update([], {}, set(), 0.0)
+    tracker.update([placed(node)], {}, set(), 0.0)
+    assert not tracker.update([placed(node)], {}, set(), 1800.0).stuck
+    reasons = [each.reason for each in tracker.update([placed(node)], {}, set(), 1801.0).stuck.values()]
+    assert reasons == (["it was not running within 1800 s"] if node else [])
+
+
+def test_a_pending_replica_that_was_there_before_needs_no_answer_of_another_one() -> None:
+    tracker = ReplicaTracker()
+    tracker.update([placed("n")], {}, set(), 0.0)
+    assert tracker.update([placed("n")], {}, set(), 1801.0).stuck
+
+
+def placed(node: str) -> ClusterReplica:
+    return replace(replica(PENDING), node=node)
+
+
+def test_a_replica_that_was_there_before_and_never_answered_needs_the_answer_of_another_one() -> None:
+    """A process that was started again with a wrong key reads no report of the healthy fleet that it finds."""
+    tracker, other = ReplicaTracker(), replace(replica(), replica_id="b", url="http://b")
+    tracker.update([replica(), other], {}, set(), 0.0)
+    assert not tracker.update([replica(), other], {}, set(), 4000.0).stuck
+    pool = tracker.update([replica(), other], {"http://b": load()[URL]}, set(), 4001.0)
+    assert list(pool.stuck) == ["a"]
+
+
+def pool_of(*stuck: str, seen_at: float = 0.0, answered_at: float = 0.0, ready_at: float = 0.0) -> TrackedPool:
+    found = {name: StuckReplica(reason="silent", seen_at=seen_at, was_ready=True) for name in stuck}
+    return TrackedPool(stuck=found, answered_at=answered_at, became_ready_at=ready_at)
+
+
+def test_stuck_replicas_are_replaced_one_after_another() -> None:
+    replacement = StuckReplacement(start_seconds=100.0)
+    assert replacement.candidates(pool_of("a", "b", "c"), 10.0) == ("a", "b", "c")
+    replacement.note_stopped("a", 10.0)
+    for answered_at in (0.0, 50.0):
+        assert replacement.candidates(pool_of("b", "c", answered_at=answered_at), 50.0) == ()
+    assert replacement.candidates(pool_of("b", "c", ready_at=20.0), 50.0) == ("b", "c"), "the new one is ready"
+    assert replacement.candidates(pool_of("b", "c"), 1000.0) == (), "no replica answers at all"
+    assert replacement.candidates(pool_of("b", "c", answered_at=1000.0), 1000.0) == ("b", "c")
+    assert replacement.candidates(pool_of("d", seen_at=11.0), 1000.0) == ("d",), "it was started for the other one"
+
+
+def test_a_replica_that_runs_on_is_stopped_again_after_a_minute() -> None:
+    replacement = StuckReplacement(start_seconds=100.0)
+    replacement.note_stopped("a", 10.0)
+    pool = pool_of("b", "a", ready_at=20.0)
+    assert replacement.candidates(pool, 69.0) == () and replacement.candidates(pool, 70.0) == ("a",)
 
 
 def test_an_id_that_was_gone_is_a_new_replica() -> None:

@@ -19,6 +19,7 @@ class ReplicaSample:
         age_seconds: seconds since its start was asked for.
         version: version of its settings; replicas of an older version are replaced first.
         replica_type: type of its machine, which has a price.
+        can_return: whether it drains and can be taken back, so that the pool grows without a start.
         waiting_requests: requests without a first token; None if the replica does not report it, like all below.
         waiting_tokens: prompt tokens of these requests.
         running_requests: requests with a first token.
@@ -38,6 +39,7 @@ class ReplicaSample:
     age_seconds: float = 0.0
     version: str = ""
     replica_type: str = ""
+    can_return: bool = False
     waiting_requests: float | None = None
     waiting_tokens: float | None = None
     running_requests: float | None = None

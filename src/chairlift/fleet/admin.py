@@ -29,6 +29,7 @@ class FleetAdminRoutes:
     def attach(self, controller: Controller, actuator: PoolActuator, parse_spec: ParseSpec) -> None:
         """Show this autoscaler and this pool."""
         self._controller, self._actuator, self._parse_spec = controller, actuator, parse_spec
+        actuator.on_version = self._set_version
 
     def routes(self) -> Sequence[RouteEntry]:
         """Return the routes."""
@@ -41,6 +42,8 @@ class FleetAdminRoutes:
     async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Replace the replicas by those of another model or other arguments. Raises InvalidRequest."""
         body = parse_json_object(await read_body(scope, receive, max_bytes=MAX_BODY_BYTES, seconds=BODY_SECONDS))
+        if not self._actuator.accepts_updates:
+            raise InvalidRequest("this fleet does not update its replicas: it is a dry run, or its cluster sets them")
         if unknown := body.keys() - {"model", "arguments"}:
             raise invalid_param(min(unknown), "is no field of an update; there are model and arguments")
         model, arguments = body.get("model"), body.get("arguments")
@@ -49,13 +52,18 @@ class FleetAdminRoutes:
         is_list = isinstance(arguments, list) and all(isinstance(each, str) for each in arguments)
         if arguments is not None and not is_list:
             raise invalid_param("arguments", "must be a list of texts, the options of `chairlift serve`")
+        for name, text in (("model", model or ""), *(("arguments", each) for each in arguments or ())):
+            if not is_argument(text):
+                raise invalid_param(name, f"must be text that a command line can have, got {text[:100]!a}")
         try:
             spec = self._parse_spec(model, None if arguments is None else tuple(arguments), self._actuator.spec)
         except ConfigError as error:
             raise InvalidRequest(error.message, param="arguments") from None
         self._actuator.update(spec)
-        self._controller.update_config(replace(self._controller.config, version=spec.version))
         await send_object(send, self._status(), status=202)
+
+    def _set_version(self, version: str) -> None:
+        self._controller.update_config(replace(self._controller.config, version=version))
 
     def _status(self) -> dict[str, Any]:
         spec = self._actuator.spec
@@ -63,3 +71,11 @@ class FleetAdminRoutes:
             "model": spec.model, "arguments": list(spec.arguments), **asdict(self._actuator.status),
             "replicas": self._actuator.replicas(), "autoscaler": self._controller.status.as_json(),
         }  # fmt: skip
+
+
+def is_argument(text: str) -> bool:
+    """Return whether a process can be started with this argument."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False

@@ -14,7 +14,8 @@ from chairlift.core.errors import NotFound
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.autoscaler_metrics import AutoscalerMetrics
 from chairlift.fleet.load_reader import LoadReader
-from chairlift.fleet.pool_actuator import PoolActuator, PoolLimits
+from chairlift.fleet.pool_actuator import PoolActuator
+from chairlift.fleet.pool_limits import PoolLimits
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.unrouted_pool import Signals, UnroutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS, CONTENT_TYPE, Metrics
@@ -96,7 +97,12 @@ class AutoscalerService:
         config = parts.autoscaler
         self._actuator = PoolActuator(
             parts.cluster, UnroutedPool(parts.signals), LoadReader(self._session, self._upstream.key_headers),
-            parts.spec, PoolLimits(max_replicas=config.max_replicas, has_versions=parts.has_versions), clock,
+            parts.spec,
+            PoolLimits(
+                max_replicas=config.max_replicas, budget=config.budget, has_versions=parts.has_versions,
+                is_dry_run=config.is_dry_run,
+            ),
+            clock,
             tracker=ReplicaTracker(unresponsive_seconds=parts.unresponsive_seconds, start_seconds=parts.start_seconds),
         )  # fmt: skip
         self.controller = Controller(self._actuator, config, clock)

@@ -6,6 +6,7 @@ clients ──► router ──► replicas (processes of their own; a kill -9 o
            autoscaler ──► cluster
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
@@ -19,7 +20,8 @@ from chairlift.fleet.admin import FleetAdminRoutes
 from chairlift.fleet.autoscaler_metrics import AutoscalerMetrics
 from chairlift.fleet.cluster_source import ClusterSource
 from chairlift.fleet.load_reader import LoadReader
-from chairlift.fleet.pool_actuator import PoolActuator, PoolLimits
+from chairlift.fleet.pool_actuator import PoolActuator
+from chairlift.fleet.pool_limits import PoolLimits
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS
@@ -29,6 +31,9 @@ from chairlift.web.service.http_process import Drain, ProcessParts
 from chairlift.web.service.http_process import run as run_process
 
 log = logging.getLogger(__name__)
+
+LOG_RETRY_SECONDS = 1.0
+"""Delay after a failure to read the output of the replicas."""
 
 LogLines = Callable[[], AsyncIterator[tuple[str, str]]]
 
@@ -96,8 +101,9 @@ class FleetService(RouterService):
             parts.cluster, RoutedPool(router, source, parts.slo_quantile),
             LoadReader(self._load_session, router.upstream.key_headers), parts.spec,
             PoolLimits(
-                max_replicas=parts.autoscaler.max_replicas, drain_seconds=parts.drain_seconds,
-                has_versions=parts.has_versions,
+                max_replicas=parts.autoscaler.max_replicas, budget=parts.autoscaler.budget,
+                drain_seconds=parts.drain_seconds, has_versions=parts.has_versions,
+                is_dry_run=parts.autoscaler.is_dry_run,
             ),
             router.clock,
             tracker=ReplicaTracker(
@@ -107,7 +113,7 @@ class FleetService(RouterService):
         config = replace(parts.autoscaler, version=parts.spec.version) if parts.has_versions else parts.autoscaler
         self.controller = Controller(self.actuator, config, router.clock)
         router.hold.on_hold = self.controller.wake
-        self._owns_replicas = False
+        self._is_open = asyncio.Event()  # set once the cluster can be used
         self._metrics = AutoscalerMetrics(router.telemetry.metrics)
         admin.attach(self.controller, self.actuator, parts.parse_spec)
 
@@ -119,15 +125,14 @@ class FleetService(RouterService):
     def background(self) -> Iterable[Coroutine[Any, Any, None]]:
         """Yield what runs until the process ends."""
         yield from super().background()
-        yield self.actuator.watch()
-        yield self.controller.run()
+        yield self._scale()
         if self._fleet.log_lines is not None:
-            yield self._print_log(self._fleet.log_lines())
+            yield self._print_log(self._fleet.log_lines)
 
     async def start(self) -> Iterable[tuple[str, object]]:
         """Wait for the first answers; returns what is known. Raises ClusterFailed where the cluster cannot be used."""
         await self._fleet.cluster.list()
-        self._owns_replicas = True
+        self._is_open.set()
         config = self._fleet.autoscaler
         known = await super().start()
         return (*known, ("replicas at least", config.min_replicas), ("replicas at most", config.max_replicas))
@@ -142,8 +147,9 @@ class FleetService(RouterService):
         self._metrics.update(self.controller.status.values())
 
     async def close(self) -> None:
-        """Stop the replicas, unless they are to stay, and close the connections."""
-        if self._fleet.stop_seconds and self._owns_replicas:  # else the cluster could not be used
+        """Stop the replicas, unless they are to stay or it is a dry run, and close the connections."""
+        is_dry_run = self._fleet.autoscaler.is_dry_run
+        if self._fleet.stop_seconds and self._is_open.is_set() and not is_dry_run:
             self._parts.print_line("stopping the replicas")
             try:
                 if left := await self.actuator.stop_all(self._fleet.stop_seconds):
@@ -154,6 +160,28 @@ class FleetService(RouterService):
         await self._load_session.close()
         await super().close()
 
-    async def _print_log(self, lines: AsyncIterator[tuple[str, str]]) -> None:
-        async for replica_id, line in lines:
-            self._parts.print_line(f"[{replica_id}] {line}")
+    async def _scale(self) -> None:
+        await self._is_open.wait()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.actuator.watch())
+            tasks.create_task(self.controller.run())
+
+    async def _print_log(self, log_lines: LogLines) -> None:
+        await self._is_open.wait()
+        await print_replica_log(log_lines, self._parts.print_line)
+
+
+async def print_replica_log(log_lines: LogLines, print_line: Callable[[str], None]) -> None:
+    """Print the output of the replicas until the cluster is closed; after a failure it is read again."""
+    is_read = True
+    while True:
+        try:
+            async for replica_id, line in log_lines():
+                is_read = True
+                print_line(f"[{replica_id}] {line}")
+            return
+        except (ChairliftError, OSError) as error:
+            if is_read:
+                log.warning("the output of the replicas cannot be read now: %s", error)
+            is_read = False
+        await asyncio.sleep(LOG_RETRY_SECONDS)

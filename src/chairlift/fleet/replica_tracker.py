@@ -5,23 +5,59 @@ report:             none yet    ready   no answer
 state:   STARTING   STARTING    READY   READY (no numbers)  DRAINING
                                         └─ after unresponsive_seconds, or start_seconds without a first
                                            report: stuck, to be stopped and replaced
+
+StuckReplacement: stuck replicas are replaced one after another, because what seems to be stuck may be what cannot be
+reached from here.
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 from chairlift.autoscaler.signals import ReplicaSample
 from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.replica_load import ReplicaLoad
 
+RETRY_SECONDS = 60.0
+"""Seconds after which a replica that was stopped and runs as before is stopped again."""
+
+
+class _Phase(IntEnum):
+    WAITING = 0
+    """It waits for a machine: another one in its place would wait, too."""
+
+    PLACED = 1
+    """It has a machine, and does not run there yet."""
+
+    RUNNING = 2
+
 
 @dataclass(slots=True)
 class _Seen:
     """What was seen of a replica."""
 
+    seen_at: float
+    is_adopted: bool
+    phase: _Phase = _Phase.WAITING
+    phase_at: float = 0.0
     was_ready: bool = False
     answered_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StuckReplica:
+    """A replica that must be replaced.
+
+    Attributes:
+        reason: why, for people.
+        seen_at: when it was seen first.
+        was_ready: whether it has ever been ready.
+    """
+
+    reason: str
+    seen_at: float
+    was_ready: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,55 +68,89 @@ class TrackedPool:
         samples: replicas for the autoscaler, without those that have failed.
         urls: URL of each replica that has one, by id.
         serving: ids of those that have been ready and run, in the cluster's order.
-        stuck: ids of those that do not answer any more or never became ready, which must be replaced.
+        stuck: those that do not answer any more or never became ready, by id in the cluster's order.
         failed: why replicas have failed, by id.
+        answered_at: when a replica has answered last; None if none has.
+        became_ready_at: when a replica was ready for the first time, the newest such time; None without one.
     """
 
-    samples: tuple[ReplicaSample, ...]
-    urls: Mapping[str, str]
-    serving: tuple[str, ...]
-    stuck: tuple[str, ...]
-    failed: Mapping[str, str]
+    samples: tuple[ReplicaSample, ...] = ()
+    urls: Mapping[str, str] = field(default_factory=dict)
+    serving: tuple[str, ...] = ()
+    stuck: Mapping[str, StuckReplica] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    answered_at: float | None = None
+    became_ready_at: float | None = None
 
 
 class ReplicaTracker:
-    """Remembers which replicas were ready, and since when one does not answer."""
+    """Remembers which replicas were ready, and since when one does not answer.
+
+    Times count from what this object has seen: a replica may be older than the process that looks at it.
+    """
 
     def __init__(self, *, unresponsive_seconds: float = 60.0, start_seconds: float = 1800.0) -> None:
-        self._unresponsive_seconds, self._start_seconds = unresponsive_seconds, start_seconds
-        self._seen: dict[str, _Seen] = {}
+        self.start_seconds = start_seconds
+        self._unresponsive_seconds = unresponsive_seconds
+        self._seen: dict[str, _Seen] | None = None
+        self._answered_at: float | None = None
+        self._became_ready_at: float | None = None
 
     def update(
         self, replicas: Sequence[ClusterReplica], loads: Mapping[str, ReplicaLoad], draining: Set[str], now: float
     ) -> TrackedPool:
         """Return the pool; `loads` are the reports by URL, `draining` the ids that get no new requests."""
-        self._seen = {each.replica_id: self._seen.get(each.replica_id, _Seen()) for each in replicas}
-        samples, serving, stuck = list[ReplicaSample](), list[str](), list[str]()
+        before = self._seen or {}
+        is_first = self._seen is None
+        self._seen = {
+            each.replica_id: before.get(each.replica_id) or _Seen(seen_at=now, is_adopted=is_first, phase_at=now)
+            for each in replicas
+        }
+        samples, serving, stuck = list[ReplicaSample](), list[str](), dict[str, StuckReplica]()
         for replica in replicas:
             if replica.state is PlacementState.FAILED:
                 continue
             load = loads.get(replica.url) if replica.url else None
             seen = self._seen[replica.replica_id]
-            is_running = replica.state is PlacementState.RUNNING
-            if load is not None:
-                seen.answered_at = now
-                seen.was_ready = seen.was_ready or load.state is ReplicaState.READY
-            if is_running and seen.was_ready:
+            self._note(replica, seen, load, now)
+            is_draining = replica.replica_id in draining
+            if replica.state is PlacementState.RUNNING and seen.was_ready:
                 serving.append(replica.replica_id)
-            if is_running and self._is_stuck(replica, seen, now):
-                stuck.append(replica.replica_id)
-            state = self._state(replica, seen, is_draining=replica.replica_id in draining, load=load)
+            if not is_draining and (reason := self._stuck_reason(replica, seen, now, can_read=bool(loads))):
+                stuck[replica.replica_id] = StuckReplica(reason=reason, seen_at=seen.seen_at, was_ready=seen.was_ready)
+            state = self._state(replica, seen, is_draining=is_draining, load=load)
             samples.append(_sample(replica, state, load))
         return TrackedPool(
             samples=tuple(samples), urls={each.replica_id: each.url for each in replicas if each.url},
-            serving=tuple(serving), stuck=tuple(stuck),
+            serving=tuple(serving), stuck=stuck,
             failed={each.replica_id: each.reason for each in replicas if each.state is PlacementState.FAILED},
+            answered_at=self._answered_at, became_ready_at=self._became_ready_at,
         )  # fmt: skip
 
-    def _is_stuck(self, replica: ClusterReplica, seen: _Seen, now: float) -> bool:
-        if not seen.was_ready:
-            return replica.age_seconds > self._start_seconds
-        return seen.answered_at is not None and now - seen.answered_at > self._unresponsive_seconds
+    def _note(self, replica: ClusterReplica, seen: _Seen, load: ReplicaLoad | None, now: float) -> None:
+        phase = _Phase.RUNNING if replica.state is PlacementState.RUNNING else _Phase.PLACED
+        if replica.state is PlacementState.PENDING and not replica.node:
+            phase = _Phase.WAITING
+        if phase is not seen.phase:
+            seen.phase, seen.phase_at = phase, now
+        if load is not None:
+            seen.answered_at = self._answered_at = now
+            if load.state is ReplicaState.READY and not seen.was_ready:
+                seen.was_ready, self._became_ready_at = True, now
+
+    def _stuck_reason(self, replica: ClusterReplica, seen: _Seen, now: float, *, can_read: bool) -> str:
+        """Return why a replica must be replaced; "" if there is no evidence for it."""
+        is_running = replica.state is PlacementState.RUNNING
+        if seen.was_ready and seen.answered_at is not None:
+            silent_seconds = now - seen.answered_at
+            is_silent = is_running and silent_seconds > self._unresponsive_seconds
+            return f"it has not answered for {silent_seconds:.0f} s" if is_silent else ""
+        is_late = now - seen.phase_at > self.start_seconds
+        if not is_late or not (is_running or replica.state is PlacementState.PENDING) or seen.phase is _Phase.WAITING:
+            return ""
+        if is_running and seen.is_adopted and seen.answered_at is None and not can_read:
+            return ""  # it may serve, and its reports cannot be read from here
+        return f"it was not {'ready' if is_running else 'running'} within {self.start_seconds:g} s"
 
     @staticmethod
     def _state(replica: ClusterReplica, seen: _Seen, *, is_draining: bool, load: ReplicaLoad | None) -> ReplicaState:
@@ -93,6 +163,34 @@ class ReplicaTracker:
         if load is None or load.state in (ReplicaState.READY, None):
             return ReplicaState.READY
         return ReplicaState.STARTING  # its engine is started again, so that its capacity comes back
+
+
+class StuckReplacement:
+    """Chooses which stuck replica may be stopped now: one, and the next one when that has helped.
+
+    It has helped once another replica has become ready. Without that the next one may go after `start_seconds` if any
+    replica answers, and at once if it was started after the last stop.
+    """
+
+    def __init__(self, start_seconds: float) -> None:
+        self._start_seconds = start_seconds
+        self._stopped_id, self._stopped_at = "", 0.0
+
+    def candidates(self, pool: TrackedPool, now: float) -> tuple[str, ...]:
+        """Return the replicas of which one may be stopped."""
+        stopped_at = self._stopped_at
+        if self._stopped_id in pool.stuck:  # it runs on though it was stopped
+            return (self._stopped_id,) if now - stopped_at >= RETRY_SECONDS else ()
+        has_helped = pool.became_ready_at is not None and pool.became_ready_at > stopped_at
+        answers = pool.answered_at is not None and pool.answered_at > stopped_at
+        is_over = answers and now - stopped_at > self._start_seconds
+        if not self._stopped_id or has_helped or is_over:
+            return tuple(pool.stuck)
+        return tuple(name for name, each in pool.stuck.items() if each.seen_at > stopped_at)
+
+    def note_stopped(self, replica_id: str, now: float) -> None:
+        """Note that a stuck replica was stopped."""
+        self._stopped_id, self._stopped_at = replica_id, now
 
 
 def _sample(replica: ClusterReplica, state: ReplicaState, load: ReplicaLoad | None) -> ReplicaSample:

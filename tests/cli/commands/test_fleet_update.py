@@ -102,3 +102,24 @@ def test_a_rejection_is_one_sentence(
 def test_invalid_input(words: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fleet", "update", *words]) == code
     assert capsys.readouterr().err.startswith(f"chairlift: {sentence}")
+
+
+@pytest.mark.parametrize(("last", "message"), [
+    ({"version": "v1", "is_updating": False, "update_failure": "the update to version v2 was stopped: no such model"},
+     "the update to version v2 was stopped: no such model"),
+    ({"version": "v3", "is_updating": True, "update_failure": ""},
+     "another update, to version v3, has taken the place of this one"),
+])  # fmt: skip
+def test_an_update_that_is_stopped_ends_the_wait_with_the_reason(
+    last: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_fleet((202, STATUS), (200, STATUS), (200, last)) as (url, _):
+        assert main(["fleet", "update", "m", "--url", url, "--wait"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_update_that_cannot_go_on_now_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    stalled = {**STATUS, "update_failure": "the update to version v2 cannot go on now: no GPU is free"}
+    with fake_fleet((202, STATUS), (200, stalled), (200, stalled), (200, {**STATUS, "is_updating": False})) as (url, _):
+        assert main(["fleet", "update", "m", "--url", url, "--wait"]) == 0
+    assert capsys.readouterr().err.count("no GPU is free") == 1

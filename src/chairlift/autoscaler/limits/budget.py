@@ -16,25 +16,31 @@ def cost_per_hour(replicas: Sequence[ReplicaSample], budget: BudgetConfig) -> fl
     return sum(budget.price(each.replica_type) for each in replicas)
 
 
+def num_affordable_more(replicas: Sequence[ReplicaSample], budget: BudgetConfig) -> float:
+    """Return how many replicas the cost per hour allows in addition to these; infinity without a limit."""
+    price = budget.price(budget.replica_type)
+    if budget.cost_per_hour is None or price <= 0:
+        return math.inf
+    return max(0, int((budget.cost_per_hour - cost_per_hour(replicas, budget)) / price + ROUNDING))
+
+
 def limit_to_budget(
     target: int, live: Sequence[ReplicaSample], draining: Sequence[ReplicaSample], config: AutoscalerConfig
 ) -> tuple[int, tuple[str, ...]]:
     """Return the target that the budget allows, and the names of the limits that lowered it.
 
     `live` are the starting and ready replicas. Draining replicas take part of the budget where the pool would grow.
-    They are on their way out, so that no other has to go for them.
+    They are on their way out, so that no other has to go for them. Those that can be taken back cost nothing more.
     """
-    budget, limits = config.budget, []
+    limits, present = [], [*live, *draining]
     num_new = target - len(live)
-    if num_new > 0 and (allowed := max(0, config.max_replicas - len(live) - len(draining))) < num_new:
+    num_returning = sum(each.can_return for each in draining)
+    if num_new > 0 and (allowed := num_returning + max(0, config.max_replicas - len(present))) < num_new:
         num_new = allowed
         limits.append("max_replicas")
-    price = budget.price(budget.replica_type)
-    if num_new > 0 and budget.cost_per_hour is not None and price > 0:
-        free = budget.cost_per_hour - cost_per_hour([*live, *draining], budget)
-        if (allowed := max(0, int(free / price + ROUNDING))) < num_new:
-            num_new = allowed
-            limits.append("cost_per_hour")
+    if num_new > 0 and (affordable_more := num_returning + num_affordable_more(present, config.budget)) < num_new:
+        num_new = int(affordable_more)
+        limits.append("cost_per_hour")
     target = len(live) + num_new
     if target > config.max_replicas:
         target = config.max_replicas

@@ -20,7 +20,7 @@ POLL_SECONDS = 1.0
 
 
 class FleetUpdateFailed(ChairliftError):
-    """The fleet rejects the update, or cannot be reached."""
+    """The fleet rejects the update, stops it, or cannot be reached."""
 
     code = "fleet_update_failed"
 
@@ -40,11 +40,19 @@ def run(arguments: argparse.Namespace) -> int:
     status = request(arguments.url, key, "POST", "/admin/fleet/update", body)
     console = Console(quiet=arguments.quiet)
     console.print_line(f"the fleet replaces its replicas by those of version {status['version']}")
-    while arguments.wait and status["is_updating"]:
-        time.sleep(POLL_SECONDS)
-        status = request(arguments.url, key, "GET", "/admin/fleet")
     if arguments.wait:
-        console.print_line(f"all replicas have version {status['version']}")
+        version, shown = status["version"], ""
+        while status["is_updating"] and status["version"] == version:
+            if (reason := status.get("update_failure")) and reason != shown:
+                console.print_line(reason)
+                shown = reason
+            time.sleep(POLL_SECONDS)
+            status = request(arguments.url, key, "GET", "/admin/fleet")
+        if reason := status.get("update_failure"):
+            raise FleetUpdateFailed(reason)
+        if status["version"] != version:
+            raise FleetUpdateFailed(f"another update, to version {status['version']}, has taken the place of this one")
+        console.print_line(f"all replicas have version {version}")
     return 0
 
 

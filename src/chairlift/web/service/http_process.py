@@ -3,6 +3,7 @@
 socket ──> http (responds 503, /livez 200) ──> the service starts ──> ready
 SIGTERM or SIGINT ──> draining: no new requests; open ones may finish, then are aborted ──> stopped
 second SIGTERM or SIGINT ──> stopped at once        SIGHUP ──> keys, certificates and limits are read again
+a background task fails ──> an internal error: logged, drained as above, exit code 1, for a supervisor to start it again
 """
 
 import asyncio
@@ -182,7 +183,7 @@ class _Process:
         self._parts.print_line(f"listening on {self._parts.listening.url(self._socket)}")
         self._http = _Http(self._http_config())
         serving = asyncio.create_task(self._http.serve(listeners(self._socket)))
-        watching = [asyncio.create_task(each) for each in service.background()]
+        self._background = watching = [asyncio.create_task(each) for each in service.background()]
         try:
             return await self._serve_until_stopped(serving)
         finally:
@@ -210,14 +211,27 @@ class _Process:
         url = self._parts.listening.url(self._socket)
         print_line(f"ready after {time.monotonic() - self._started_at:.1f} s: {url}")
         service.mark_ready(url)
+        has_failed = False
         while not stopping.done() and not serving.done():
             await asyncio.wait([stopping, serving], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             if failure := service.failure:
                 print_line(failure)
                 stopping.cancel()
                 return 1
+            if has_failed := self._has_failed_task():
+                stopping.cancel()
+                break
         await self._finish()
-        return 0
+        return int(has_failed)
+
+    def _has_failed_task(self) -> bool:
+        """Return whether a background task has failed; it would not run again in this process."""
+        for task in self._background:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                name = getattr(task.get_coro(), "__qualname__", task.get_name())
+                log.error("internal error: %s has failed in the background, so the process ends", name, exc_info=error)
+                return True
+        return False
 
     async def _finish(self) -> None:
         """Wait until open requests finish or the drain timeout passes, then abort the rest."""
