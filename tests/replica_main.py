@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cli.registration_options import replica_registration
+from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness import LivenessConfig
@@ -76,14 +77,18 @@ def main(parameters: dict[str, Any]) -> int:
     sources = CredentialSources(**{name: Path(file) for name, file in files.items() if file is not None},
                                 token_config=JWTConfig(**parameters.get("token_config", {})))  # fmt: skip
     listening = ListenAddress(port=parameters.get("port", 0), **tls)
-    return run(ServerParts(
+    tracer = open_tracer({}, os.environ, "chairlift-server")
+    code = run(ServerParts(
         config=server_config, listening=listening, tls=listening.tls_context(),
         registration=replica_registration(parameters.get("registration", {}), listening, ("fake",)),
         read_credentials=lambda: sources.read(os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences,
-        print_line=print_line,
+        print_line=print_line, tracer=tracer,
     ))  # fmt: skip
+    if tracer is not None:
+        tracer.close()
+    return code
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.app import router_app
 from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import Endpoint, ReplicaKind
@@ -202,11 +203,11 @@ class RunningRouter:
 @asynccontextmanager
 async def running_router(
     urls: Sequence[str], *, keys: KeyRing | None = None, kind: ReplicaKind = ReplicaKind.OPENAI,
-    models: tuple[str, ...] = ("m",), **options: Any,
+    models: tuple[str, ...] = ("m",), tracer: Tracer | None = None, **options: Any,
 ) -> AsyncIterator[RunningRouter]:  # fmt: skip
     """Serve a router over replicas of one kind, without probes."""
     options.setdefault("policy", "round_robin")
-    router = Router(RouterConfig(health=HealthConfig(has_active_probes=False), **options))
+    router = Router(RouterConfig(health=HealthConfig(has_active_probes=False), **options), tracer=tracer)
     running = RunningRouter(router, "", [])
     endpoints = [Endpoint(url=url, kind=kind, models=models) for url in urls]
     router.replicas.update(endpoints, router.clock.now())

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from chairlift.engine.step_plan import StepPlan
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
@@ -33,10 +34,13 @@ from support_services import fake_service
 
 @asynccontextmanager
 async def served_replica(
-    keys: KeyRing | None = None, hook: Callable[[StepPlan, str], None] | None = None, **options: Any
+    keys: KeyRing | None = None,
+    hook: Callable[[StepPlan, str], None] | None = None,
+    tracer: Tracer | None = None,
+    **options: Any,
 ) -> AsyncIterator[str]:
     """Serve a replica over a fake engine; yields its URL."""
-    replica = Replica(make_server_config(MODEL, **options))
+    replica = Replica(make_server_config(MODEL, **options), tracer)
 
     async def drain() -> None:
         replica.lifecycle.drain()

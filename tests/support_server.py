@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ import httpx
 
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import TextService
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
 from chairlift.web.auth.api_keys import KeyRing
@@ -58,13 +59,13 @@ def is_declared(name: str, page: str) -> bool:
 
 @asynccontextmanager
 async def open_server(
-    service: TextService | None, *, keys: KeyRing | None = None, **options: Any
+    service: TextService | None, *, keys: KeyRing | None = None, tracer: Tracer | None = None, **options: Any
 ) -> AsyncIterator[InProcessServer]:
     """Open a server over a service, or one that is still starting for None.
 
     Closes the client of the service at the end.
     """
-    replica = Replica(make_server_config(MODEL, **options))
+    replica = Replica(make_server_config(MODEL, **options), tracer)
     drain_calls: list[int] = []
 
     async def drain() -> None:
@@ -199,22 +200,26 @@ def _command(pid: int) -> str:
 
 
 @contextmanager
-def fake_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
+def fake_server(
+    config: FakeConfig | None = None, *, admin: bool = False, environ: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[Server]:  # fmt: skip
     """Start a server process with a fake engine, and stop it at the end.
 
     tests/replica_main.py lists the options.
-    With `admin` the admin routes are open to ADMIN_KEY.
+    With `admin` the admin routes are open to ADMIN_KEY; `environ` has more variables.
     """
-    with starting_server(config, admin=admin, **options) as server:
+    with starting_server(config, admin=admin, environ=environ, **options) as server:
         yield server.wait_until_ready()
 
 
 @contextmanager
-def starting_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
+def starting_server(
+    config: FakeConfig | None = None, *, admin: bool = False, environ: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[Server]:  # fmt: skip
     """Start a server as `fake_server` does, without waiting until it is ready."""
     parameters = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
-    environ = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}
-    with running_server([sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)], environ) as server:
+    variables = {**({"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}), **(environ or {})}
+    with running_server([sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)], variables) as server:
         yield server
 
 

@@ -58,6 +58,18 @@ def test_defaults_are_those_that_the_help_shows() -> None:
     assert autoscaler_config({}).targets == AutoscalerConfig().targets
 
 
+def test_the_replicas_send_their_traces_where_the_fleet_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CHAIRLIFT_OTLP_ENDPOINT", "http://c")
+    monkeypatch.chdir(tmp_path)
+    options = {"otlp_endpoint": "http://c", "trace_sample_ratio": 0.1, "otlp_headers_file": "h"}
+    environ = replica_spec("", options, "").environ
+    assert {name: value for name, value in environ.items() if value} == {
+        "CHAIRLIFT_OTLP_ENDPOINT": "http://c", "CHAIRLIFT_TRACE_SAMPLE_RATIO": "0.1",
+        "CHAIRLIFT_OTLP_HEADERS_FILE": str(tmp_path / "h"),
+    }  # fmt: skip
+    assert replica_spec("", {}, "").environ["CHAIRLIFT_OTLP_ENDPOINT"] == ""
+
+
 def test_a_replica_has_its_options_its_key_and_none_of_the_fleets_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.access_settings import TOKENS
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.fleet_settings import REGISTRATION
+from chairlift.cli.settings.tracing_settings import TRACING
 from chairlift.core.errors import ConfigError
 from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.jwt_verifier import JWTConfig
@@ -26,7 +27,7 @@ from chairlift.web.service.listen_address import ListenAddress
 def test_every_setting_is_a_field_or_is_used_by_name() -> None:
     """Each server setting is a field of one config, or `serve` reads it by name."""
     by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key", "tls_client_ca"}
-    by_name |= {each.name for each in (*TOKENS, *REGISTRATION)}
+    by_name |= {each.name for each in (*TOKENS, *REGISTRATION, *TRACING)}
     options = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
     config = server_config(("m",), options)
     owners = (config, config.http, config.http.admission, config.http.tenant)
@@ -57,6 +58,7 @@ def test_a_port_out_of_range_is_rejected() -> None:
     ({"jwt_secret_file": "a", "jwt_jwks_file": "b"}, "jwt_jwks_file"), ({"jwt_leeway": -1.0}, "jwt_leeway"),
     ({"jwt_secret_file": "a", "jwt_algorithm": "RS256"}, "jwt_algorithm"), ({"jwt_audience": ""}, "jwt_audience"),
     ({"jwt_jwks_file": "a", "jwt_algorithm": "HS256"}, "jwt_algorithm"),
+    ({"otlp_endpoint": "collector:4318"}, "otlp_endpoint"), ({"trace_sample_ratio": 2.0}, "trace_sample_ratio"),
     ({"advertise_url": "http://10.0.0.7:8000"}, "advertise_url"), ({"register": "etcd://h"}, "register"),
 ])  # fmt: skip
 def test_invalid_server_settings_are_rejected(options: dict[str, object], option: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.request import Timeline
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.timeline import QueueWaitClock, TimelineRecorder, WaitReason
-from support_engine import EngineHarness, make_request
+from support_engine import EngineHarness, make_request, make_scheduler, run_step
 from support_requests import run_random_engine
 
 
@@ -80,6 +80,16 @@ def test_the_seconds_waited_add_up_to_the_time_in_the_queue(seed: int) -> None:
             assert all(seconds > 0 for _, seconds in final.timeline.wait_seconds)
             moments = [event.at for event in final.timeline.events]
             assert moments == sorted(moments) and final.timeline.events[-1].name == "finished"
+
+
+def test_the_first_token_has_the_times_until_then_and_further_ones_have_none() -> None:
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("a", 10, 9), 1.0)
+    outputs = [output for number in range(4) for output in run_step(scheduler, 2.0 + number)[1]]
+    first, *others = [output for output in outputs if output.token_ids]
+    assert first.timeline is not None
+    assert [event.name for event in first.timeline.events] == ["queued", "scheduled", "first_token"]
+    assert others and all(output.timeline is None for output in others)
 
 
 def test_every_reason_is_recorded() -> None:

@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from chairlift.observability.fast_metrics import FastCounter, FastHistogram
 from chairlift.observability.metrics import SHORT, Metrics
@@ -25,6 +27,25 @@ def test_a_spread_is_a_histogram(values: list[float], bounds: list[float]) -> No
         spread.observe(value)
         histogram.observe(value)
     assert generate_latest(ours) == generate_latest(theirs)
+
+
+def test_a_bucket_keeps_its_last_exemplar_which_only_openmetrics_shows() -> None:
+    registry, spread = CollectorRegistry(), FastHistogram("a_seconds", "Of a", (1.0, 2.0))
+    registry.register(spread)
+    spread.observe(0.5, {"trace_id": "one"})
+    two = {"trace_id": "two"}
+    spread.observe(0.6, two)
+    spread.observe(0.65, two)  # a request's first one in a bucket is enough
+    spread.observe(0.7)
+    spread.observe(9.0, {"trace_id": "three"})
+    page = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]
+    (metric,) = openmetrics.text_string_to_metric_families(page)
+    found = {
+        sample.labels["le"]: (sample.exemplar.labels["trace_id"], sample.exemplar.value)
+        for sample in metric.samples if sample.exemplar is not None
+    }  # fmt: skip
+    assert found == {"1.0": ("two", 0.6), "+Inf": ("three", 9.0)}
+    assert b"trace_id" not in generate_latest(registry)
 
 
 @given(st.lists(st.integers(0, 1000), max_size=50))

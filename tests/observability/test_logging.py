@@ -20,6 +20,7 @@ from chairlift.observability.logging import (
     LogConfig,
     configure,
     current_id,
+    current_trace_id,
     set_levels,
     use_background_writer,
 )
@@ -189,6 +190,21 @@ def test_a_detailed_line_begins_its_message_with_the_id_and_a_brief_one_does_not
     assert stream.getvalue() == "chairlift: 50 % of 7\n"
     assert (tmp_path / "log").read_text().endswith(" chairlift.x: [req-%d] 50 % of 7\n")
     assert formatted("human", "hello").endswith(" WARNING chairlift.engine.engine_loop: hello\n")
+
+
+def test_a_line_has_the_id_of_a_sampled_trace_also_when_another_thread_writes_it() -> None:
+    token = current_trace_id.set("4bf9")
+    with request("req-7"):
+        assert json.loads(formatted("json", "hello"))["trace_id"] == "4bf9"
+        assert formatted("human", "hello").endswith(": [req-7 4bf9] hello\n")
+        stream = io.StringIO()
+        configure(LogConfig(form="json"), stream)
+        background = use_background_writer()
+        logging.getLogger("chairlift.x").warning("later")
+    current_trace_id.reset(token)
+    background.close()
+    assert json.loads(stream.getvalue())["trace_id"] == "4bf9"
+    assert "trace_id" not in json.loads(formatted("json", "hello"))
 
 
 @pytest.mark.parametrize("form", FORMATS)

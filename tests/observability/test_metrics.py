@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics
+from chairlift.observability.logging import current_trace_id
+from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics, current_exemplar
 
 BOUNDED = {
     "route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source", "limit",
@@ -121,6 +123,27 @@ def test_further_registries_are_on_the_same_page() -> None:
     metrics.more.append(more)
     page = parse_metrics(metrics)
     assert page["of_another_library"].samples[0].value == 3 and page.keys() == METRICS.keys() | {"of_another_library"}
+
+
+def test_a_scraper_that_accepts_openmetrics_gets_it_with_exemplars() -> None:
+    metrics, more = Metrics(), CollectorRegistry()
+    Gauge("of_another_library", "A gauge", registry=more).set(3)
+    metrics.more.append(more)
+    token = current_trace_id.set("4bf9")
+    metrics.histogram("time_to_first_token_seconds").observe(0.3, current_exemplar())
+    current_trace_id.reset(token)
+    metrics.histogram("time_to_first_token_seconds").observe(0.3, current_exemplar())
+    accept = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+    page, kind = metrics.render_for(accept)
+    assert kind == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    parsed = {each.name: each for each in openmetrics.text_string_to_metric_families(page.decode())}
+    assert parsed.keys() == {PREFIX + name for name in METRICS} | {"of_another_library"}
+    exemplars = [
+        sample.exemplar.labels for each in parsed.values() for sample in each.samples if sample.exemplar
+    ]  # fmt: skip
+    assert exemplars == [{"trace_id": "4bf9"}]
+    for other in ("", "*/*", "text/plain"):
+        assert metrics.render_for(other) == (metrics.render(), CONTENT_TYPE)
 
 
 def test_threads_lose_no_count() -> None:

@@ -233,7 +233,7 @@ def test_gauges_are_kept_whatever_one_of_them_does(
 
         monkeypatch.setattr(replica.service.client, "cache_state", fail_first)
         task = asyncio.create_task(replica.update_gauges_forever())
-        while (page := await replica.metrics_page()).find(b'chairlift_kv_cache_blocks{state="free"} 128.0') < 0:
+        while (page := (await replica.metrics_page())[0]).find(b'chairlift_kv_cache_blocks{state="free"} 128.0') < 0:
             assert not task.done()
             await asyncio.sleep(0.001)
         assert b"chairlift_ready 1.0" in page
@@ -268,7 +268,7 @@ def test_the_metrics_wait_for_no_engine() -> None:
         hang = threading.Event()
         waiting = [asyncio.create_task(asyncio.to_thread(hang.wait, TIMEOUT_SECONDS)) for _ in range(64)]
         try:
-            assert b"chairlift_ready" in await replica.metrics_page()
+            assert b"chairlift_ready" in (await replica.metrics_page())[0]
         finally:
             hang.set()
             await asyncio.gather(*waiting)

@@ -22,12 +22,14 @@ from chairlift.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from chairlift.observability.logging import current_id
+from chairlift.observability.logging import current_id, current_trace_id
+from chairlift.observability.tracing.tracer import SamplingConfig, Tracer
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, ClientGone
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST, RequestMiddleware, send_bytes, send_object
+from support_tracing import TraceList
 
 
 @dataclass
@@ -321,3 +323,32 @@ def test_a_permit_that_was_not_finished_is_given_back(app: App) -> None:
 
     send_through(with_permit)
     assert (admission.waiting_requests, admission.waiting_tokens, admission.open_requests) == (0, 0, 0)
+
+
+def test_a_traced_request_has_its_id_in_the_response_and_in_its_log_lines(access_log: RecordingHandler) -> None:
+    """A request that is not sampled has none, although it begins in the context of one that is."""
+    sink, messages = TraceList(), list[Any]()
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def replica(scope: Any, receive: Any, send: Any) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"x-trace-id", b"its own")]}
+        await send(start)
+        await send({"type": "http.response.body", "body": current_trace_id.get().encode()})
+
+    async def scenario() -> None:
+        app = RequestMiddleware(replica, quiet=frozenset({"/quiet"}), tracer=Tracer(SamplingConfig(), sink))
+        for path, parent in (("/a", b"01"), ("/a", b"00"), ("/quiet", b"01")):
+            headers = [(b"traceparent", b"00-%s-%s-%s" % (b"a" * 32, b"b" * 16, parent))]
+            await app({"type": "http", "method": "GET", "path": path, "headers": headers}, receive, send)
+
+    asyncio.run(scenario())
+    (trace,) = sink.traces
+    own = ("a" * 32).encode()
+    assert [message["body"] for message in messages[1::2]] == [own, b"", b""]
+    assert [dict(message["headers"])[b"x-trace-id"] for message in messages[::2]] == [own, b"its own", b"its own"]
+    assert trace.server.attributes["http.response.status_code"] == 200 and len(access_log.records) == 2

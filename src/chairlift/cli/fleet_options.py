@@ -25,6 +25,7 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.access_settings import ACCESS, TOKENS
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
 from chairlift.cli.settings.router_settings import ROUTER
+from chairlift.cli.settings.tracing_settings import TRACING
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.state_folder import write_private
@@ -197,7 +198,9 @@ def replica_spec(model: str, options: Mapping[str, Any], key: str) -> ReplicaSpe
     check_serve_arguments(model, arguments)
     return ReplicaSpec(
         model=_absolute(model), arguments=arguments,
-        environ={**_unset_variables(), **({"CHAIRLIFT_API_KEY": key} if key else {})},
+        environ={
+            **_unset_variables(), **_tracing_variables(options), **({"CHAIRLIFT_API_KEY": key} if key else {})
+        },
         num_cpus=options.get("replica_cpus", 0), num_gpus=options.get("replica_gpus", 0),
         replica_type=options.get("replica_type", "default"),
     )  # fmt: skip
@@ -272,6 +275,14 @@ def _unset_variables() -> dict[str, str]:
     server = (setting for setting in settings.SERVER if setting.name != "served_model_name")
     own = [*server, *ACCESS, *TOKENS, *ROUTER, *FLEET, *AUTOSCALER, settings.CONFIG, *settings.LOGGING]
     return dict.fromkeys((*settings.SECRETS, *(setting.variable for setting in own)), "")
+
+
+def _tracing_variables(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables by which replicas send their traces where the fleet does."""
+    variables = {setting.variable: str(options[setting.name]) for setting in TRACING if setting.name in options}
+    if file := options.get("otlp_headers_file"):
+        variables["CHAIRLIFT_OTLP_HEADERS_FILE"] = str(Path(file).absolute())
+    return variables
 
 
 def _absolute(model: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.settings.sources import check_is_file
+from chairlift.cli.tracing_options import check_endpoint, sampling_config
 from chairlift.core.errors import ConfigError
 from chairlift.core.sampling import MAX_CHOICES
 from chairlift.engine.config import SchedulerConfig
@@ -33,6 +34,8 @@ def validate_server_options(options: Mapping[str, Any]) -> None:
     replica_registration(options, listen_address(options), names)
     credential_sources(options)
     server_config(names, options)
+    sampling_config(options, {})
+    check_endpoint(options)
 
 
 def listen_address(options: Mapping[str, Any]) -> ListenAddress:

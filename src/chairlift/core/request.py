@@ -164,7 +164,7 @@ class EngineOutput(NamedTuple):
         finish_reason: None until the choice ends.
         error: the error when finish_reason is "error".
         usage: on the final output of the request; of all choices together.
-        timeline: on the last output of each choice.
+        timeline: on the first output of each choice with a token, and on the last one.
         choice_index: index of the choice.
         prompt_logprobs: one entry for each further prompt token except the first, when requested.
     """

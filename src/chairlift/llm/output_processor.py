@@ -77,6 +77,11 @@ class OutputProcessor:
         """Whether the final event was final."""
         return self._usage is not None
 
+    @property
+    def timeline(self) -> Timeline | None:
+        """The engine's times, as of its last output that had any."""
+        return self._timeline
+
     def process(self, output: EngineOutput) -> list[TextEvent]:
         """Turn an output into events; none for a choice or request that has already ended here."""
         if self.is_finished:

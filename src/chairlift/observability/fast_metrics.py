@@ -4,11 +4,13 @@ A metric of prometheus_client takes a lock and compares its bounds one by one. T
 what a streamed token costs. Only one thread may write these metrics; a concurrent reader may miss the last update.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 
@@ -39,15 +41,24 @@ class FastHistogram:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
+        self._exemplars: dict[int, Exemplar] = {}  # the last one of each bucket that has any
 
-    def observe(self, value: float) -> None:
-        """Record a value. A value equal to a bound belongs to the bucket below it."""
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def observe(self, value: float, exemplar: dict[str, str] | None = None) -> None:
+        """Record a value, with the labels of an exemplar if there is one.
+
+        A value equal to a bound belongs to the bucket below it.
+        """
+        bucket = bisect_left(self._bounds, value)
+        self._counts[bucket] += 1
         self._sum += value
+        if exemplar is not None and ((last := self._exemplars.get(bucket)) is None or last.labels is not exemplar):
+            self._exemplars[bucket] = Exemplar(exemplar, value, time.time())  # the first one of each request
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric with its current value."""
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         metric = HistogramMetricFamily(self._name, self._help)
-        metric.add_metric([], list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+        exemplars = [(each,) if (each := self._exemplars.get(index)) else () for index in range(len(names))]
+        counts = accumulate(self._counts)
+        metric.add_metric([], [(*pair, *each) for *pair, each in zip(names, counts, exemplars, strict=True)], self._sum)
         yield metric

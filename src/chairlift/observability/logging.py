@@ -26,6 +26,9 @@ DETAILED = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 current_id: ContextVar[str] = ContextVar("chairlift_request_id", default="")
 """Id of the request that the current task serves; "" without one. Each line that the task logs carries it."""
 
+current_trace_id: ContextVar[str] = ContextVar("chairlift_trace_id", default="")
+"""Id of the trace of that request, "" unless the trace is sampled. Each line that the task logs carries it, too."""
+
 # Escapes control characters: a message cannot start a new line or control a terminal.
 _CONTROL_ESCAPES = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -79,7 +82,8 @@ class HumanFormatter(logging.Formatter):
             own.msg, own.args = f"{record.getMessage()} ({type(error).__name__}: {error}; -v shows where)", ()
             own.exc_info = own.stack_info = None
         if self._detailed and (request := _request_id(record)):
-            own.msg, own.args = f"[{request}] {own.getMessage()}", ()
+            ids = " ".join(filter(None, (request, _trace_id(record))))
+            own.msg, own.args = f"[{ids}] {own.getMessage()}", ()
         return super().format(own)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's own name
@@ -111,6 +115,8 @@ class JsonFormatter(logging.Formatter):
         }
         if request := _request_id(record):
             fields["request_id"] = request
+        if trace := _trace_id(record):
+            fields["trace_id"] = trace
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         fields |= {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
@@ -120,6 +126,11 @@ class JsonFormatter(logging.Formatter):
 def _request_id(record: logging.LogRecord) -> str:
     """Return the request id of a record: the attached one, else the current task's."""
     return getattr(record, "request_id", "") or current_id.get()
+
+
+def _trace_id(record: logging.LogRecord) -> str:
+    """Return the trace id of a record: the attached one, else the current task's."""
+    return getattr(record, "trace_id", "") or current_trace_id.get()
 
 
 def use_background_writer() -> "BackgroundHandler":
@@ -133,7 +144,7 @@ def use_background_writer() -> "BackgroundHandler":
 
     log = logging.getLogger(ROOT)
     background = BackgroundHandler(log.handlers)
-    background.addFilter(_attach_request_id)
+    background.addFilter(_attach_ids)
     log.handlers[:] = [background]
     return background
 
@@ -145,10 +156,12 @@ def line_handler(stream: TextIO) -> "BackgroundHandler":
     return BackgroundHandler([logging.StreamHandler(stream)])
 
 
-def _attach_request_id(record: logging.LogRecord) -> bool:
-    """Attach the current request id to the record while it is known."""
+def _attach_ids(record: logging.LogRecord) -> bool:
+    """Attach the ids of the current request and its trace to the record while they are known."""
     if request := current_id.get():
         record.request_id = request
+    if trace := current_trace_id.get():
+        record.trace_id = trace
     return True
 
 

@@ -4,18 +4,23 @@ A key of METRICS is the exported name without its prefix `chairlift_`. Labels ha
 routes, reasons and phases. A request id or a client's text is never a label's value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from chairlift.observability.fast_metrics import FastCounter, FastHistogram
+from chairlift.observability.logging import current_trace_id
 
 PREFIX = "chairlift_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS_CONTENT_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 
 class MetricKind(Enum):
@@ -266,6 +271,26 @@ class Metrics:
             parents: Mapping[str, Any] = self._counters if METRICS[name].kind is MetricKind.COUNTER else self._gauges
             parents[name].remove(*labels)
 
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all registries."""
+        for registry in (self.registry, *self.more):
+            yield from registry.collect()
+
     def render(self) -> bytes:
         """Return the Prometheus exposition text. It takes milliseconds, so an event loop must not call it."""
         return b"".join(map(generate_latest, (self.registry, *self.more)))
+
+    def render_for(self, accept: str) -> tuple[bytes, str]:
+        """Return the page and its content type in the format that a header Accept asks for; see `render`.
+
+        Only OpenMetrics has exemplars.
+        """
+        if OPENMETRICS not in accept:
+            return self.render(), CONTENT_TYPE
+        return generate_openmetrics(self), OPENMETRICS_CONTENT_TYPE  # type: ignore[no-untyped-call]
+
+
+def current_exemplar() -> dict[str, str] | None:
+    """Return the exemplar of the current task's request, which names its trace; None unless it is sampled."""
+    trace_id = current_trace_id.get()
+    return {"trace_id": trace_id} if trace_id else None

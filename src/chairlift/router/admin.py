@@ -8,11 +8,10 @@ from typing import Any
 
 from chairlift.core.errors import ModelNotFound
 from chairlift.core.validation import invalid_param
-from chairlift.observability.metrics import CONTENT_TYPE
 from chairlift.router.discovery.base import SourceStatus
 from chairlift.router.endpoint import MAX_WEIGHT
 from chairlift.router.router import Router
-from chairlift.web.body import Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.body import Receive, Scope, Send, header, parse_json_object, read_body
 from chairlift.web.middleware import send_bytes, send_object
 
 MAX_BODY_BYTES = 65_536
@@ -39,8 +38,9 @@ class RouterAdminRoutes:
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the Prometheus page."""
-        page = await asyncio.to_thread(self._router.telemetry.metrics.render)
-        await send_bytes(send, page, kind=CONTENT_TYPE.encode())
+        accept = (header(scope, b"accept") or b"").decode("latin-1")
+        page, kind = await asyncio.to_thread(self._router.telemetry.metrics.render_for, accept)
+        await send_bytes(send, page, kind=kind.encode())
 
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the router's load."""

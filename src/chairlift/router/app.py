@@ -45,5 +45,5 @@ def router_app(
     return HttpApp(
         router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,
         admission=router.admission, generation_paths=GENERATION_PATHS,
-        on_response=router.telemetry.record_response, host=host,
+        on_response=router.telemetry.record_response, host=host, tracer=router.tracer,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.generation import (
     PoolPicker,
     admin_headers,
+    attempt_spans,
     client_address,
     model_member,
     session_key_of,
@@ -92,7 +93,7 @@ class ForwardRoute:
                 proxy = RequestProxy(
                     machine, upstream_request_of(scope, body, members, is_repeatable=is_repeatable), router.upstream,
                     PoolPicker(router, routing, pool), writer, router.clock.now, lambda _: None,
-                    partial(admin_headers, scope),
+                    partial(admin_headers, scope), attempt_spans(scope, fields, members),
                 )  # fmt: skip
                 scope["was_submitted"] = True
                 router.open_proxies.add(proxy)

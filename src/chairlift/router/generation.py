@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from chairlift.core.errors import ChairliftError
+from chairlift.observability.tracing.gen_ai import gen_ai_attributes
+from chairlift.observability.tracing.tracer import span_within, trace_of
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 from chairlift.router.admitted_request import admit, max_output_tokens
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
@@ -15,6 +17,7 @@ from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.prompt_prefix import count_prompt_tokens
+from chairlift.router.proxy.attempt_spans import AttemptSpans
 from chairlift.router.proxy.attempt_task import UpstreamRequest
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
@@ -59,7 +62,8 @@ class GenerationRoute:
             router.telemetry.num_arrivals += 1
             async with DisconnectWatcher(receive) as watcher:
                 if target is None:
-                    await router.hold.wait(count_prompt_tokens(fields), timeout)
+                    with span_within(scope, "hold"):
+                        await router.hold.wait(count_prompt_tokens(fields), timeout)
                     target = _target(router, fields, pool_key)
                 pool, members, generation = target
                 assigned = await router.assigned_replica(pool, session_key)
@@ -72,10 +76,11 @@ class GenerationRoute:
                     request_id=scope["request_id"], deadline=deadline,
                 )  # fmt: skip
                 upstream_request = upstream_request_of(scope, body, members)
+                spans = attempt_spans(scope, fields, members)
                 await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation))
                 admitted.machine = machine
                 picker = PoolPicker(router, request, pool)
-                reservation = await self._respond(scope, send, machine, upstream_request, picker, started_at)
+                reservation = await self._respond(scope, send, machine, upstream_request, picker, started_at, spans)
                 watcher.response_complete()
                 if reservation is not None:
                     await router.assign_session(pool, session_key, reservation.replica_id, assigned)
@@ -83,7 +88,7 @@ class GenerationRoute:
 
     async def _respond(
         self, scope: Scope, send: Send, machine: RequestMachine, request: UpstreamRequest, picker: "PoolPicker",
-        started_at: float,
+        started_at: float, spans: AttemptSpans | None,
     ) -> Reservation | None:  # fmt: skip
         """Respond, and return the reservation that the response began with."""
         router = self._router
@@ -92,7 +97,7 @@ class GenerationRoute:
             writer = ClientWriter(timed.send)
             proxy = RequestProxy(
                 machine, request, router.upstream, picker, writer, router.clock.now,
-                partial(_on_first_output, router, scope, started_at), partial(admin_headers, scope),
+                partial(_on_first_output, router, scope, started_at), partial(admin_headers, scope), spans,
             )  # fmt: skip
             scope["was_submitted"] = True
             router.open_proxies.add(proxy)
@@ -106,6 +111,10 @@ class GenerationRoute:
             finally:
                 router.open_proxies.discard(proxy)
                 router.telemetry.record_finished(outcome, time.monotonic() - started_at, proxy.num_attempts)
+                if (trace := trace_of(scope)) is not None:
+                    trace.server.attributes["chairlift.outcome"] = outcome
+                    if proxy.error_code:  # reported within a response whose status was 200
+                        trace.server.fail(outcome)
 
 
 class PoolPicker:
@@ -173,6 +182,14 @@ def model_member(fields: Mapping[str, Any], pool: str) -> Mapping[str, Any]:
     return {"model": pool} if pool and isinstance(model, str) and model and model != pool else {}
 
 
+def attempt_spans(scope: Scope, fields: Mapping[str, Any], members: Mapping[str, Any]) -> AttemptSpans | None:
+    """Return what makes the spans of the attempts of a request; None unless the request is sampled."""
+    if (trace := trace_of(scope)) is None:
+        return None
+    trace.server.attributes |= gen_ai_attributes(scope["path"], fields.get("model"))
+    return AttemptSpans(trace, scope["path"], {**fields, **members}.get("model"))
+
+
 def client_address(scope: Scope) -> str:
     """Return the IP address of the client, "" if unknown."""
     client = scope.get("client")
@@ -203,5 +220,7 @@ def admin_headers(scope: Scope, replica_id: str, num_attempts: int) -> Sequence[
 def _on_first_output(router: Router, scope: Scope, started_at: float, is_token: bool) -> None:
     if is_token:  # a whole response without progress events says nothing of its first token
         router.telemetry.record_first_token(time.monotonic() - started_at)
+        if (trace := trace_of(scope)) is not None:
+            trace.server.add_event("first_token")
     if (permit := scope.get("permit")) is not None:
         permit.mark_running()

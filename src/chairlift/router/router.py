@@ -8,6 +8,7 @@ from typing import Any
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.load_report import ReplicaState
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.hedging import HedgeController
@@ -58,13 +59,15 @@ class Router:
         source_statuses: returns how each discovery source does.
         random: source of the seeds of requests that have none.
         clock: the clock of all decisions.
+        tracer: traces requests; None traces none.
     """
 
     def __init__(
-        self, config: RouterConfig, clock: Clock | None = None, more_metrics: frozenset[str] = frozenset()
-    ) -> None:
+        self, config: RouterConfig, clock: Clock | None = None, more_metrics: frozenset[str] = frozenset(),
+        tracer: Tracer | None = None,
+    ) -> None:  # fmt: skip
         """Make the parts; the event loop runs. Raises ConfigError for files that cannot be read."""
-        self.config = config
+        self.config, self.tracer = config, tracer
         self.clock = clock or SystemClock()
         self.lifecycle = Lifecycle()
         self.telemetry = RouterTelemetry(more_metrics, self.clock)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.app import router_app
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import DiscoverySource
@@ -46,6 +47,7 @@ class RouterParts:
         read_credentials: reads the keys, again on SIGHUP; raises ConfigError.
         print_line: prints a line for people.
         read_settings: reads the settings again on SIGHUP; raises ConfigError. None without a settings file.
+        tracer: traces requests; None traces none.
     """
 
     config: RouterConfig
@@ -55,6 +57,7 @@ class RouterParts:
     read_credentials: Callable[[], Credentials]
     print_line: Callable[[str], None]
     read_settings: Callable[[], ReloadedSettings] | None = None
+    tracer: Tracer | None = None
 
 
 def run(parts: RouterParts) -> int:
@@ -80,7 +83,7 @@ class RouterService:
         more_routes: Sequence[RouteEntry] = (), more_metrics: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self._parts = parts
-        self.router = router = Router(parts.config, more_metrics=more_metrics)
+        self.router = router = Router(parts.config, more_metrics=more_metrics, tracer=parts.tracer)
         self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, more_routes)
         clock, rng = router.clock, random.Random()
         self._discovery = Discovery(

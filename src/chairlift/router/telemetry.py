@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import is_error_code
-from chairlift.observability.metrics import ROUTER_METRICS, Metrics
+from chairlift.observability.metrics import ROUTER_METRICS, Metrics, current_exemplar
 from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.discovery.base import SourceState, SourceStatus
 from chairlift.router.latency_window import LatencyWindow
@@ -40,7 +40,7 @@ class RouterTelemetry:
 
     def record_first_token(self, seconds: float) -> None:
         """Observe the time from a request's arrival to its first token."""
-        self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
+        self.metrics.histogram("time_to_first_token_seconds").observe(seconds, current_exemplar())
         self.first_tokens.add(seconds, self._clock.now())
 
     def record_finished(self, outcome: str, seconds: float, num_attempts: int) -> None:
@@ -49,7 +49,7 @@ class RouterTelemetry:
             outcome = "other"  # a replica of another server decides its codes, and each would be a time series
         metrics = self.metrics
         metrics.counter("requests_finished", outcome).inc()
-        metrics.histogram("e2e_request_latency_seconds").observe(seconds)
+        metrics.histogram("e2e_request_latency_seconds").observe(seconds, current_exemplar())
         metrics.histogram("router_request_attempts").observe(num_attempts)
 
     def record_attempt(self, outcome: RecordOutcome) -> None:

@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 from chairlift.core.errors import NotFound
-from chairlift.observability.metrics import CONTENT_TYPE
 from chairlift.server.replica import Replica
-from chairlift.web.body import Receive, Scope, Send
+from chairlift.web.body import Receive, Scope, Send, header
 from chairlift.web.middleware import send_bytes, send_object
 
 
@@ -20,8 +19,8 @@ class AdminRoutes:
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the Prometheus page; no other request waits for it."""
-        page = await self._replica.metrics_page()
-        await send_bytes(send, page, kind=CONTENT_TYPE.encode())
+        page, kind = await self._replica.metrics_page((header(scope, b"accept") or b"").decode("latin-1"))
+        await send_bytes(send, page, kind=kind.encode())
 
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the replica's load, for load balancers."""

@@ -28,7 +28,7 @@ def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: s
     return HttpApp(
         replica.config.http, credentials, routes, _not_found([path for _, path, _ in routes]),
         lifecycle=replica.lifecycle, admission=replica.admission, generation_paths=GENERATION_PATHS,
-        on_response=replica.telemetry.record_response, host=host,
+        on_response=replica.telemetry.record_response, host=host, tracer=replica.tracer,
         rejection_headers=lambda scope: _load_headers(scope, replica.reporter),
     )  # fmt: skip
 

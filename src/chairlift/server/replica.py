@@ -20,6 +20,7 @@ from chairlift.core.validation import invalid_param
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
 from chairlift.server.load_reporter import LoadReporter
@@ -75,10 +76,11 @@ class Replica:
         handover: open requests that a router can resume on another replica.
         resources: measures the use of CPUs, memory and GPUs while update_gauges_forever() runs.
         reporter: tells load balancers and routers about the replica.
+        tracer: traces requests; None traces none.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
-        self.config = config
+    def __init__(self, config: ServerConfig, tracer: Tracer | None = None) -> None:
+        self.config, self.tracer = config, tracer
         self.lifecycle = Lifecycle()
         self.telemetry = Telemetry(config.served_names[0], config.metric_aliases)
         self.admission = AdmissionController(config.http.admission)
@@ -252,9 +254,13 @@ class Replica:
 
     # -- load and gauges -------------------------------------------------------------------------------------------
 
-    async def metrics_page(self) -> bytes:
-        """Render the Prometheus page in its own thread, which does not wait for the engine."""
-        return await asyncio.get_running_loop().run_in_executor(self._metrics_thread, self.telemetry.metrics.render)
+    async def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
+        """Render the Prometheus page in its own thread, which does not wait for the engine.
+
+        Returns the page and its content type, by the header Accept.
+        """
+        render = partial(self.telemetry.metrics.render_for, accept)
+        return await asyncio.get_running_loop().run_in_executor(self._metrics_thread, render)
 
     async def load(self) -> LoadReport:
         """Return the replica's load."""

@@ -9,6 +9,7 @@ from typing import Any
 from chairlift.core.cpu_affinity import pin_process, usable_cpus
 from chairlift.core.load_report import ReplicaState
 from chairlift.llm.text_service import TextService
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.app import server_app
 from chairlift.server.config import ServerConfig
 from chairlift.server.registration import NOTICE_SECONDS, Registration
@@ -44,6 +45,7 @@ class ServerParts:
         print_line: prints a line for people.
         read_settings: reads the settings again on SIGHUP; raises ConfigError. None without a settings file.
         registration: the replica's entry in a registry; None without one.
+        tracer: traces requests; None traces none.
     """
 
     config: ServerConfig
@@ -57,6 +59,7 @@ class ServerParts:
     print_line: Callable[[str], None]
     read_settings: Callable[[], ReloadedSettings] | None = None
     registration: Registration | None = None
+    tracer: Tracer | None = None
 
 
 def run(parts: ServerParts) -> int:
@@ -79,7 +82,7 @@ class ReplicaService:
 
     def __init__(self, parts: ServerParts, credentials: Credentials, drain: Drain) -> None:
         self._parts = parts
-        self.replica = Replica(parts.config)
+        self.replica = Replica(parts.config, parts.tracer)
         self.app: HttpApp = server_app(self.replica, credentials, drain, parts.listening.host)
         self._starting: asyncio.Task[TextService] | None = None
         self._handing_over: asyncio.Task[None] | None = None

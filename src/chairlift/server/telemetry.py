@@ -15,7 +15,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, Usage
 from chairlift.engine.stats import CacheState, StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
-from chairlift.observability.metrics import SERVER_METRICS, Metrics
+from chairlift.observability.metrics import SERVER_METRICS, Metrics, current_exemplar
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
@@ -84,17 +84,18 @@ class Telemetry:
 
     def record_first_token(self, seconds: float) -> None:
         """Observe the time to the first token."""
-        self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
+        self.metrics.histogram("time_to_first_token_seconds").observe(seconds, current_exemplar())
 
-    def record_tokens(self, tokens: int, gap: float | None) -> None:
+    def record_tokens(self, tokens: int, gap: float | None, exemplar: dict[str, str] | None = None) -> None:
         """Count new tokens of a choice.
 
         `gap` is the seconds since its last tokens: None for its first tokens, and for a response that is not a stream.
+        `exemplar` names the request's trace if it has one.
         """
         self._output_tokens.inc(tokens)
         self.num_output_tokens += tokens
         if gap is not None:
-            self._inter_token.observe(gap)
+            self._inter_token.observe(gap, exemplar)
 
     def record_finished(
         self, request_id: str, outcome: str, seconds: float, usage: Usage | None, timeline: Timeline | None
@@ -102,7 +103,8 @@ class Telemetry:
         """Record the end of a generation."""
         metrics = self.metrics
         metrics.counter("requests_finished", outcome).inc()
-        metrics.histogram("e2e_request_latency_seconds").observe(seconds)
+        exemplar = current_exemplar()
+        metrics.histogram("e2e_request_latency_seconds").observe(seconds, exemplar)
         if usage is not None:
             metrics.counter("prompt_tokens").inc(usage.prompt_tokens)
             metrics.counter("prefix_cached_tokens").inc(usage.cached_tokens)
@@ -111,7 +113,7 @@ class Telemetry:
         events = () if timeline is None else timeline.events
         scheduled_at = next((event.at for event in events if event.name == "scheduled"), None)
         if scheduled_at is not None:
-            metrics.histogram("request_queue_time_seconds").observe(scheduled_at)
+            metrics.histogram("request_queue_time_seconds").observe(scheduled_at, exemplar)
         self._records.pop(request_id, None)  # a repeated id replaces its record and becomes the newest
         self._records[request_id] = {
             "request_id": request_id, "outcome": outcome, "seconds": round(seconds, 6),

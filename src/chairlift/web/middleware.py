@@ -9,7 +9,8 @@ import orjson
 from starlette.exceptions import HTTPException
 
 from chairlift.core.errors import ChairliftError, MethodNotAllowed
-from chairlift.observability.logging import current_id
+from chairlift.observability.logging import current_id, current_trace_id
+from chairlift.observability.tracing.tracer import TRACE_KEY, Tracer
 from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, ends_connection, header
 from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of, no_route
@@ -18,6 +19,7 @@ from chairlift.web.request_id import request_id
 log = logging.getLogger(__name__)
 
 METHOD_NOT_ALLOWED = 405
+TRACE_ID_HEADER = b"x-trace-id"
 CLIENT_CLOSED_REQUEST = 499
 """Status in log and metrics of a request whose client disconnected before the response."""
 
@@ -25,7 +27,8 @@ CLIENT_CLOSED_REQUEST = 499
 class RequestMiddleware:
     """Wraps the application. The access log omits a quiet path unless it fails.
 
-    Every response of a request has the headers that `scope["response_headers"]` returns, if a route has set it.
+    Every response of a request has the headers that `scope["response_headers"]` returns, if a route has set it. A quiet
+    path is never traced.
     """
 
     def __init__(
@@ -34,10 +37,12 @@ class RequestMiddleware:
         *,
         quiet: frozenset[str] = frozenset(),
         on_response: Callable[[AccessRecord], None] | None = None,
+        tracer: Tracer | None = None,
     ):
         self._app = app
         self._quiet = quiet
         self._on_response = on_response
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and respond with an error if the application raises one."""
@@ -46,6 +51,10 @@ class RequestMiddleware:
         started_at = time.monotonic()
         scope["request_id"] = given_id = request_id(header(scope, b"x-request-id"))
         current_id.set(given_id)
+        if (tracer := self._tracer) is not None:
+            current_trace_id.set("")  # a pipelined request begins in the context of the one before
+            if scope["path"] not in self._quiet:
+                tracer.start_request(scope)
         writer = _ResponseWriter(send, given_id, scope)
         try:
             await self._app(scope, receive, writer.send)
@@ -68,6 +77,9 @@ class RequestMiddleware:
                     scope.get("was_submitted", False),
                 ), scope["path"],
             )  # fmt: skip
+            if tracer is not None and (trace := scope.get(TRACE_KEY)) is not None:
+                status = 0 if writer.status == CLIENT_CLOSED_REQUEST else writer.status
+                tracer.end_request(trace, scope.get("route_path", ""), status, writer.code)
 
     def _report(self, record: AccessRecord, path: str) -> None:
         if self._on_response is not None:
@@ -77,7 +89,10 @@ class RequestMiddleware:
 
 
 class _ResponseWriter:
-    """Sends one response, and records its status and the code of the error that ended it."""
+    """Sends one response, and records its status and the code of the error that ended it.
+
+    A client learns the id of a sampled trace by the header x-trace-id.
+    """
 
     def __init__(self, send: Send, given_id: str, scope: Scope) -> None:
         self._send = send
@@ -90,6 +105,9 @@ class _ResponseWriter:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
+            if (trace := self._scope.get(TRACE_KEY)) is not None:  # a replica's own header names the same trace
+                others = [pair for pair in message["headers"] if pair[0] != TRACE_ID_HEADER]
+                message["headers"] = [*others, (TRACE_ID_HEADER, trace.trace_id.encode())]
             if (more := self._scope.get("response_headers")) is not None:
                 message["headers"] += more()
         await self._send(message)

@@ -32,7 +32,8 @@ ALIAS_VALUES: dict[str, tuple[str, object]] = {
     "--chunked-prefill-size": ("512", 512), "--long-prefill-token-threshold": ("64", 64), "-c": ("4096", 4096),
     "--ctx-size": ("4096", 4096), "--context-length": ("8k", 8000), "--gpu-memory-utilization": ("0.9", 0.9),
     "--mem-fraction-static": ("1", 1.0), "--kv-cache-memory-bytes": ("2G", 2 << 30),
-    "--num-gpu-blocks-override": ("99", 99), "--page-size": ("32", 32), "--disable-radix-cache": ("", False),
+    "--num-gpu-blocks-override": ("99", 99), "--page-size": ("32", 32),
+    "--otlp-traces-endpoint": ("http://c:4317", "http://c:4317"), "--disable-radix-cache": ("", False),
     "--schedule-policy": ("lpm", "cache_aware"), "--max-queued-requests": ("7", 7), "--async-scheduling": ("", True),
     "--no-async-scheduling": ("", False), "--disable-overlap-schedule": ("", False),
     "--disable-frontend-multiprocessing": ("", "inline"), "-t": ("4", 4), "--threads": ("4", 4),
@@ -179,7 +180,7 @@ SERVER_ALONE = (
 )
 """vLLM's flags of the HTTP server, which its LLM class does not have as options."""
 
-SERVER_SETTINGS = {"served_model_name", "disable_log_stats", "enable_log_requests"}
+SERVER_SETTINGS = {"served_model_name", "disable_log_stats", "enable_log_requests", "otlp_traces_endpoint"}
 """vLLM's options that set something of the server, which an LLM does not have."""
 
 

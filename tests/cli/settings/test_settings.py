@@ -19,6 +19,7 @@ from chairlift.cli.settings.settings import (
     resolve,
     resolve_group,
 )
+from chairlift.cli.settings.tracing_settings import TRACING
 from chairlift.cli.settings.value_parsers import boolean
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
@@ -62,6 +63,7 @@ def test_the_displayed_defaults_of_a_server_are_the_real_ones() -> None:
     for config_type in (ServerConfig, HttpConfig, AdmissionLimits, TenantLimits, ListenAddress):
         real.update({spec.name: spec.default for spec in fields(config_type)})
     real.update({f"jwt_{spec.name}": spec.default for spec in fields(JWTConfig)})
+    real.update({setting.name: None for setting in TRACING})
     for setting in SERVER:
         default = setting.default
         if default != "":

@@ -11,6 +11,7 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.router_settings import FLEET_ROUTER
+from chairlift.cli.tracing_options import open_tracer
 from chairlift.fleet.fleet_process import FleetParts
 from chairlift.fleet.fleet_process import run as serve
 from chairlift.router.router_process import RouterParts
@@ -38,13 +39,14 @@ def run(arguments: argparse.Namespace) -> int:
     config, tls = router_config(options), listening.tls_context()
     config.shared_state.check_files()
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
+    tracer = open_tracer(options, environ, "chairlift-router")
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
         reloader = None if arguments.settings_file is None else SettingsReloader.of_fleet(arguments, environ)
         code = serve(FleetParts(
             router=RouterParts(
                 config=config, sources=(), listening=listening, tls=tls, read_credentials=read_credentials,
-                print_line=service_console.print_line, read_settings=reloader,
+                print_line=service_console.print_line, read_settings=reloader, tracer=tracer,
             ),
             cluster=opened.cluster, spec=spec, parse_spec=fleet_options.updated_spec, autoscaler=autoscaler,
             slo_quantile=options.get("slo_quantile", 0.95),
@@ -54,5 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             stop_seconds=opened.stop_seconds, has_versions=opened.starts_specs, log_lines=opened.log_lines,
         ))  # fmt: skip
     finally:
+        if tracer is not None:
+            tracer.close()
         service_console.close(code)
     return code

@@ -7,6 +7,7 @@ from chairlift.cli.router_options import discovery_sources, router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.tracing_options import open_tracer
 from chairlift.router.router_process import RouterParts
 from chairlift.router.router_process import run as route
 
@@ -22,14 +23,17 @@ def run(arguments: argparse.Namespace) -> int:
     tls = listening.tls_context()
     config.shared_state.check_files()
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
+    tracer = open_tracer(options, environ, "chairlift-router")
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
         code = route(RouterParts(
-            config=config, sources=sources, listening=listening, tls=tls,
+            config=config, sources=sources, listening=listening, tls=tls, tracer=tracer,
             read_credentials=read_credentials,
             print_line=service_console.print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader.of_router(arguments, environ),
         ))  # fmt: skip
     finally:
+        if tracer is not None:
+            tracer.close()
         service_console.close(code)
     return code

@@ -8,6 +8,7 @@ from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
@@ -34,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = tuple(options.get("served_model_name") or [_model_display_name(prepared.model)])
     registration = replica_registration(options, listening, names)
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
+    tracer = open_tracer(options, environ, "chairlift-server")
 
     console.print_line(f"serving {prepared.model}" if arguments.model else no_model_given())
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
@@ -45,9 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
             print_line=service_console.print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader.of_server(
                 arguments, environ, names, engine["max_queue_size"]
-            ), registration=registration,
+            ), registration=registration, tracer=tracer,
         ))  # fmt: skip
     finally:
+        if tracer is not None:
+            tracer.close()
         prepared.close()
         service_console.close(code)
     return code

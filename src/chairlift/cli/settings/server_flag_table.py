@@ -58,6 +58,8 @@ ALIASES = (
     alias("--kv-cache-memory-bytes", "max_memory", VLLM, parse=num_tokens),
     alias("--num-gpu-blocks-override", "num_blocks", VLLM),
     alias("--page-size", "block_size", SGLANG),
+    alias("--otlp-traces-endpoint", "otlp_endpoint", VLLM, SGLANG,
+          text="traces are sent by HTTP unless --otlp-protocol is grpc"),
     switch("--disable-radix-cache", "enable_prefix_caching", False, SGLANG),
     alias("--schedule-policy", "scheduling_policy", SGLANG, parse=SCHEDULE_POLICIES),
     alias("--max-queued-requests", "max_waiting_requests", SGLANG),

@@ -16,6 +16,7 @@ from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, PLAN, SIMULATED
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.fleet_settings import REGISTRATION
 from chairlift.cli.settings.router_settings import ROUTER, ROUTER_SECTIONS
+from chairlift.cli.settings.tracing_settings import TRACING
 from chairlift.cli.settings.value_parsers import (
     boolean,
     fraction_or_bytes,
@@ -299,6 +300,7 @@ SERVER_SECTIONS: Sections = {
         Setting(name="metric_aliases", is_repeatable=True, parse=one_of("vllm", "transformers"), metavar="SYSTEM",
                 flag_name="metric_alias", help="also export metrics under this system's names: vllm, transformers"),
     ),
+    "traces": TRACING,
 }  # fmt: skip
 SERVER = tuple(setting for section in SERVER_SECTIONS.values() for setting in section)
 

@@ -338,7 +338,7 @@ class Scheduler:
         prompt_logprobs: tuple[TokenLogprob, ...], now: float,
     ) -> EngineOutput:  # fmt: skip
         """Append new tokens, up to the one that ends the choice."""
-        if not sequence.has_first_token:
+        if is_first := not sequence.has_first_token:
             sequence.has_first_token = True
             sequence.timeline_recorder.record("first_token", now)
             self.table.enqueue_deferred(self.sequence_groups[sequence.request_id], now)
@@ -373,6 +373,7 @@ class Scheduler:
             sequence.request_id,
             tokens,
             entries,
+            timeline=sequence.timeline_recorder.build() if is_first else None,
             choice_index=sequence.choice_index,
             prompt_logprobs=prompt_logprobs,
         )

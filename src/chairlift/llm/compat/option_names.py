@@ -71,6 +71,7 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "disable_log_stats": _no_effect("LLM and AsyncLLM log no statistics; call load() and scheduler_state()"),
     "disable_log_requests": _no_effect("requests are not logged"),
     "enable_log_requests": _no_effect("requests are not logged"),
+    "otlp_traces_endpoint": _no_effect("LLM and AsyncLLM send no traces; `chairlift serve --otlp-endpoint` does"),
     "disable_custom_all_reduce": _no_effect(_ONE_DEVICE),
     "distributed_executor_backend": _refused(_ONE_DEVICE, "mp", "uni"),
     "max_parallel_loading_workers": _no_effect("weights are loaded by one process"),

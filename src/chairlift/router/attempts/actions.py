@@ -1,7 +1,7 @@
 """Actions: what a RequestMachine asks the proxy to do, in this order. The proxy reports back by events."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +46,7 @@ class SendAttempt:
         mode: how to read the response; PROGRESS needs the header `x-chairlift-progress: 1`.
         members: JSON members to append to the client's body (append_members).
         timeout_seconds: what is left of the request's deadline; None for none.
+        purpose: why the attempt is made, for traces.
     """
 
     attempt: int
@@ -53,6 +54,7 @@ class SendAttempt:
     mode: ResponseMode
     members: Mapping[str, Any]
     timeout_seconds: float | None
+    purpose: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class RecordOutcome:
         outcome: fault, success or neutral.
         first_token_seconds: from sending to the first token; None without one.
         inter_token_seconds: mean time between tokens; None with fewer than two tokens.
+        first_token_at: when the first token came, for traces; None without one.
+        failure: why it failed, for traces; "" if it has not.
     """
 
     attempt: int
@@ -145,6 +149,8 @@ class RecordOutcome:
     outcome: HealthOutcome
     first_token_seconds: float | None = None
     inter_token_seconds: float | None = None
+    first_token_at: float | None = field(default=None, compare=False)
+    failure: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Attempt and AttemptLimits: the state of one attempt of a request, and the limits of all of them."""
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.attempts.actions import RecordOutcome, ResponseMode
@@ -54,7 +54,7 @@ class AttemptPhase(Enum):
     STREAMING = auto()  # has a token
 
 
-class AttemptPurpose(Enum):
+class AttemptPurpose(StrEnum):
     """Why an attempt was made."""
 
     FIRST = auto()
@@ -84,6 +84,7 @@ class Attempt:
         first_token_at: when its first token came.
         last_token_at: when its last token came.
         num_tokens: tokens that it brought.
+        failure: why it has failed, "" if it has not.
     """
 
     number: int
@@ -101,6 +102,7 @@ class Attempt:
     first_token_at: float | None = None
     last_token_at: float | None = None
     num_tokens: int = 0
+    failure: str = ""
 
     @property
     def is_failure_counted(self) -> bool:
@@ -129,4 +131,7 @@ class Attempt:
             first = self.first_token_at - self.sent_at
             if self.num_tokens > 1:
                 inter = (self.last_token_at - self.first_token_at) / (self.num_tokens - 1)
-        return RecordOutcome(self.number, self.replica.replica_id, self.replica.incarnation, outcome, first, inter)
+        return RecordOutcome(
+            self.number, self.replica.replica_id, self.replica.incarnation, outcome, first, inter,
+            self.first_token_at, self.failure,
+        )  # fmt: skip

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from chairlift.router.attempts.chunks import Chunk
 
+TIMER_TOLERANCE_SECONDS = 1e-3
+"""An event loop may fire a timer this much too early."""
+
 
 class FailureReason(StrEnum):
     """Why an attempt brought no complete response."""

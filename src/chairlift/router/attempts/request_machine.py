@@ -27,8 +27,6 @@ from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.health.breaker import HealthOutcome
 
-TIMER_TOLERANCE_SECONDS = 1e-3  # an event loop may fire a timer this much too early
-
 
 class RequestMachine:
     """The attempts of one request.
@@ -114,7 +112,7 @@ class RequestMachine:
         self.history.record_replica(event)
         left = None if self._deadline is None else max(0.0, self._deadline - self._now)
         members = self.response.members() if is_resumable else {}
-        self._emit(act.SendAttempt(attempt.number, event.replica_id, attempt.mode, members, left))
+        self._emit(act.SendAttempt(attempt.number, event.replica_id, attempt.mode, members, left, attempt.purpose))
         self._open.set_timer(attempt, TimerKind.CONNECT)
 
     def _on_no_replica(self, event: ev.NoReplica) -> None:
@@ -257,6 +255,7 @@ class RequestMachine:
             return
         if self.response.has_sent:
             self._deliver(attempt, self.response.flush(attempt))
+        attempt.failure = "request_error"
         self._open.end(attempt, HealthOutcome.NEUTRAL)
         self._finish((end_with_reported_error if self.response.has_sent else respond_reported_error)(event.payload))
 
@@ -304,7 +303,7 @@ class RequestMachine:
     def _on_attempt_timer(self, attempt: Attempt, kind: TimerKind, *, is_unhealthy: bool) -> None:
         if kind is TimerKind.INTER_TOKEN and attempt.last_token_at is not None:
             left = attempt.last_token_at + self._limits.inter_token_timeout_seconds - self._now
-            if left > TIMER_TOLERANCE_SECONDS:  # tokens do not set the timer anew; that would cost more than they do
+            if left > ev.TIMER_TOLERANCE_SECONDS:  # tokens do not set the timer anew; that would cost more than they do
                 self._open.set_timer(attempt, kind, left)
                 return
         is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
@@ -325,6 +324,7 @@ class RequestMachine:
         self, attempt: Attempt, reason: FailureReason, outcome: HealthOutcome, *, aborts: bool = True
     ) -> None:
         """End a failed attempt; make another one unless one is open."""
+        attempt.failure = reason
         self._open.end(attempt, outcome, aborts=aborts)
         if attempt.is_failure_counted:
             has_progress = self.response.has_progress

@@ -56,6 +56,7 @@ class UpstreamRequest:
         request_id: the id under which every replica gets the request.
         members: further members of the body, which is a JSON object then.
         is_repeatable: whether it may reach a replica twice.
+        traceparent: context of the attempt's span, which replaces that of the client; "" passes that on.
     """
 
     method: str
@@ -65,6 +66,7 @@ class UpstreamRequest:
     request_id: str
     members: Mapping[str, Any]
     is_repeatable: bool = True
+    traceparent: str = ""
 
 
 @dataclass(slots=True)
@@ -146,6 +148,8 @@ class RunningAttempt:
             extra["x-request-timeout-ms"] = str(max(1, int(timeout * 1000)))
         if self._attempt.mode is ResponseMode.PROGRESS:
             extra["x-chairlift-progress"] = "1"
+        if self._request.traceparent:
+            extra["traceparent"] = self._request.traceparent
         return self._upstream.request_headers(self._request.headers, extra)
 
     def _on_connected(self, is_reused: bool) -> None:

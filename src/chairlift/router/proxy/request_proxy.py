@@ -42,6 +42,7 @@ from chairlift.router.attempts.events import (
     TimerKind,
 )
 from chairlift.router.attempts.request_machine import RequestMachine
+from chairlift.router.proxy.attempt_spans import AttemptSpans
 from chairlift.router.proxy.attempt_task import AttemptResponse, UpstreamRequest, run_attempt
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.upstream import Upstream
@@ -92,17 +93,17 @@ class RequestProxy:
     def __init__(
         self, machine: RequestMachine, request: UpstreamRequest, upstream: Upstream, picker: ReplicaPicker,
         writer: ClientWriter, now: Callable[[], float], on_first_output: Callable[[bool], None],
-        attempt_headers: Callable[[str, int], Sequence[Header]],
+        attempt_headers: Callable[[str, int], Sequence[Header]], spans: AttemptSpans | None = None,
     ) -> None:  # fmt: skip
         """Take the request's parts.
 
         `on_first_output` is called once, at the first token or, if none is seen, at the first byte of the response;
         with whether it is the first token. `attempt_headers` returns the headers of a response from its replica and
-        the number of attempts.
+        the number of attempts. `spans` makes those of the attempts of a sampled request.
         """
         self._machine, self._request, self._upstream = machine, request, upstream
         self._picker, self._writer, self._now = picker, writer, now
-        self._on_first_output, self._attempt_headers = on_first_output, attempt_headers
+        self._on_first_output, self._attempt_headers, self._spans = on_first_output, attempt_headers, spans
         self._has_output = False
         self._events: deque[Event] = deque()
         self._wakeup: asyncio.Future[None] | None = None
@@ -306,6 +307,8 @@ class RequestProxy:
         """Report an attempt to its replica's health and load."""
         self._picker.record_attempt(action)
         reservation, now = self._reservations[action.attempt], self._now()
+        if self._spans is not None:
+            self._spans.end(action, self._responses.get(action.attempt, AttemptResponse()).status, now)
         if action.first_token_seconds is not None:
             reservation.record_first_token(action.first_token_seconds, now)
         if action.inter_token_seconds is not None:
@@ -328,8 +331,9 @@ class RequestProxy:
     def _send(self, action: SendAttempt) -> None:
         self.num_attempts += 1
         response = self._responses[action.attempt] = AttemptResponse()
+        request = self._request if self._spans is None else self._spans.start(action, self._request)
         task = self._tasks[action.attempt] = asyncio.create_task(run_attempt(
-            self._upstream, self._request, action, response, self._report, self._wait_until_read
+            self._upstream, request, action, response, self._report, self._wait_until_read
         ))  # fmt: skip
         task.add_done_callback(partial(self._on_task_end, action.attempt))
 

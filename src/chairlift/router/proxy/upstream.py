@@ -146,6 +146,8 @@ class Upstream:
     def request_headers(self, headers: list[Header], extra: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the headers of a request to a replica: the client's, the router's key and `extra`."""
         removed = OWN_REQUEST_HEADERS | _connection_options(headers)
+        if "traceparent" in extra:
+            removed |= {b"traceparent"}
         passed = [
             (name.decode("latin-1"), _decode(value))
             for name, value in headers

@@ -12,7 +12,9 @@ import orjson
 from chairlift.core.errors import ChairliftError, DeadlineUnreachable, Overloaded, QueueFull
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
+from chairlift.observability.tracing.tracer import span_within, trace_of
 from chairlift.protocol.sse import DONE, named_event
+from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.output.generation_tracker import Batch, GenerationTracker
 from chairlift.server.openai.output.stream_writer import StreamWriter
 from chairlift.server.openai.parse_request import BaseRequest
@@ -123,7 +125,8 @@ async def prepare(
     `reports_progress` is whether the response is a stream of the tokens, then the whole body; see Generation.
     """
     replica, scope = admitted.replica, admitted.scope
-    processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
+    with span_within(scope, "tokenize"):
+        processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
     prompt = sum(len(each.request.prompt_token_ids) for each in processors)
     max_output_tokens = sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
     admitted.permit.set_prompt_tokens(prompt)
@@ -131,8 +134,10 @@ async def prepare(
     admitted.reservation.reserve(prompt + max_output_tokens - num_resumed)
     renderer = handler.renderer(processors)
     is_incremental = request.stream or reports_progress
+    trace = trace_of(scope)
+    spans = None if trace is None else GenerationSpans(trace, scope["path"], request, processors)
     tracker = GenerationTracker(
-        replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental
+        replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental, spans=spans
     )
     admitted.tracker = tracker
     scope["was_submitted"] = True

@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 
 from chairlift.core.errors import ChairliftError, Overloaded
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController, Permit
 from chairlift.web.auth.credentials import Credentials
@@ -27,7 +28,7 @@ OPEN = frozenset({"/livez", "/readyz", "/health", "/ping"})
 UNLOGGED_PATHS = OPEN | {"/metrics", "/load"}
 """Paths whose responses the access log omits, unless they fail."""
 
-EXPOSED_HEADERS = ("x-request-id", "x-ignored-parameters", "retry-after", "retry-after-ms")
+EXPOSED_HEADERS = ("x-request-id", "x-trace-id", "x-ignored-parameters", "retry-after", "retry-after-ms")
 """Response headers that web pages of other origins may read."""
 
 RouteEntry = tuple[str, str, App]
@@ -48,12 +49,13 @@ class HttpApp:
         self, config: HttpConfig, credentials: Credentials, routes: Iterable[RouteEntry], not_found: App, *,
         lifecycle: Lifecycle, admission: AdmissionController, generation_paths: Collection[str],
         on_response: Callable[[AccessRecord], None], host: str = "",
-        rejection_headers: Callable[[Scope], Iterable[Header]] = lambda scope: (),
+        rejection_headers: Callable[[Scope], Iterable[Header]] = lambda scope: (), tracer: Tracer | None = None,
     ) -> None:  # fmt: skip
         """Build the application.
 
         `not_found` handles every other path, `generation_paths` need a permit, `host` is the name or address that the
-        service listens on, `rejection_headers` returns headers of an early rejection.
+        service listens on, `rejection_headers` returns headers of an early rejection, and `tracer` traces the requests
+        that are not rejected early.
         """
         self._lifecycle, self._admission, self._rejection_headers = lifecycle, admission, rejection_headers
         self._generation_paths = {path.encode(): path for path in generation_paths}
@@ -68,7 +70,7 @@ class HttpApp:
         host_check = HostCheck(config.allowed_hosts, (host,), config.cors_origins)
         self.auth = AuthMiddleware(_with_router(router), credentials, frozenset(open_paths), host_check)
         self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check
-        app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=on_response)
+        app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=on_response, tracer=tracer)
         if config.cors_origins:
             app = CORSMiddleware(
                 app, allow_origins=config.cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",),

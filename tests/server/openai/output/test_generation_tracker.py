@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest, NoAllowedToken, NotFound, StructuredOutputTooComplex, Unavailable
 from chairlift.core.request import FinishReason, Timeline, TimelineEvent
 from chairlift.llm.outputs import TextEvent
+from chairlift.observability.logging import current_trace_id
 from chairlift.server.openai.output.generation_tracker import GenerationTracker, with_client_field
 from chairlift.server.openai.parse_request import read_completion
 from chairlift.server.telemetry import Telemetry
@@ -32,6 +33,18 @@ def test_an_abort_by_the_server_is_a_retryable_error_without_its_tokens() -> Non
     page = telemetry.metrics.render().decode()
     assert 'chairlift_requests_aborted_total{reason="server"} 1.0' in page
     assert 'chairlift_requests_finished_total{outcome="abort"} 1.0' in page
+
+
+def test_the_time_between_tokens_of_a_traced_request_is_an_exemplar_of_its_trace() -> None:
+    telemetry = Telemetry("fake", ())
+    token = current_trace_id.set("4bf9")
+    tracker = make_tracker(telemetry)
+    current_trace_id.reset(token)
+    for _ in range(2):
+        tracker.take([(0, TextEvent("r", "a", (1,)))])
+    page, _ = telemetry.metrics.render_for("application/openmetrics-text")
+    found = [line for line in page.decode().splitlines() if 'trace_id="4bf9"' in line]
+    assert [line.partition("{")[0] for line in found] == ["chairlift_inter_token_latency_seconds_bucket"]
 
 
 def test_an_error_of_a_structure_names_the_field_that_asked_for_it() -> None:

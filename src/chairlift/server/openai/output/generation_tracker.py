@@ -11,6 +11,8 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason, Timeline, Usage
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent
+from chairlift.observability.metrics import current_exemplar
+from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response import total
 from chairlift.server.telemetry import Telemetry
@@ -39,10 +41,14 @@ class GenerationTracker:
         request: BaseRequest,
         *,
         is_incremental: bool,
+        spans: GenerationSpans | None = None,
     ) -> None:
-        """Start before the first output; `is_incremental` is whether the client reads outputs as they come."""
+        """Start before the first output.
+
+        `is_incremental` is whether the client reads outputs as they come; `spans` makes those of a sampled request.
+        """
         self._structured_field, self._is_incremental = request.structured_field, is_incremental
-        self._telemetry = telemetry
+        self._telemetry, self._spans, self._exemplar = telemetry, spans, current_exemplar()
         self._permit = permit
         self._started_at = started_at
         self._prompts = [len(processor.request.prompt_token_ids) for processor in processors]
@@ -56,6 +62,8 @@ class GenerationTracker:
     def take(self, batch: Batch) -> tuple[Batch, ChairliftError | None]:
         """Record a batch of events; return the events to deliver and the error that ends the request."""
         now = time.monotonic()
+        if self._spans is not None:
+            self._spans.take(batch, now)
         for position, (number, event) in enumerate(batch):
             self._timeline = event.timeline or self._timeline
             if event.finish_reason is FinishReason.ABORT:  # its tokens and text are not delivered: it may be resumed
@@ -81,7 +89,7 @@ class GenerationTracker:
             self._telemetry.record_first_token(now - self._started_at)
         last = self._last.get((number, event.index))
         gap = now - last if last is not None and self._is_incremental else None  # a whole response has no gaps
-        self._telemetry.record_tokens(len(event.token_ids), gap)
+        self._telemetry.record_tokens(len(event.token_ids), gap, self._exemplar)
         self._last[number, event.index] = now
         self._output_tokens += len(event.token_ids)
 
@@ -104,6 +112,9 @@ class GenerationTracker:
         usage = self.usage
         used = usage.prompt_tokens + usage.completion_tokens - self._num_resumed if self._was_scheduled else 0
         self._permit.end(used, makes_room=not isinstance(error, EngineDead))
+        outcome = self._outcome(error)
+        if self._spans is not None:
+            self._spans.end(usage, outcome, error)
         if (
             isinstance(error, ChairliftError)
             and not self._was_scheduled
@@ -111,14 +122,17 @@ class GenerationTracker:
         ):
             self._telemetry.record_rejection(error.code)
             return
-        outcome = self._reason or "abort"
-        if isinstance(error, ClientGone | CancelledError | Unavailable):
-            outcome = "abort"
-        elif error is not None:
-            outcome = error.code if isinstance(error, ChairliftError) else "internal_error"
         if outcome == FinishReason.ABORT:
             self._telemetry.record_abort("client" if isinstance(error, ClientGone) else "server")
         self._telemetry.record_finished(request_id, outcome, time.monotonic() - self._started_at, usage, self._timeline)
+
+    def _outcome(self, error: BaseException | None) -> str:
+        """Return the outcome for metrics and traces: a finish reason or the code of an error."""
+        if isinstance(error, ClientGone | CancelledError | Unavailable):
+            return "abort"
+        if error is not None:
+            return error.code if isinstance(error, ChairliftError) else "internal_error"
+        return self._reason or "abort"
 
 
 def _aborted_by_drain() -> Unavailable:
