@@ -54,10 +54,15 @@ def config_of(folder: Path, command: tuple[str, ...] = SLEEP, **fields: Any) -> 
 
 @contextmanager
 def open_replicas(
-    folder: Path, command: tuple[str, ...] = SLEEP, wall_time: Callable[[], float] | None = None, **fields: Any
+    folder: Path,
+    command: tuple[str, ...] = SLEEP,
+    wall_time: Callable[[], float] | None = None,
+    monotonic: Callable[[], float] | None = None,
+    **fields: Any,
 ) -> Iterator[LocalReplicas]:
     """Open a fleet; its processes run on."""
-    replicas = LocalReplicas(config_of(folder, command, **fields), wall_time or WallTime())
+    wall_time = wall_time or WallTime()
+    replicas = LocalReplicas(config_of(folder, command, **fields), wall_time, monotonic or wall_time)
     replicas.open()
     try:
         yield replicas

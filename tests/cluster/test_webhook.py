@@ -208,7 +208,7 @@ def test_retry_after_is_followed_up_to_its_bound(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(asyncio, "sleep", sleep)
 
     run(program, scenario, num_attempts=6)
-    assert delays[:2] == [0.5, 0.25] and len(delays) == 5 and max(delays[2:]) < 0.1
+    assert delays[:2] == pytest.approx([0.5, 0.25], abs=0.05) and len(delays) == 5 and max(delays[2:]) < 0.1
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -292,3 +292,61 @@ def test_a_configuration_that_makes_no_sense_is_rejected(fields: dict[str, Any],
 def test_tls_files_that_cannot_be_used_are_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the TLS files"):
         WebhookCluster(WebhookConfig(url="https://h/", ca_file=tmp_path / "none"))
+
+
+# -- the time that a call may take -------------------------------------------------------------------------------------
+
+
+def test_all_attempts_together_end_in_time_whatever_the_webhook_does() -> None:
+    program = Program(*[None] * 8)
+
+    async def scenario(cluster: WebhookCluster) -> None:
+        for call, num_requests in ((cluster.list(), 2), (cluster.stop(["a"]), 4)):
+            with pytest.raises(ClusterFailed, match="cannot be used, after 2 attempts"):
+                await call
+            assert len(program.requests) == num_requests
+
+    run(program, scenario, timeout_seconds=0.1, list_seconds=0.15, change_seconds=0.15)
+    assert webhook.LIST_SECONDS < 10 and webhook.CHANGE_SECONDS < 20  # the controller cuts calls then
+
+
+def test_a_list_before_a_change_takes_of_the_time_of_the_change() -> None:
+    async def scenario(cluster: WebhookCluster) -> None:
+        with pytest.raises(ClusterFailed, match="after 1 attempt"):
+            await cluster.start(SPEC)
+
+    program = Program((200, []), None, None)
+    run(program, scenario, timeout_seconds=30, change_seconds=0.2)
+    assert [request.method for request in program.requests] == ["GET", "POST"]
+
+
+def test_retry_after_holds_for_later_calls() -> None:
+    program, times = Program((429, "", {"retry-after": "20"})), [100.0]
+
+    async def scenario() -> None:
+        async with serving(program) as url:
+            cluster = WebhookCluster(WebhookConfig(url=url), random.Random(3), clock=lambda: times[0])
+            for text in ("after 1 attempt: it answers status 429", r"asked to be called again in 20\.0 s"):
+                with pytest.raises(ClusterFailed, match=text):
+                    await cluster.list()
+            assert len(program.requests) == 1
+            times[0] += 20.0
+            assert await cluster.list() == []
+            await cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_failed_has_the_same_key_when_it_is_asked_for_again() -> None:
+    program = Program((503, ""), (200, ""), (503, ""), (200, ""), (200, ""))
+
+    async def scenario(cluster: WebhookCluster) -> None:
+        for target in (1, 1, 2, 3, 3):
+            try:
+                await cluster.scale(SPEC, target)
+            except ClusterFailed:
+                continue
+
+    run(program, scenario, num_attempts=1)
+    first, again, other, third, fourth = [request.headers["idempotency-key"] for request in program.requests]
+    assert first == again and len({first, other, third, fourth}) == 4

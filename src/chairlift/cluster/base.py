@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from chairlift.core.errors import ConfigError
+
 
 class PlacementState(StrEnum):
     """What a cluster knows about a replica; whether it serves is what its health check says."""
@@ -50,6 +52,15 @@ class ReplicaSpec:
     num_cpus: int = 0
     num_gpus: int = 0
     replica_type: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers below 0."""
+        for name in ("num_cpus", "num_gpus"):
+            if getattr(self, name) < 0:
+                raise ConfigError(
+                    f"{name} of a replica must be at least 0, got {getattr(self, name)}",
+                    option=name.replace("num", "replica"),
+                )
 
     @property
     def version(self) -> str:
@@ -110,6 +121,10 @@ class Cluster(Protocol):
 
         Those of `remove` go first, then pending ones, then the youngest. Calling it twice starts nothing twice.
         """
+        ...
+
+    async def release_failed(self) -> None:
+        """Let `start` and `scale` try again at once what failed too often; does nothing where none is held back."""
         ...
 
     async def close(self) -> None:

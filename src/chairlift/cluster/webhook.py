@@ -4,15 +4,17 @@
     POST URL   {"target": 3, "remove": ["a"], "spec": {...} | null}   ──► any 2xx, once it is noted
 
 The fields of a replica are those of ClusterReplica; replica_id and state are required, unknown fields are ignored. A
-POST may be repeated after a failure; then it has the same header `idempotency-key`. Without a spec nothing is started.
+POST may be repeated after a failure, also by a later call that asks for the same; then it has the same header
+`idempotency-key`. Without a spec nothing is started.
 """
 
 import asyncio
 import dataclasses
 import math
 import random
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +30,10 @@ from chairlift.web.registry.json_client import JSONClient, JSONClientConfig, JSO
 MAX_REPLICAS = 10_000
 MAX_ID_CHARS, MAX_TEXT_CHARS, MAX_URL_CHARS = 256, 4096, 2048
 MAX_RETRY_AFTER_SECONDS = 30.0
-"""Longest wait that the webhook's Retry-After is followed for."""
+"""Longest wait that the webhook's Retry-After is followed for; a call that cannot wait so long fails at once."""
+
+LIST_SECONDS, CHANGE_SECONDS = 8.0, 18.0
+"""Seconds for all attempts of a list, and of a change with the list before it; the controller waits little longer."""
 
 RETRIED = frozenset({
     HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS,
@@ -49,6 +54,8 @@ class WebhookConfig:
         cert_file: PEM file of the client's certificate chain, with key_file.
         key_file: PEM file of the private key of cert_file.
         timeout_seconds: seconds within which an attempt must be answered.
+        list_seconds: seconds for all attempts of a list together.
+        change_seconds: seconds for all attempts of a change together.
         num_attempts: attempts of a call.
         first_backoff: seconds before the second attempt at most; they double with each.
     """
@@ -58,7 +65,9 @@ class WebhookConfig:
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
-    timeout_seconds: float = 10.0
+    timeout_seconds: float = 5.0
+    list_seconds: float = LIST_SECONDS
+    change_seconds: float = CHANGE_SECONDS
     num_attempts: int = 4
     first_backoff: float = 0.5
 
@@ -74,7 +83,7 @@ class WebhookConfig:
             raise ConfigError(f"the webhook's URL must look like https://host/path, got {self.url!r}")
         if parts.username is not None or parts.password is not None:
             raise ConfigError("the webhook's URL has a user name or password; a token belongs in the token file")
-        for name in ("timeout_seconds", "first_backoff"):
+        for name in ("timeout_seconds", "first_backoff", "list_seconds", "change_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} of the webhook must be above 0 seconds, got {getattr(self, name)}")
         if self.num_attempts < 1:
@@ -94,9 +103,15 @@ class WebhookConfig:
 class WebhookCluster:
     """A Cluster behind a webhook."""
 
-    def __init__(self, config: WebhookConfig, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, config: WebhookConfig, rng: random.Random | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Create it; `rng` varies the delays of retries. Raises ConfigError for TLS files that cannot be used."""
-        self._config, self._rng = config, rng or random.Random()
+        self._config, self._rng, self._clock = config, rng or random.Random(), clock
+        self._not_before = 0.0
+        """When the webhook may be called again, by its last Retry-After."""
+        self._failed_post: tuple[Any, str] | None = None
+        """Body and idempotency key of the last POST, if it has failed."""
         self._client = JSONClient(JSONClientConfig(
             base_urls=(config.base_url,), ca_file=config.ca_file, cert_file=config.cert_file, key_file=config.key_file,
             token_file=config.token_file,
@@ -112,7 +127,10 @@ class WebhookCluster:
 
     async def list(self) -> Sequence[ClusterReplica]:
         """Return the replicas that the webhook names."""
-        response = await self._call("GET")
+        return await self._list(self._clock() + self._config.list_seconds)
+
+    async def _list(self, deadline: float) -> Sequence[ClusterReplica]:
+        response = await self._call("GET", deadline)
         if response.status != HTTPStatus.OK or not isinstance(response.body, list):
             raise ClusterFailed(
                 f"the webhook {self._config.base_url} answers no list of replicas: {response.describe()}"
@@ -125,50 +143,67 @@ class WebhookCluster:
     async def start(self, spec: ReplicaSpec, count: int = 1) -> None:
         """Raise the target by `count` above the replicas that are listed as pending or running."""
         async with self._lock:
-            await self._scale(spec, len(_counted(await self.list())) + count, ())
+            deadline = self._clock() + self._config.change_seconds
+            await self._scale(spec, len(_counted(await self._list(deadline))) + count, (), deadline)
 
     async def stop(self, replica_ids: Sequence[str]) -> None:
         """Remove those of these replicas that are pending or running, and lower the target by as many."""
         async with self._lock:
-            counted = _counted(await self.list())
+            deadline = self._clock() + self._config.change_seconds
+            counted = _counted(await self._list(deadline))
             removed = [each for each in dict.fromkeys(replica_ids) if each in counted]
             if removed:
-                await self._scale(None, len(counted) - len(removed), removed)
+                await self._scale(None, len(counted) - len(removed), removed, deadline)
 
     async def scale(self, spec: ReplicaSpec, target: int, *, remove: Sequence[str] = ()) -> None:
         """Send the target, the replicas to remove, and the spec of those to start."""
         async with self._lock:
-            await self._scale(spec, target, remove)
+            await self._scale(spec, target, remove, self._clock() + self._config.change_seconds)
+
+    async def release_failed(self) -> None:
+        """Do nothing: what is held back after failures is up to the webhook."""
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _scale(self, spec: ReplicaSpec | None, target: int, remove: Sequence[str]) -> None:
+    async def _scale(self, spec: ReplicaSpec | None, target: int, remove: Sequence[str], deadline: float) -> None:
         wire_spec = None
         if spec is not None:
             wire_spec = dataclasses.asdict(spec) | {"environ": dict(spec.environ), "version": spec.version}
         body = {"target": target, "remove": list(remove), "spec": wire_spec}
-        response = await self._call("POST", body, {"idempotency-key": uuid.uuid4().hex})
+        failed = self._failed_post
+        key = failed[1] if failed is not None and failed[0] == body else uuid.uuid4().hex
+        self._failed_post = body, key
+        response = await self._call("POST", deadline, body, {"idempotency-key": key})
+        self._failed_post = None  # the webhook has answered
         if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
             raise ClusterFailed(f"the webhook {self._config.base_url} does not scale: {response.describe()}")
 
-    async def _call(self, method: str, body: Any = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    async def _call(
+        self, method: str, deadline: float, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> JSONResponse:
         """Call the webhook until it answers with another status than those to retry.
 
-        Raises ClusterDenied for statuses 401 and 403, and ClusterFailed when all attempts have failed.
+        Raises ClusterDenied for statuses 401 and 403, and ClusterFailed when all attempts have failed, or the next one
+        would begin after `deadline`.
         """
         config = self._config
         backoff = Backoff(self._rng, first_seconds=config.first_backoff, max_seconds=MAX_RETRY_AFTER_SECONDS)
-        reason, wait_seconds = "", 0.0
+        reason, num_made = "", 0
         for attempt in range(config.num_attempts):
-            if attempt:
-                await asyncio.sleep(max(backoff.next_delay(), wait_seconds))
-            wait_seconds = 0.0
+            now = self._clock()
+            wait_seconds = max(backoff.next_delay() if attempt else 0.0, self._not_before - now)
+            if now + wait_seconds >= deadline:
+                reason = reason or f"it has asked to be called again in {self._not_before - now:.1f} s"
+                break
+            if wait_seconds > 0:
+                await asyncio.sleep(wait_seconds)
+            num_made += 1
             try:
                 response = await self._client.call(
                     method, "", params=config.params, body=body, headers=headers or {},
-                    timeout_seconds=config.timeout_seconds,
+                    timeout_seconds=min(config.timeout_seconds, deadline - self._clock()),
                 )  # fmt: skip
             except DiscoveryFailed as error:
                 reason = error.message
@@ -180,8 +215,9 @@ class WebhookCluster:
                 )
             if response.status not in RETRIED:
                 return response
-            reason, wait_seconds = f"it answers {response.describe()}", _retry_after(response)
-        attempts = "1 attempt" if config.num_attempts == 1 else f"{config.num_attempts} attempts"
+            reason = f"it answers {response.describe()}"
+            self._not_before = self._clock() + _retry_after(response)
+        attempts = "1 attempt" if num_made == 1 else f"{num_made} attempts"
         raise ClusterFailed(f"the webhook {config.base_url} cannot be used, after {attempts}: {reason}")
 
 

@@ -64,6 +64,23 @@ def test_scaling_up_twice_starts_nothing_twice() -> None:
     run_scenario(scenario)
 
 
+def test_a_start_whose_answer_is_lost_starts_nothing_twice() -> None:
+    async def scenario(scene: KubernetesScene) -> None:
+        cluster = scene.make_cluster()
+        methods: list[str] = []
+
+        def lose_first(request: web.Request) -> str | None:
+            methods.append(request.method)
+            return "lose" if request.method == "PUT" and methods.count("PUT") == 1 else None
+
+        scene.fake.fault = lose_first
+        await cluster.start(SPEC, 1)
+        assert scene.replicas() == 4
+        await cluster.close()
+
+    run_scenario(scenario)
+
+
 @pytest.mark.parametrize("chosen", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
 def test_the_pods_of_remove_go(chosen: tuple[int, ...]) -> None:
     async def scenario(scene: KubernetesScene) -> None:

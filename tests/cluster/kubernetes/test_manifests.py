@@ -123,7 +123,7 @@ def test_commands_are_valid_and_their_urls_name_what_the_manifests_make(tmp_path
     assert url.port in {port["name"] for port in container(url.name)["ports"]}
     source = KubernetesSource(options("chairlift-router")["--discovery"], **inside)
     assert source._service in of_kind("Service", BASE)
-    for name in ("chairlift-replica", "chairlift-router"):
+    for name in DEPLOYMENTS:
         (port,) = container(name)["ports"]
         assert options(name)["--port"] == str(port["containerPort"])
 
@@ -133,6 +133,17 @@ def test_a_pod_has_the_time_to_drain(name: str) -> None:
     pause = int(container(name)["lifecycle"]["preStop"]["exec"]["command"][1])
     seconds = pause + int(options(name)["--drain-timeout"])
     assert seconds + 10 <= template(name)["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_every_process_is_probed_and_the_autoscalers_metrics_can_be_read_as_the_routers() -> None:
+    for name in DEPLOYMENTS:
+        assert container(name)["livenessProbe"]["httpGet"]["path"] == "/livez"
+        assert container(name)["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert options(name)["--host"] == "0.0.0.0"
+    autoscaler, router = (template(f"chairlift-{name}") for name in ("autoscaler", "router"))
+    assert autoscaler["metadata"]["annotations"] == router["metadata"]["annotations"]
+    assert autoscaler["spec"]["volumes"] == router["spec"]["volumes"]
+    assert {"--key-file", "--public-metrics"} <= options("chairlift-autoscaler").keys()
 
 
 def test_only_one_owns_the_number_of_replicas() -> None:

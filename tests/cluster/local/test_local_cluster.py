@@ -106,7 +106,7 @@ def test_a_closed_cluster_says_so(folder: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_second_controller_and_a_lost_folder_are_errors_of_the_cluster(
+def test_a_second_controller_and_a_folder_that_cannot_be_used_are_errors_of_the_cluster(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_folder, "LOCK_SECONDS", 0.0)
@@ -117,9 +117,10 @@ def test_a_second_controller_and_a_lost_folder_are_errors_of_the_cluster(
             with pytest.raises(ClusterFailed, match="another controller"):
                 await second.list()
         (folder / "replicas").rename(folder / "lost")
+        (folder / "replicas").touch()
         with pytest.raises(ClusterFailed, match="cannot be used"):
             await cluster.scale(SPEC, 1)
-        (folder / "lost").rename(folder / "replicas")
+        (folder / "replicas").unlink()
         await cluster.scale(SPEC, 1)
 
     run(scenario, folder)

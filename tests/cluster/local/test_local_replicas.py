@@ -52,6 +52,7 @@ def test_scale_has_exactly_the_target_and_starts_nothing_twice(folder: Path) -> 
             after = ids(alive(replicas))
             assert len(after) == target
             assert after[: len(before)] == before[:target]  # the youngest are stopped, the others stay
+            wait_for_pids(folder, replicas)  # else a pending one goes before
         refresh_until(replicas, lambda: len(in_state(replicas, RecordState.STOPPED)) == 3)
 
 
@@ -224,18 +225,20 @@ def fail_until_crash_loop(replicas: LocalReplicas, wall: WallTime) -> None:
         wall.now += 61
 
 
-def test_five_failures_are_a_crash_loop_which_survives_controllers(
+def test_five_failures_are_a_crash_loop_which_ends_with_a_new_start_of_the_fleet(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall = WallTime()
     with open_replicas(folder, FAIL, wall) as replicas:
         fail_until_crash_loop(replicas, wall)
-    with open_replicas(folder, FAIL, wall) as replicas:
         for target in (1, 0, 1):
             wall.now += 1000
             replicas.scale(SPEC, target, ())
             assert not alive(replicas)
     assert caplog.text.count("crash loop: replica") == 1
+    with open_replicas(folder, wall_time=wall) as replicas:
+        replicas.scale(SPEC, 1, ())
+        assert [each.num_failures for each in alive(replicas)] == [0]
 
 
 @pytest.mark.parametrize("way", ["spec", "spec and back", "start", "stop", "release"])
@@ -297,6 +300,20 @@ def test_a_clock_that_was_set_back_delays_restarts_and_kills_by_their_own_time_a
         assert len(replicas.records) == 2
 
 
+def test_a_clock_that_is_set_forward_kills_no_replica_that_drains(folder: Path) -> None:
+    wall, monotonic = WallTime(), WallTime()
+    with open_replicas(folder, IGNORE_SIGTERM, wall, monotonic, stop_timeout=30.0) as replicas:
+        replicas.start(SPEC, 1)
+        (pid,) = wait_for_pids(folder, replicas).values()
+        wait_until((folder / "replicas" / alive(replicas)[0].replica_id / "log").read_text, 20)
+        replicas.stop([alive(replicas)[0].replica_id])
+        wall.now += 100_000
+        replicas.refresh()
+        assert [each.is_killed for each in replicas.records] == [False]
+        monotonic.now += 30
+        refresh_until(replicas, lambda: has_ended(pid))
+
+
 # -- adoption ----------------------------------------------------------------------------------------------------------
 
 
@@ -355,14 +372,14 @@ def test_a_stop_that_was_noted_but_not_sent_is_sent(folder: Path) -> None:
 
 def test_a_restart_whose_note_was_not_written_is_not_made_twice(folder: Path) -> None:
     wall = WallTime()
-    with open_replicas(folder, FAIL, wall) as replicas:
+    command = ("sh", "-c", f'mkdir "{folder}/second" && exit 3; exec sleep 600', "replica")
+    with open_replicas(folder, command, wall) as replicas:
         replicas.scale(SPEC, 1, ())
         end_all(replicas, 1)
         old = failed(replicas)[0]
-    wall.now += 2
-    with open_replicas(folder, wall_time=wall) as replicas:
+        wall.now += 2
         replicas.scale(SPEC, 1, ())
-        assert len(alive(replicas)) == 1
+        assert [each.replaces for each in alive(replicas)] == [old.replica_id]
         wait_for_pids(folder, replicas)
     (folder / "replicas" / old.replica_id / "record.json").write_text(old.to_json())
     with open_replicas(folder, wall_time=wall) as replicas:

@@ -1,6 +1,8 @@
 """ReplicaLogs: each new line once, also across the bound on the size; last lines; nothing of what was there before."""
 
+import errno
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -124,3 +126,23 @@ def test_the_last_lines_are_the_last_ones_that_say_something(tmp_path: Path) -> 
     assert logs.logs.last_lines(logs.id, 2) == []
     logs.write("a\n" * 9000 + "b\n\n  c  \n" + "d" * 1000)
     assert logs.logs.last_lines(logs.id, 3) == ["b", "c", "d" * 300]
+
+
+def test_a_log_that_cannot_be_copied_is_emptied_once_and_its_lines_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fill_disk(source: object, copy: BinaryIO, *_: object) -> None:
+        copy.write(b"part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    logs = Logs(tmp_path)
+    logs.logs.follow([])
+    monkeypatch.setattr(replica_logs.shutil, "copyfileobj", fill_disk)
+    logs.write("x" * 98 + "\nlast\n")
+    for _ in range(2):
+        logs.logs.bound(logs.id)
+    assert logs.path.stat().st_size == 0
+    assert [path.name for path in logs.path.parent.iterdir()] == ["log"]
+    logs.write("next\n")
+    assert logs.read() == ["x" * 98, "last", "next"]
+    assert caplog.text.count("cannot be copied, so it is emptied") == 1

@@ -31,8 +31,27 @@ def test_a_second_controller_is_refused_and_both_are_named(tmp_path: Path, monke
 
 def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ClusterFailed, match="cannot use the folder"):
-        opened(tmp_path / "file" / "fleet")
+    for path in (tmp_path / "file" / "fleet", tmp_path / "file"):
+        with pytest.raises(ClusterFailed, match=r"cannot use the folder .* a file has its name .* --state-dir"):
+            opened(path)
+
+
+def test_a_full_disk_costs_the_note_of_the_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    opened(tmp_path).close()
+    opened(tmp_path).close()
+
+
+def test_what_is_no_folder_of_a_replica_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "replicas" / "lost+found").mkdir(parents=True)
+    for name in (".DS_Store", "r-file"):
+        (tmp_path / "replicas" / name).touch()
+    folder = opened(tmp_path)
+    assert dict(folder.records()) == {}
+    folder.close()
 
 
 def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """DriverProcess: a driver that hangs, ends or fails gives a clear error, and the next call has a new one."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.cluster.ray import driver_process
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.core.cluster_errors import ClusterFailed
@@ -21,12 +23,13 @@ import os, sys, time
 from chairlift.cluster.ray.driver import lines_until_closed, serve
 
 class Calls:
-    def connect(self, *, address, namespace, fleet):
+    def connect(self, *, address, namespace, fleet, token, description):
         self.fields = [address, namespace, fleet]
+        self.owner = [token, description]
         if address == "hang": time.sleep(60)
         if address == "refuse": raise ConnectionError("no Ray here")
 
-    def snapshot(self): return {"pid": os.getpid(), "fields": self.fields}
+    def snapshot(self): return {"pid": os.getpid(), "fields": self.fields, "owner": self.owner}
     def create(self, *, size): return "x" * size
 
     def stop(self, *, how):
@@ -40,6 +43,16 @@ class Calls:
         os._exit(1)
 
 serve(lines_until_closed(sys.stdin), sys.stdout, Calls())
+"""
+
+
+WRITE_RAW = """
+import json, sys, time
+
+print(json.dumps({"id": json.loads(sys.stdin.readline())["id"], "result": None}), flush=True)
+sys.stdin.readline()
+print(ANSWER, flush=True)
+time.sleep(60)
 """
 
 
@@ -125,5 +138,62 @@ def test_a_program_that_does_not_start_is_an_error() -> None:
         with pytest.raises(ClusterFailed, match="no module ray"):
             await process.call("snapshot")
         await process.close()
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("'no JSON'", "with nonsense"),
+        ("'[]'", "with nonsense"),
+        ("""'{"id": 7, "result": null}'""", "with nonsense: it answers call 7, not 2"),
+        ("'x' * 100_000", "with more than 1000 bytes"),
+    ],
+)
+def test_an_answer_of_another_form_is_an_error_of_the_cluster_and_ends_the_process(
+    answer: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_process, "MAX_LINE", 1000)
+
+    async def check() -> None:
+        command = (sys.executable, "-S", "-c", WRITE_RAW.replace("ANSWER", answer))
+        process = DriverProcess(RayConfig(fleet="f", address="here"), command=command)
+        for _ in range(2):
+            with pytest.raises(ClusterFailed, match=text):
+                await process.call("snapshot")
+            process._last_id = 0
+
+    run(check())
+
+
+def test_a_process_that_cannot_be_started_is_an_error_of_the_cluster() -> None:
+    with pytest.raises(ClusterFailed, match="cannot be started"):
+        run(DriverProcess(RayConfig(fleet="f"), command=("/does/not/exist",)).call("snapshot"))
+
+
+def test_a_long_line_of_the_log_does_not_block_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_process, "MAX_LINE", 1000)
+    program = "import sys; sys.stderr.write('x' * 500_000 + chr(10) + 'the end' + chr(10)); sys.stderr.flush()"
+
+    async def check() -> None:
+        process = DriverProcess(RayConfig(fleet="f"), command=(sys.executable, "-S", "-c", program))
+        with pytest.raises(ClusterFailed, match="has ended: "):
+            await process.call("snapshot")
+        assert list(process._log)[-1:] == ["the end"]
+
+    run(check())
+
+
+def test_a_controller_keeps_its_token_with_a_new_process_and_has_another_one_than_others() -> None:
+    async def owner(process: DriverProcess) -> list[str]:
+        return list((await process.call("snapshot"))["owner"])
+
+    async def check() -> None:
+        async with driver() as first, driver() as second:
+            before = await owner(first)
+            assert f"process {os.getpid()} of " in before[1]
+            await first.close()
+            assert await owner(first) == before != await owner(second)
 
     run(check())

@@ -17,6 +17,7 @@ import pytest
 from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
+from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.engine.runner.fake import FakeConfig
 from support_process import TIMEOUT_SECONDS, child_environment, has_ended, wait_until
@@ -292,3 +293,20 @@ def test_a_ray_that_is_not_there_is_named() -> None:
         await cluster.close()
 
     run(check())
+
+
+def test_a_second_controller_of_a_fleet_is_refused_until_the_first_one_has_crashed(nodes: RayNodes) -> None:
+    async def main() -> None:
+        async with ray_fleet(nodes, "owned") as second:
+            first = RayCluster(config_of(nodes, "owned"))
+            await first.list()
+            with pytest.raises(ClusterFailed, match=r"another controller, process \d+ of .*--fleet-name"):
+                await second.list()
+            async with ray_fleet(nodes, "other") as other:
+                assert await other.list() == []
+            driver = first._driver
+            assert isinstance(driver, DriverProcess) and driver._process is not None
+            driver._process.kill()  # as a crash of the controller
+            assert await second.list() == []
+
+    run(main())

@@ -18,6 +18,13 @@ FLEET_SECTIONS = {
                 help="where replicas run: local, ray, ray:HOST:PORT, ray://HOST:PORT (Ray's client), "
                 "kubernetes://NAMESPACE/deployment/NAME, or the https:// URL of a webhook"),
         Setting(name="cluster_token_file", metavar="FILE", help="file with the bearer token of a webhook cluster"),
+        Setting(name="cluster_tls_ca", metavar="FILE", default_text="the system's",
+                help="CAs (PEM) that sign the certificate of a webhook cluster"),
+        Setting(name="cluster_tls_cert", metavar="FILE",
+                help="certificate chain (PEM) of this process for a webhook cluster, for mutual TLS"),
+        Setting(name="cluster_tls_key", metavar="FILE", help="private key (PEM) of --cluster-tls-cert"),
+        Setting(name="fleet_name", metavar="NAME", default_text="host name and port",
+                help="name of the fleet on a Ray cluster; a start with the same name takes over the replicas that run"),
         REPLICA_OPTION,
         Setting(name="replica_config", metavar="FILE.yaml", help="settings file of each replica's `chairlift serve`"),
         Setting(name="replica_cpus", parse=integer, metavar="N", default=0,
@@ -110,7 +117,8 @@ AUTOSCALER = tuple(setting for section in AUTOSCALER_SECTIONS.values() for setti
 
 AUTOSCALER_FLEET = tuple(
     setting for setting in FLEET if setting.name in (
-        "min_replicas", "max_replicas", "cluster", "cluster_token_file", "replica_option", "replica_cpus",
+        "min_replicas", "max_replicas", "cluster", "cluster_token_file", "cluster_tls_ca", "cluster_tls_cert",
+        "cluster_tls_key", "fleet_name", "replica_option", "replica_cpus",
         "replica_gpus", "replica_start_timeout", "replica_unresponsive_timeout",
     )
 )  # fmt: skip

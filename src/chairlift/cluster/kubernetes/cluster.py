@@ -87,9 +87,19 @@ class KubernetesCluster:
         return [pod.replica.replica_id for pod in order[:num_known]]
 
     async def start(self, spec: ReplicaSpec, count: int = 1) -> None:
-        """Raise the number of replicas by `count`."""
+        """Raise the number of replicas by `count` above that of the first read.
+
+        The sum is made once: after an answer that was lost the number is read again, and is the raised one.
+        """
         self._warn_of_spec(spec)
-        await self._change(lambda view: view.workload.replicas + count, ())
+        target: int | None = None
+
+        def target_of(view: WorkloadView) -> int:
+            nonlocal target
+            target = view.workload.replicas + count if target is None else target
+            return target
+
+        await self._change(target_of, ())
 
     async def stop(self, replica_ids: Sequence[str]) -> None:
         """Lower the number of replicas such that these go. Raises ClusterFailed if others would go instead."""
@@ -115,6 +125,9 @@ class KubernetesCluster:
         """
         self._warn_of_spec(spec)
         await self._change(lambda view: target, remove)
+
+    async def release_failed(self) -> None:
+        """Do nothing: the workload restarts its pods itself."""
 
     async def close(self) -> None:
         """Close the connections; replicas run on."""

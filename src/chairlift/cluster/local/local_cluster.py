@@ -36,7 +36,10 @@ class LocalCluster:
     """
 
     def __init__(self, config: LocalConfig, wall_time: Callable[[], float] = time.time) -> None:
-        """Create it; files and processes are touched by the first call. `wall_time` is for tests."""
+        """Create it; files and processes are touched by the first call. `wall_time` is for tests.
+
+        The first call lets replicas start anew that failed or were in a crash loop under an earlier controller.
+        """
         self._config, self._wall_time = config, wall_time
         self._replicas = LocalReplicas(config, wall_time)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chairlift-cluster")

@@ -1,7 +1,8 @@
 """LocalReplicas: the synchronous part of LocalCluster: what runs, what is started, stopped and restarted.
 
 Every action is: write the record, then act on the process. So the controller may be killed between any two steps, and
-the next one finds at `open` a record for each process, and finishes what the records ask for.
+the next one finds at `open` a record for each process, and finishes what the records ask for. Where the disk is full a
+stop goes on without its record, which is written later; a start does not.
 """
 
 import logging
@@ -14,6 +15,7 @@ from dataclasses import replace
 from chairlift.cluster.base import PlacementState, ReplicaSpec
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.placement import choose_cpus, choose_gpus, choose_port, describe_cpus
+from chairlift.cluster.local.process_identity import REPLICA_VARIABLE, is_same_process, kill_session, start_ticks
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
 from chairlift.cluster.local.replica_logs import ReplicaLogs
 from chairlift.cluster.local.replica_process import reap, signal_process, spawn
@@ -27,6 +29,7 @@ from chairlift.cluster.local.restart_policy import (
     restarts_after,
 )
 from chairlift.cluster.local.state_folder import StateFolder
+from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.core.cpu_affinity import usable_cpus
 
 log = logging.getLogger(__name__)
@@ -41,39 +44,61 @@ FLUSH_SECONDS = 1.0
 class LocalReplicas:
     """The replicas of one fleet; all methods run in one thread and raise OSError and ClusterFailed."""
 
-    def __init__(self, config: LocalConfig, wall_time: Callable[[], float] = time.time) -> None:
-        self._config, self._wall_time = config, wall_time
+    def __init__(
+        self, config: LocalConfig, wall_time: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._config, self._wall_time, self._monotonic = config, wall_time, monotonic
         self._folder = StateFolder(config.folder)
         self._cpus = usable_cpus() if config.cpus is None else config.cpus
         self._records: dict[str, ProcessRecord] = {}
         self._children: dict[str, int] = {}
+        self._unwritten: set[str] = set()
+        self._stopping_since: dict[str, float] = {}  # monotonic: the time of day may be set while a replica drains
         self._is_open = False
         self.logs = ReplicaLogs(self._folder, config.max_log_bytes)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the folder and adopt what runs; does nothing when it is open. Raises ClusterFailed."""
+        """Lock the folder, adopt what runs, and let failed replicas start anew; does nothing when it is open.
+
+        Raises ClusterFailed and OSError; then the folder is not locked.
+        """
         if self._is_open:
             return
         self._folder.open()
-        now = self._wall_time()
-        for replica_id, record in list(self._folder.records()):
-            if record is not None:
+        try:
+            self._adopt()
+            self.refresh()
+            self.release_failed()
+        except BaseException:
+            self._records.clear()
+            self._folder.close()
+            raise
+        self._is_open = True
+        if running := sum(each.may_run for each in self._records.values()):
+            log.info("%d running replicas were found and are used", running)
+
+    def _adopt(self) -> None:
+        """Read the records; stop processes that have none."""
+        removed_locks = self._folder.removed_locks()
+        found = dict(self._folder.records())
+        for replica_id in found.keys() | removed_locks.keys():
+            record, pid = found.get(replica_id), removed_locks.get(replica_id, 0)
+            if record is not None and pid and not record.start_ticks:
+                record = replace(record, pid=pid, start_ticks=start_ticks(pid))
+            if record is not None and (record.may_run or not pid):
                 self._records[replica_id] = record
-            elif self._folder.is_locked(replica_id):
-                self._write(ProcessRecord(
+            elif pid or self._folder.is_locked(replica_id):
+                now = self._wall_time()
+                self._note(ProcessRecord(
                     replica_id=replica_id, port=0, state=RecordState.STOPPING, started_at=now, stopping_at=now,
-                    note="it is stopped because its record cannot be read",
+                    pid=pid, start_ticks=start_ticks(pid) if pid else 0,
+                    note="it is stopped because its record was removed or cannot be read",
                 ))  # fmt: skip
             else:
                 self._folder.remove(replica_id)
-        self._is_open = True
-        self.refresh()
-        for each in list(self._records.values()):
-            self._mark_replaced(each.replaces)
-        if running := sum(each.may_run for each in self._records.values()):
-            log.info("%d running replicas were found and are used", running)
 
     def close(self) -> None:
         """Unlock the folder; replicas run on."""
@@ -82,15 +107,19 @@ class LocalReplicas:
 
     def refresh(self) -> None:
         """Note which replicas have ended, continue their stops, bound their logs, remove old folders."""
+        self._folder.keep()
         now = self._wall_time()
         for each in list(self._records.values()):
             record = self._without_future(each, now)
             if record.may_run:
+                record = self._with_process(record)
                 self.logs.bound(record.replica_id)
-                if not self._folder.is_locked(record.replica_id):
+                if not self._is_running(record):
                     self._note_end(record, now)
                 elif record.state is RecordState.STOPPING:
-                    self._advance_stop(record, now)
+                    self._advance_stop(record)
+        for replica_id in sorted(self._unwritten):
+            self._note(self._records[replica_id])
         self._remove_old(now)
 
     @property
@@ -110,7 +139,7 @@ class LocalReplicas:
         for replica_id in replica_ids:
             record = self._records.get(replica_id)
             if record is not None and record.may_run and not record.has_served:
-                self._write(replace(record, has_served=True))
+                self._note(replace(record, has_served=True))
 
     # -- actions ---------------------------------------------------------------------------------------------------
 
@@ -175,58 +204,104 @@ class LocalReplicas:
             num_restarts=0 if failed is None else restarts_after(failed, config),
             replaces="" if failed is None else failed.replica_id,
         )  # fmt: skip
-        lock = self._folder.take_lock(record.replica_id)
         try:
-            self._write(record)
-            pid = spawn(
-                self._folder.path(record.replica_id), lock, self._command(spec, port), self._environ(spec, gpus), cpus
-            )
+            lock = self._folder.take_lock(record.replica_id)
+            try:
+                self._folder.write(record)
+                self._records[record.replica_id] = record
+                self._spawn(record, lock, spec)
+            finally:
+                os.close(lock)
+        except (OSError, ClusterFailed):
+            self._remove(record.replica_id)  # else each attempt would leave a folder
+            raise
+        self._mark_replaced(record.replaces)
+
+    def _spawn(self, record: ProcessRecord, lock: int, spec: ReplicaSpec) -> None:
+        """Start a replica's process; one that the system does not start has failed. Raises ClusterFailed."""
+        replica_id, command = record.replica_id, self._command(spec, record.port)
+        environ = self._environ(spec, record.gpus) | {REPLICA_VARIABLE: replica_id}
+        try:
+            pid = spawn(self._folder.path(replica_id), lock, command, environ, record.cpus)
         except OSError as error:
             note = f"its process cannot be started: {error}"
             self._fail(replace(record, ended_at=self._wall_time(), note=note))
+        except (ValueError, TypeError) as error:
+            raise ClusterFailed(
+                f"no process can have the model, options or environment of these replicas: {error}; correct them"
+            ) from None
         else:
-            self._children[record.replica_id] = pid
-            log.info("replica %s is started at port %d, process %d", record.replica_id, port, pid)
-        finally:
-            os.close(lock)
-        self._mark_replaced(record.replaces)
+            self._children[replica_id] = pid
+            self._note(replace(record, pid=pid, start_ticks=start_ticks(pid)))
+            log.info("replica %s is started at port %d, process %d", replica_id, record.port, pid)
 
     def _command(self, spec: ReplicaSpec, port: int) -> list[str]:
         model = [spec.model] if spec.model else []
         return [*self._config.command, *model, "--host", self._config.host, "--port", str(port), *spec.arguments]
 
     def _environ(self, spec: ReplicaSpec, gpus: Sequence[str]) -> dict[str, str]:
+        """Return a replica's environment; where GPUs are given out it sees its own ones alone, or none."""
         base = os.environ if self._config.environ is None else self._config.environ
-        return {**base, **spec.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})}
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self._config.gpus else {}
+        return {**base, **spec.environ, **visible}
+
+    def _is_running(self, record: ProcessRecord) -> bool:
+        """Return whether a replica's process runs: its lock is held, or gone, and the process is the noted one.
+
+        The lock alone is not enough where children of the replica have inherited it.
+        """
+        is_locked = self._folder.is_locked(record.replica_id)
+        if not record.start_ticks:
+            return bool(is_locked)
+        return is_locked is not False and is_same_process(record.pid, record.start_ticks)
+
+    def _with_process(self, record: ProcessRecord) -> ProcessRecord:
+        """Note which process a replica has, and write its files again if they were removed."""
+        replica_id = record.replica_id
+        if not record.start_ticks:
+            pid = self._children.get(replica_id) or self._folder.pid(replica_id)
+            ticks = 0 if pid is None else start_ticks(pid)
+            if pid is not None and ticks and self._folder.is_locked(replica_id):  # so the process id was not used again
+                record = replace(record, pid=pid, start_ticks=ticks)
+                self._note(record)
+        elif not self._folder.has_record(replica_id):
+            self._unwritten.add(replica_id)
+        return record
 
     def _stop_one(self, replica_id: str) -> None:
         record = self._records.get(replica_id)
         if record is not None and record.state is RecordState.ALIVE:
-            now = self._wall_time()
-            record = replace(record, state=RecordState.STOPPING, stopping_at=now)
-            self._write(record)
-            self._advance_stop(record, now)
+            record = replace(record, state=RecordState.STOPPING, stopping_at=self._wall_time())
+            self._stopping_since[replica_id] = self._monotonic()
+            self._note(record)
+            self._advance_stop(record)
 
-    def _advance_stop(self, record: ProcessRecord, now: float) -> None:
+    def _advance_stop(self, record: ProcessRecord) -> None:
         """Send SIGTERM once, and SIGKILL after the timeout.
 
         After a crash between the signal and its note SIGTERM is sent again: a replica then ends without draining. The
         other order would leave a replica running that never got the signal.
         """
-        pid = self._folder.pid(record.replica_id) or self._children.get(record.replica_id)
-        if pid is None:  # the launcher has not noted it yet
+        replica_id = record.replica_id
+        pid = record.pid or self._folder.pid(replica_id) or self._children.get(replica_id)
+        if not pid:  # the launcher has not noted it yet
             return
         number = signal.SIGTERM
-        if elapsed(record.stopping_at, now) >= self._config.stop_timeout:
+        if self._stopping_seconds(record) >= self._config.stop_timeout:
             number = signal.SIGKILL
         elif record.is_signalled:
             return
-        if signal_process(pid, number, lambda: self._folder.is_locked(record.replica_id)):
+        if signal_process(pid, number, lambda: self._is_running(record)):
             is_killed = number is signal.SIGKILL
             if is_killed and not record.is_killed:
-                log.warning("replica %s did not stop within %g s and is killed", record.replica_id,
-                            self._config.stop_timeout)  # fmt: skip
-            self._write(replace(record, is_signalled=True, is_killed=is_killed))
+                log.warning("replica %s did not stop within %g s and is killed", replica_id, self._config.stop_timeout)
+            self._note(replace(record, is_signalled=True, is_killed=is_killed))
+
+    def _stopping_seconds(self, record: ProcessRecord) -> float:
+        """Return how long a replica stops; the part before this controller is one of the time of day."""
+        now = self._monotonic()
+        before = elapsed(record.stopping_at, self._wall_time())
+        return now - self._stopping_since.setdefault(record.replica_id, now - before)
 
     def _note_end(self, record: ProcessRecord, now: float) -> None:
         """Note that a replica's process has ended, unless the system has not reported it yet."""
@@ -236,18 +311,20 @@ class LocalReplicas:
             if not is_gone:
                 return
             del self._children[record.replica_id]
-        elif self._folder.pid(record.replica_id) is None:  # its controller was killed before the process existed
-            self._remove(record.replica_id)
+        elif not (session := record.pid or self._folder.pid(record.replica_id)):
+            self._remove(record.replica_id)  # its controller was killed before the process existed
             return
+        elif not start_ticks(session):  # else another process has the id, so the session has no members left
+            kill_session(session, record.replica_id)
         record = replace(record, ended_at=now, exit_code=exit_code)
         if record.state is RecordState.STOPPING:
-            self._write(replace(record, state=RecordState.STOPPED))
+            self._note(replace(record, state=RecordState.STOPPED))
             log.info("replica %s has stopped", record.replica_id)
         else:
             self._fail(replace(record, note=""))
 
     def _fail(self, record: ProcessRecord) -> None:
-        self._write(replace(record, state=RecordState.FAILED))
+        self._note(replace(record, state=RecordState.FAILED))
         log.warning("replica %s has failed: %s", record.replica_id, record.note or describe_end(record.exit_code))
         if is_crash_loop(record, self._config):
             log.error("crash loop: replica %s is not restarted after %d starts in a row that ended without serving",
@@ -257,11 +334,20 @@ class LocalReplicas:
         """Note that a failed replica needs no other one; does nothing for others."""
         record = self._records.get(replica_id)
         if record is not None and record.state is RecordState.FAILED and not record.is_replaced:
-            self._write(replace(record, is_replaced=True))
+            self._note(replace(record, is_replaced=True))
 
-    def _write(self, record: ProcessRecord) -> None:
-        self._folder.write(record)
-        self._records[record.replica_id] = record
+    def _note(self, record: ProcessRecord) -> None:
+        """Keep a record and write it; one that cannot be written now, say on a full disk, is written by `refresh`."""
+        replica_id = record.replica_id
+        self._records[replica_id] = record
+        try:
+            self._folder.write(record)
+        except OSError as error:
+            if replica_id not in self._unwritten:
+                log.warning("the record of replica %s cannot be written, which is tried again: %s", replica_id, error)
+            self._unwritten.add(replica_id)
+        else:
+            self._unwritten.discard(replica_id)
 
     def _without_future(self, record: ProcessRecord, now: float) -> ProcessRecord:
         """Begin periods again that, because the clock was set back, begin in the future."""
@@ -284,3 +370,5 @@ class LocalReplicas:
         self.logs.forget(replica_id)
         self._folder.remove(replica_id)
         self._records.pop(replica_id, None)
+        self._stopping_since.pop(replica_id, None)
+        self._unwritten.discard(replica_id)

@@ -3,7 +3,8 @@
     ALIVE ── stop ──► STOPPING ── the lock is free ──► STOPPED
       └── the lock is free ──► FAILED
 
-Whether the process runs is not in the record: the lock of the replica says that.
+Whether the process runs is not in the record: the lock of the replica says that. The process id and the time of its
+start are there for the case that the lock's file was removed by other hands.
 """
 
 import json
@@ -34,6 +35,8 @@ class ProcessRecord:
         replica_type: type of machine that the spec names.
         cpus: CPUs that it is pinned to; empty for all.
         gpus: GPUs that it sees; empty where the spec asks for none.
+        pid: process id; 0 until that is known.
+        start_ticks: when that process was started, in clock ticks since the start of the system.
         started_at: when its start was asked for.
         stopping_at: when its stop was asked for.
         is_signalled: whether it has been sent SIGTERM.
@@ -56,6 +59,8 @@ class ProcessRecord:
     replica_type: str = ""
     cpus: tuple[int, ...] = ()
     gpus: tuple[str, ...] = ()
+    pid: int = 0
+    start_ticks: int = 0
     started_at: float = 0.0
     stopping_at: float = 0.0
     is_signalled: bool = False

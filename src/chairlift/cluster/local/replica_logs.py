@@ -6,14 +6,18 @@ microseconds between the end of the copy and the emptying is lost.
 """
 
 import contextlib
+import logging
 import os
 import shutil
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from chairlift.cluster.local.state_folder import LOG_FILE, OLD_LOG_FILE, StateFolder, open_private
+
+log = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 65_536
 """Longest line; a longer one is cut into several."""
@@ -66,19 +70,29 @@ class ReplicaLogs:
         if self._size(replica_id) <= self._max_bytes:
             return
         path = self._path(replica_id)
-        old = path.with_name(OLD_LOG_FILE)
+        new = path.with_name(f"{OLD_LOG_FILE}.new")
         with contextlib.suppress(OSError), open(path, "r+b") as file:
-            with open(f"{old}.new", "wb", opener=open_private) as copy:
-                if (excess := os.fstat(file.fileno()).st_size - 2 * self._max_bytes) > 0:
-                    file.seek(excess)
-                shutil.copyfileobj(file, copy, CHUNK_BYTES)
-                Path(f"{old}.new").rename(old)
-                self._collect(replica_id, file.tell(), is_complete=False)
-                shutil.copyfileobj(file, copy, CHUNK_BYTES)  # what was written meanwhile
-                self._collect(replica_id, CHUNK_BYTES, is_complete=False)
-                file.truncate(0)
+            try:
+                self._copy(replica_id, file, new)
+            except OSError as error:  # the disk is full, and would stay so if the log grew on
+                log.warning("the log of replica %s is too long and cannot be copied, so it is emptied: %s",
+                            replica_id, error)  # fmt: skip
+                with contextlib.suppress(OSError):
+                    new.unlink()
+                self._collect(replica_id, 2 * self._max_bytes, is_complete=False)
+            file.truncate(0)
             if replica_id in self._positions:
                 self._positions[replica_id].offset = 0
+
+    def _copy(self, replica_id: str, file: BinaryIO, new: Path) -> None:
+        with open(new, "wb", opener=open_private) as copy:
+            if (excess := os.fstat(file.fileno()).st_size - 2 * self._max_bytes) > 0:
+                file.seek(excess)
+            shutil.copyfileobj(file, copy, CHUNK_BYTES)
+            new.rename(new.with_suffix(""))
+            self._collect(replica_id, file.tell(), is_complete=False)
+            shutil.copyfileobj(file, copy, CHUNK_BYTES)  # what was written meanwhile
+            self._collect(replica_id, CHUNK_BYTES, is_complete=False)
 
     def last_lines(self, replica_id: str, count: int) -> Sequence[str]:
         """Return the last lines of a log, at most `count`, without empty ones."""

@@ -12,6 +12,7 @@ import ray
 from ray.util.placement_group import get_placement_group, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from chairlift.cluster.ray.fleet_owner import has_ended, take_fleet
 from chairlift.cluster.ray.names import GroupName
 from chairlift.cluster.ray.replica_actor import ReplicaActor
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot
@@ -34,17 +35,25 @@ class RayCalls:
 
     def __init__(self) -> None:
         self._fleet, self._namespace = "", ""
+        self._controller: tuple[str, str] = "", ""  # token and description
+        self._owner: Any = None
         self._handles: dict[str, Any] = {}  # by the group's name; the handle of a dead actor knows why it died
         self._open: dict[str, Any] = {}  # calls of `status` without an answer; a silent actor gets no second one
 
-    def connect(self, *, address: str, namespace: str, fleet: str) -> None:
-        """Connect to a Ray that runs; none is started here."""
-        self._fleet, self._namespace = fleet, namespace
+    def connect(self, *, address: str, namespace: str, fleet: str, token: str, description: str) -> None:
+        """Connect to a Ray that runs, and become the one controller of the fleet; no Ray is started here.
+
+        Raises RuntimeError while another controller has the fleet. `token` tells this controller from all others.
+        """
+        self._fleet, self._namespace, self._controller = fleet, namespace, (token, description)
         options: dict[str, Any] = {} if address.startswith("ray://") else {"log_to_driver": False}
         ray.init(address=address, namespace=namespace, **options)
+        self._owner = take_fleet(fleet, namespace, token, description)
 
     def snapshot(self) -> Snapshot:
         """Return Ray's nodes, and the fleet's placement groups and actors."""
+        if has_ended(self._owner):
+            self._owner = take_fleet(self._fleet, self._namespace, *self._controller)
         nodes = [
             RayNode(
                 node_id=each["NodeID"], address=each["NodeManagerAddress"], is_alive=each["Alive"],

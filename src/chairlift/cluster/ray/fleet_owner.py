@@ -1,0 +1,68 @@
+"""FleetOwner: an actor whose name is that of the fleet, so that a fleet has one controller; take_fleet().
+
+It is not detached: Ray ends it with the driver process that made it, so after a crash another controller gets the name.
+The module is imported only where ray is installed.
+"""
+
+import time
+from typing import Any
+
+import ray
+
+TAKE_SECONDS = 10.0
+"""Seconds that a controller waits for the name: that of one that was killed is free after some seconds."""
+
+ANSWER_SECONDS = 2.0
+RETRY_SECONDS = 0.2
+
+
+class FleetOwner:
+    """Says which controller has a fleet."""
+
+    def __init__(self, token: str, description: str) -> None:
+        self._token, self._description = token, description
+
+    def owner(self) -> tuple[str, str]:
+        """Return token and description of the controller."""
+        return self._token, self._description
+
+
+def take_fleet(fleet: str, namespace: str, token: str, description: str) -> Any:
+    """Return the handle of the owner, which is made by this process. Raises RuntimeError if another one has the fleet.
+
+    The owner of an earlier driver process of the same controller has the same token, and is replaced at once.
+    """
+    name, until = f"chairlift:{fleet}:owner", time.monotonic() + TAKE_SECONDS
+    while True:
+        try:
+            return ray.remote(FleetOwner).options(name=name, namespace=namespace, num_cpus=0).remote(token, description)
+        except ValueError:  # the name is taken
+            other = "which does not answer"
+        try:
+            actor = ray.get_actor(name, namespace=namespace)
+            found, other = ray.get(actor.owner.remote(), timeout=ANSWER_SECONDS)
+            if found == token:
+                ray.kill(actor, no_restart=True)
+        except (ValueError, ray.exceptions.RayError):  # it has ended meanwhile, or does not answer
+            pass
+        if time.monotonic() >= until:
+            raise RuntimeError(
+                f"another controller, {other}, has the fleet {fleet!r}: stop that one, or give this one another name "
+                "with --fleet-name"
+            )
+        time.sleep(RETRY_SECONDS)
+
+
+def has_ended(owner: Any) -> bool:
+    """Return whether an owner has ended, as it does with its node."""
+    try:
+        ray.get(owner.owner.remote(), timeout=ANSWER_SECONDS)
+    except ray.exceptions.RayActorError as error:
+        return not isinstance(error, _UNAVAILABLE)
+    except ray.exceptions.RayError:
+        return False
+    return False
+
+
+# Ray 2.9 has no such error, and waits.
+_UNAVAILABLE: Any = getattr(ray.exceptions, "ActorUnavailableError", ())
