@@ -72,7 +72,7 @@ def open_cluster(options: Mapping[str, Any], folder: Path) -> OpenedCluster:
     if text.startswith(("http://", "https://")):
         from chairlift.cluster.webhook import WebhookCluster, WebhookConfig
 
-        files = {
+        files: dict[str, Any] = {
             field: Path(options[name]) for name, field in WEBHOOK_FILES.items() if options.get(name) is not None
         }  # fmt: skip
         if ("cert_file" in files) != ("key_file" in files):
