@@ -87,16 +87,17 @@ class KubernetesCluster:
         return [pod.replica.replica_id for pod in order[:num_known]]
 
     async def start(self, spec: ReplicaSpec, count: int = 1) -> None:
-        """Raise the number of replicas by `count` above that of the first read.
+        """Raise the number of replicas by `count`.
 
-        The sum is made once: after an answer that was lost the number is read again, and is the raised one.
+        A number that is the wanted one when it is read again is not raised again: the answer to our write was lost.
         """
         self._warn_of_spec(spec)
         target: int | None = None
 
         def target_of(view: WorkloadView) -> int:
             nonlocal target
-            target = view.workload.replicas + count if target is None else target
+            if view.workload.replicas != target:  # the first read, or another one has set the number meanwhile
+                target = view.workload.replicas + count
             return target
 
         await self._change(target_of, ())

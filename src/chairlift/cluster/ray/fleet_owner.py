@@ -1,13 +1,11 @@
 """FleetOwner: an actor whose name is that of the fleet, so that a fleet has one controller; take_fleet().
 
 It is not detached: Ray ends it with the driver process that made it, so after a crash another controller gets the name.
-The module is imported only where ray is installed.
+Its functions are called only where ray is installed.
 """
 
 import time
 from typing import Any
-
-import ray
 
 TAKE_SECONDS = 10.0
 """Seconds that a controller waits for the name: that of one that was killed is free after some seconds."""
@@ -32,6 +30,8 @@ def take_fleet(fleet: str, namespace: str, token: str, description: str) -> Any:
 
     The owner of an earlier driver process of the same controller has the same token, and is replaced at once.
     """
+    import ray
+
     name, until = f"chairlift:{fleet}:owner", time.monotonic() + TAKE_SECONDS
     while True:
         try:
@@ -55,14 +55,13 @@ def take_fleet(fleet: str, namespace: str, token: str, description: str) -> Any:
 
 def has_ended(owner: Any) -> bool:
     """Return whether an owner has ended, as it does with its node."""
+    import ray
+
+    unavailable: Any = getattr(ray.exceptions, "ActorUnavailableError", ())  # Ray 2.9 has no such error, and waits
     try:
         ray.get(owner.owner.remote(), timeout=ANSWER_SECONDS)
     except ray.exceptions.RayActorError as error:
-        return not isinstance(error, _UNAVAILABLE)
+        return not isinstance(error, unavailable)
     except ray.exceptions.RayError:
         return False
     return False
-
-
-# Ray 2.9 has no such error, and waits.
-_UNAVAILABLE: Any = getattr(ray.exceptions, "ActorUnavailableError", ())
