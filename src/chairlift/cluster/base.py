@@ -33,6 +33,10 @@ class PlacementState(StrEnum):
     """It has ended by itself or cannot be started; `reason` says why."""
 
 
+COUNTED_STATES = frozenset({PlacementState.PENDING, PlacementState.RUNNING})
+"""States of the replicas that count towards the number which a cluster is to have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSpec:
     """What a replica is: a `chairlift serve` with its options, and what it needs.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import COUNTED_STATES, ClusterReplica, PlacementState, ReplicaSpec
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
@@ -278,8 +278,7 @@ def _url(place: str, body: Mapping[str, Any]) -> str:
 
 def _counted(replicas: Sequence[ClusterReplica]) -> set[str]:
     """Return the ids of the replicas that a target counts."""
-    counted = (PlacementState.PENDING, PlacementState.RUNNING)
-    return {each.replica_id for each in replicas if each.state in counted}
+    return {each.replica_id for each in replicas if each.state in COUNTED_STATES}
 
 
 def _retry_after(response: JSONResponse) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.signals import PoolSample, ReplicaSample
-from chairlift.cluster.base import Cluster, ClusterReplica, PlacementState, RemovalOrder, ReplicaSpec
+from chairlift.cluster.base import COUNTED_STATES, Cluster, ClusterReplica, PlacementState, RemovalOrder, ReplicaSpec
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError
 from chairlift.core.load_report import ReplicaState
@@ -35,7 +35,6 @@ LOG_SECONDS = 60.0
 """Seconds between two log lines about a failure that lasts."""
 
 STARTING, READY, DRAINING = ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING
-RUNS = frozenset({PlacementState.PENDING, PlacementState.RUNNING})
 
 
 class PoolLoads(Protocol):
@@ -304,7 +303,7 @@ class PoolActuator:
 
     @property
     def _num_running(self) -> int:
-        return sum(each.state in RUNS for each in self._replicas)
+        return sum(each.state in COUNTED_STATES for each in self._replicas)
 
     async def _stop_drained(self) -> None:
         now = self._clock.now()

@@ -6,7 +6,7 @@ StartDelay: a version whose processes end by themselves starts again later and l
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.base import COUNTED_STATES, PlacementState
 from chairlift.cluster.ray.replica_view import FleetReplica
 
 FIRST_DELAY_SECONDS = 1.0
@@ -18,8 +18,6 @@ STABLE_SECONDS = 120.0
 
 MAX_FAILURES = 5
 """Times in a row that replicas of a version ended without ever serving, after which none is started."""
-
-_ACTIVE = (PlacementState.PENDING, PlacementState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class ScalePlan:
 
 def plan_scale(replicas: Sequence[FleetReplica], target: int, remove: Collection[str]) -> ScalePlan:
     """Plan the way to `target` pending and running replicas, without those of `remove`."""
-    active = [each for each in replicas if each.replica.state in _ACTIVE]
+    active = [each for each in replicas if each.replica.state in COUNTED_STATES]
     stop = [each for each in active if each.replica.replica_id in remove]
     remaining = [each for each in active if each.replica.replica_id not in remove]
     surplus = sorted(
