@@ -39,6 +39,9 @@ PURPOSES = {
     "ray": "replicas on many machines",
     "rich": "live table of chairlift top",
     "prometheus-client": "metrics",
+    "opentelemetry-sdk": "traces",
+    "opentelemetry-exporter-otlp-proto-grpc": "traces to a collector, by gRPC",
+    "opentelemetry-exporter-otlp-proto-http": "traces to a collector, by HTTP",
     "pyyaml": "settings files",
     "matplotlib": "plots of benchmarks",
 }

@@ -58,8 +58,9 @@ class FakeRay:
         return self.actors[name]
 
     def remote(self, kind: Any) -> Any:
-        def options(*, name: str, namespace: str, num_cpus: int) -> Any:
+        def options(*, name: str, namespace: str, num_cpus: int, scheduling_strategy: tuple[str, bool]) -> Any:
             assert (namespace, num_cpus) == ("n", 0)
+            assert scheduling_strategy == ("driver's node", True)  # the death of another node does not end the owner
             return SimpleNamespace(remote=lambda *arguments: self.make(name, kind(*arguments)))
 
         return SimpleNamespace(options=options)
@@ -82,7 +83,12 @@ def owner_module(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modu
     )
     for name in ("get", "get_actor", "remote", "kill"):
         setattr(stub, name, getattr(ray, name))
+    stub.get_runtime_context = lambda: SimpleNamespace(get_node_id=lambda: "driver's node")
+    strategies: Any = ModuleType("ray.util.scheduling_strategies")
+    strategies.NodeAffinitySchedulingStrategy = lambda node_id, soft: (node_id, soft)
     monkeypatch.setitem(sys.modules, "ray", stub)
+    monkeypatch.setitem(sys.modules, "ray.util", ModuleType("ray.util"))
+    monkeypatch.setitem(sys.modules, strategies.__name__, strategies)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     module = importlib.import_module(MODULE)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: ray.now, sleep=ray.sleep))

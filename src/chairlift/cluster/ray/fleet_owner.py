@@ -28,14 +28,18 @@ class FleetOwner:
 def take_fleet(fleet: str, namespace: str, token: str, description: str) -> Any:
     """Return the handle of the owner, which is made by this process. Raises RuntimeError if another one has the fleet.
 
-    The owner of an earlier driver process of the same controller has the same token, and is replaced at once.
+    The owner of an earlier driver process of the same controller has the same token, and is replaced at once. The owner
+    runs on the node of the driver process, so that the death of another node does not end it.
     """
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"namespace": namespace, "num_cpus": 0, "scheduling_strategy": here}
     name, until = f"chairlift:{fleet}:owner", time.monotonic() + TAKE_SECONDS
     while True:
         try:
-            return ray.remote(FleetOwner).options(name=name, namespace=namespace, num_cpus=0).remote(token, description)
+            return ray.remote(FleetOwner).options(name=name, **options).remote(token, description)
         except ValueError:  # the name is taken
             other = "which does not answer"
         try:
