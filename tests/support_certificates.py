@@ -23,16 +23,18 @@ class CertificateAuthority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.file = self._write(name, self._sign(self._name, self._key, is_ca=True))
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """Return the PEM files of a certificate and its private key."""
+    def issue(self, name: str, days: float = 1) -> tuple[Path, Path]:
+        """Return the PEM files of a certificate and its private key, which replace those of this name."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._write(name, self._sign(subject, key, is_ca=False))
+        certificate = self._write(name, self._sign(subject, key, is_ca=False, days=days))
         key_file = self._folder / f"{name}.key"
         key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return certificate, key_file
 
-    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool) -> x509.Certificate:
+    def _sign(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_ca: bool, days: float = 1
+    ) -> x509.Certificate:  # fmt: skip
         now = datetime.datetime.now(datetime.UTC)
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -40,7 +42,7 @@ class CertificateAuthority:
             x509.CertificateBuilder()
             .subject_name(subject).issuer_name(self._name).public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(authority, critical=False).add_extension(names, critical=False)

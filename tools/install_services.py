@@ -1,4 +1,4 @@
-"""Install the servers that tests start (etcd, Redis, dnsmasq), if this is Debian and the user is root.
+"""Install the servers that tests start (etcd, Redis, dnsmasq, Prometheus), if this is Debian and the user is root.
 
 Without them the tests that need them are skipped, with the reason; with CHAIRLIFT_REQUIRE_SERVICES=1 they fail.
 """
@@ -13,6 +13,10 @@ PACKAGES = {
     "redis-server": "redis-server",
     "redis-sentinel": "redis-sentinel",
     "dnsmasq": "dnsmasq-base",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+    "amtool": "prometheus-alertmanager",
 }
 """The programs that tests need, and Debian's packages that have them."""
 
@@ -30,7 +34,7 @@ def find_program(program: str) -> str | None:
 
 def main() -> int:
     """Install what is missing; return 0 also where that is not possible."""
-    missing = [package for program, package in PACKAGES.items() if find_program(program) is None]
+    missing = list(dict.fromkeys(package for program, package in PACKAGES.items() if find_program(program) is None))
     if not missing:
         return 0
     names = " ".join(missing)

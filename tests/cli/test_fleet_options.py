@@ -11,6 +11,7 @@ from chairlift.autoscaler.config import AutoscalerConfig, StepLimit, ThresholdCo
 from chairlift.autoscaler.limits.schedule import Schedule
 from chairlift.cli import fleet_options
 from chairlift.cli.fleet_options import autoscaler_config, local_config, replica_key, replica_spec, updated_spec
+from chairlift.cli.settings.access_settings import LATENCY_TARGETS
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.core.errors import ConfigError
@@ -33,7 +34,7 @@ VALUES: dict[str, Any] = {
 
 
 def test_every_setting_of_the_fleet_is_in_these_tests() -> None:
-    assert {setting.name for setting in (*FLEET, *AUTOSCALER)} == VALUES.keys()
+    assert {setting.name for setting in (*FLEET, *AUTOSCALER, *LATENCY_TARGETS)} == VALUES.keys()
 
 
 def test_every_setting_of_the_autoscaler_reaches_its_field() -> None:

@@ -11,13 +11,24 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from chairlift.observability.logging import current_trace_id
+from chairlift.observability.metric_actions import ACTIONS
 from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics, current_exemplar
 
 BOUNDED = {
     "route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source", "limit",
-    "rule", "direction", "action", "gpu",
+    "rule", "direction", "action", "model", "tenant", "result", "slo", "met", "gpu",
 }  # fmt: skip
 """Labels that have few values, whatever clients send."""
+
+NEVER_BAD = {
+    "request_prompt_tokens", "request_output_tokens", "prompt_tokens", "prefix_cached_tokens", "output_tokens",
+    "slo_target_seconds", "model_requests", "tenant_tokens", "step_sequences", "step_tokens", "prefill_tokens",
+    "decode_tokens", "sequences_running", "kv_cache_blocks", "engine_limit", "kv_cache_bytes", "decode_prefill_ratio",
+    "autoscaler_desired_replicas", "autoscaler_decisions", "autoscaler_panic", "router_moved_requests",
+    "process_cpu_seconds",
+    "gpu_utilization_ratio", "gpu_memory_total_bytes",
+}  # fmt: skip
+"""Metrics that describe the load or a state, so that there is nothing to do about a value."""
 
 
 def parse_metrics(metrics: Metrics) -> Mapping[str, Metric]:
@@ -92,6 +103,13 @@ def test_a_histogram_counts_below_its_bounds(name: str) -> None:
     for bound, count in ((bounds[0], 1), (bounds[1], 2), (bounds[-1], 2), (float("inf"), 3)):
         le = "+Inf" if bound == float("inf") else str(float(bound))
         assert value(metrics, f"{name}_bucket", **labels, le=le) == count
+
+
+def test_a_metric_that_can_be_bad_says_what_to_do() -> None:
+    assert {name for name, spec in METRICS.items() if not spec.action} == NEVER_BAD
+    assert ACTIONS.keys() <= METRICS.keys()
+    for action in ACTIONS.values():
+        assert action.endswith(".") and "|" not in action
 
 
 def test_an_undeclared_name_is_our_bug() -> None:

@@ -7,6 +7,7 @@ import signal
 import ssl
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +269,16 @@ async def drain_with_open_requests(replica: ScriptedReplica, begun: asyncio.Even
             go_on.set()
             assert (await posting).status_code == 200
         assert await asyncio.to_thread(router.wait_for_exit) == 0
+
+
+def test_the_expiry_of_the_routers_certificate_is_a_metric(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        certificate, key = CertificateAuthority(tmp_path, "ca").issue("router")
+        listening = ListenAddress(port=0, certificate=certificate, key=key)
+        service = RouterService(replace(parts(), listening=listening), Credentials(), no_drain)
+        page = service.router.telemetry.metrics.render().decode()
+        line = next(each for each in page.splitlines() if each.startswith("chairlift_tls_certificate_expiry"))
+        assert float(line.rpartition(" ")[2]) == listening.certificate_expiry() > time.time()
+        await service.close()
+
+    run(scenario())

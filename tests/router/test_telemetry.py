@@ -6,6 +6,11 @@ from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.shared_state.base import SharedStateStatus
 from chairlift.router.telemetry import RouterTelemetry
 from chairlift.web.access_log import AccessRecord
+from chairlift.web.service.http_config import HttpConfig
+from support_request_proxy import DONE, text_event
+from support_router import HELLO, Connection, ReceivedRequest
+from support_router_app import complete, routed
+from support_server import run
 
 
 def lines(telemetry: RouterTelemetry) -> list[str]:
@@ -71,3 +76,34 @@ def test_counts_of_sources_and_shared_state_are_not_added_twice() -> None:
         "chairlift_router_shared_state_outages_total 2.0",
     ):  # fmt: skip
         assert line in page, line
+
+
+def test_streams_count_for_the_latency_targets_by_model_and_tenant() -> None:
+    async def stream(connection: Connection, request: ReceivedRequest) -> None:
+        await connection.stream_head()
+        for data in (text_event(1), text_event(2), text_event(3), DONE):
+            await connection.piece(data)
+        await connection.end()
+
+    async def scenario() -> None:
+        http = HttpConfig(slo_ttft_ms=60_000, slo_itl_ms=60_000)
+        async with routed(stream, http=http) as fleet:
+            assert (await fleet.post({**HELLO, "stream": True})).status_code == 200
+            page = fleet.running.router.telemetry.metrics.render().decode()
+        for slo in ("ttft", "itl"):
+            assert f'chairlift_slo_requests_total{{met="true",model="m",slo="{slo}"}} 1.0' in page, page
+        assert 'chairlift_model_requests_total{model="m",result="success"} 1.0' in page
+        assert 'chairlift_tenant_slo_requests_total{met="true",slo="itl",tenant="none"} 1.0' in page
+
+    run(scenario())
+
+
+def test_whole_responses_and_errors_of_clients_count_for_no_target() -> None:
+    async def scenario() -> None:
+        async with routed(complete, http=HttpConfig(slo_ttft_ms=0.001, slo_itl_ms=0.001)) as fleet:
+            assert (await fleet.post(HELLO)).status_code == 200
+            page = fleet.running.router.telemetry.metrics.render().decode()
+        assert "chairlift_tenant_slo_requests_total{" not in page
+        assert 'result="success"} 1.0' in page
+
+    run(scenario())

@@ -1,6 +1,8 @@
 """Tests of ReplicaService; tests/web/service/test_http_process.py runs whole processes."""
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +14,7 @@ from chairlift.llm.text_service import TextService
 from chairlift.server.server_process import ReplicaService, ServerParts
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.service.listen_address import ListenAddress
+from support_certificates import CertificateAuthority
 from support_config import make_server_config
 from support_services import fake_service
 
@@ -92,3 +95,28 @@ def test_no_line_of_throughput_without_an_interval() -> None:
         return len(tasks)
 
     assert asyncio.run(scenario(0)) + 1 == asyncio.run(scenario(10))
+
+
+def test_the_expiry_of_the_certificate_is_a_metric_and_follows_a_reload(tmp_path: Path) -> None:
+    name = "tls_certificate_expiry_timestamp_seconds"
+
+    def expiry(service: ReplicaService) -> float:
+        page = service.replica.telemetry.metrics.render().decode().splitlines()
+        return float(next(line for line in page if line.startswith(f"chairlift_{name} ")).rpartition(" ")[2])
+
+    async def scenario() -> None:
+        authority = CertificateAuthority(tmp_path, "ca")
+        certificate, key = authority.issue("server", days=1)
+        listening = ListenAddress(port=0, certificate=certificate, key=key)
+        service = ReplicaService(replace(parts(fake_service), listening=listening), Credentials(), drain)
+        before = expiry(service)
+        assert before == listening.certificate_expiry() > 0
+        authority.issue("server", days=3)
+        service.reload(None)
+        assert expiry(service) - before == pytest.approx(2 * 86_400, abs=60)
+        await service.close()
+        plain = ReplicaService(parts(fake_service), Credentials(), drain)
+        assert expiry(plain) == 0
+        await plain.close()
+
+    asyncio.run(scenario())

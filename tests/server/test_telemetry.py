@@ -92,7 +92,10 @@ def test_answers_are_counted_by_route_method_and_status(telemetry: Telemetry) ->
         "http_requests_total{method=POST,route=/v1/completions,status=200}": 2,
         "http_requests_total{method=POST,route=/v1/completions,status=400}": 1,
         "http_requests_total{method=GET,route=/v1/models/{id},status=200}": 1,
-    }
+        "tenant_requests_total{status=200,tenant=none}": 2, "tenant_requests_total{status=400,tenant=none}": 1,
+        "model_requests_total{model=none,result=success}": 2,
+        "model_requests_total{model=none,result=client_error}": 1,
+    }  # fmt: skip
 
 
 def test_a_client_cannot_make_labels(telemetry: Telemetry) -> None:
@@ -149,7 +152,8 @@ def test_the_end_of_a_generation(telemetry: Telemetry) -> None:
         "e2e_request_latency_seconds_sum": 2, "prompt_tokens_total": 10, "prefix_cached_tokens_total": 4,
         "request_queue_time_seconds_count": 1, "request_queue_time_seconds_sum": 0.125,
         "request_prompt_tokens_count": 1, "request_prompt_tokens_sum": 10, "request_output_tokens_count": 1,
-        "request_output_tokens_sum": 5,
+        "request_output_tokens_sum": 5, "model_requests_total{model=demo,result=success}": 1,
+        "tenant_tokens_total{tenant=none}": 15,
     }  # fmt: skip
     assert telemetry.record("r") == {
         "request_id": "r", "outcome": "stop", "seconds": 2.0, "events": [[*event] for event in events],
@@ -167,7 +171,10 @@ def test_a_generation_of_which_nothing_is_known_counts_no_tokens(telemetry: Tele
         == changed.pop("requests_finished_total{outcome=abort}")
         == 1
     )
-    assert changed == {"e2e_request_latency_seconds_count": 2, "e2e_request_latency_seconds_sum": 2}
+    assert changed == {
+        "e2e_request_latency_seconds_count": 2, "e2e_request_latency_seconds_sum": 2,
+        "model_requests_total{model=demo,result=aborted}": 1, "model_requests_total{model=demo,result=server_error}": 1,
+    }  # fmt: skip
     record = telemetry.record("r")
     assert record is not None and (record["usage"], record["events"], record["wait_seconds"]) == (None, [], {})
 

@@ -79,7 +79,16 @@ Every label has few values, whatever clients send:
 * `replica` is the URL of a replica of the router; a replica that is removed has no metrics any more.
 * `source` is a discovery source of the router as its setting names it.
 * `route` and `method` are `other` for a path or a method that the server does not know.
-* `status` is 499 if the client disconnected before the end of the response."""
+* `status` is 499 if the client disconnected before the end of the response.
+* `model` is the first name of a server's model, and the replicas' own name of it at a router.
+* `tenant` is the tenant of a key or a token, `none` without keys. The first 100 tenants since the start have a label of
+  their own, later ones are `other`.
+* `slo` is `ttft` or `itl`, and exists where `--slo-ttft-ms` or `--slo-itl-ms` is set. `met` is `true` or `false`. A
+  request that fails before its first token misses `ttft`; one that the client gives up earlier does not count. At a
+  router a whole response counts where its replica reports the progress, as Chairlift's do. `itl` is the mean time
+  between two tokens, and only of streams at a router.
+
+[monitoring.md](monitoring.md) has the alerts and dashboards that are made from these metrics."""
 
 ERRORS_INTRO = """# Errors
 
@@ -116,10 +125,10 @@ def flags_page() -> str:
 def metrics_page() -> str:
     """Return docs/metrics.md."""
     rows = (
-        (f"`{_exported_name(name, spec)}`", spec.kind.value, _names(spec.labels), spec.help)
+        (f"`{_exported_name(name, spec)}`", spec.kind.value, _names(spec.labels), spec.help, spec.action)
         for name, spec in METRICS.items()
     )
-    return _page(METRICS_INTRO, _table(("name", "type", "labels", "meaning"), rows))
+    return _page(METRICS_INTRO, _table(("name", "type", "labels", "meaning", "what to do when it is bad"), rows))
 
 
 def errors_page() -> str:

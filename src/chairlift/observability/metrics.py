@@ -5,7 +5,7 @@ routes, reasons and phases. A request id or a client's text is never a label's v
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from chairlift.observability.fast_metrics import FastCounter, FastHistogram
 from chairlift.observability.logging import current_trace_id
+from chairlift.observability.metric_actions import ACTIONS
 
 PREFIX = "chairlift_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -47,12 +48,14 @@ class MetricSpec:
         help: one sentence for operators, with the unit.
         labels: names of the labels.
         buckets: upper bounds of a histogram.
+        action: what an operator does when the value is bad (metric_actions.py); "" for one that is never bad.
     """
 
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: Sequence[float] = ()
+    action: str = ""
 
 
 def _counter(help: str, *labels: str) -> MetricSpec:
@@ -67,7 +70,7 @@ def _histogram(help: str, buckets: Sequence[float], *labels: str) -> MetricSpec:
     return MetricSpec(MetricKind.HISTOGRAM, help, labels, buckets)
 
 
-METRICS: Mapping[str, MetricSpec] = {
+_DECLARATIONS: Mapping[str, MetricSpec] = {
     # requests, from the client's view
     "http_requests": _counter("Number of HTTP responses sent.", "route", "method", "status"),
     "requests_finished": _counter(
@@ -93,6 +96,22 @@ METRICS: Mapping[str, MetricSpec] = {
         "Number of prompt tokens of finished requests that were taken from the prefix cache."
     ),
     "output_tokens": _counter("Number of output tokens sent to clients."),
+    # by model and tenant
+    "slo_requests": _counter(
+        "Number of requests by whether they met a latency target (--slo-ttft-ms, --slo-itl-ms), by target: ttft, itl.",
+        "slo", "met", "model",
+    ),
+    "slo_target_seconds": _gauge("Latency target in seconds, by target: ttft, itl.", "slo"),
+    "model_requests": _counter(
+        "Number of generation requests by result: success, client_error, server_error, rejected, aborted.",
+        "model", "result",
+    ),
+    "tenant_requests": _counter("Number of responses to a tenant's requests for tokens.", "tenant", "status"),
+    "tenant_tokens": _counter("Number of tokens of a tenant's finished requests, prompt and output.", "tenant"),
+    "tenant_slo_requests": _counter(
+        "Number of a tenant's requests by whether they met a latency target, by target: ttft, itl.",
+        "slo", "met", "tenant",
+    ),
     # the engine's steps
     "steps": _counter("Number of engine steps."),
     "step_seconds": _histogram(
@@ -167,6 +186,9 @@ METRICS: Mapping[str, MetricSpec] = {
     "process_cpu_seconds": _counter("Seconds of CPU time that a process used.", "process"),
     "process_memory_bytes": _gauge("Bytes of resident memory of a process.", "process"),
     "process_open_files": _gauge("Number of open file descriptors of a process.", "process"),
+    "tls_certificate_expiry_timestamp_seconds": _gauge(
+        "Time at which the server's own certificate expires, in seconds since 1970; 0 without TLS."
+    ),
     # resources; NaN, or no GPU, where the system does not report them
     "cpu_usage_ratio": _gauge(
         "CPU time of the server and its engine as a share of the CPUs on which they may run, over the last seconds."
@@ -182,12 +204,22 @@ METRICS: Mapping[str, MetricSpec] = {
     "gpu_memory_total_bytes": _gauge("Bytes of a GPU's memory.", "gpu"),
 }  # fmt: skip
 
+METRICS: Mapping[str, MetricSpec] = {
+    name: replace(spec, action=ACTIONS.get(name, "")) for name, spec in _DECLARATIONS.items()
+}
+"""Every metric by its name without the prefix."""
+
+REQUEST_COUNTERS = frozenset({
+    "slo_requests", "slo_target_seconds", "model_requests", "tenant_requests", "tenant_tokens", "tenant_slo_requests",
+})  # fmt: skip
+"""The metrics by model and tenant, which servers and routers export."""
+
 
 ROUTER_METRICS = frozenset({
     "http_requests", "requests_finished", "requests_rejected", "requests_open", "admission_waiting_requests",
     "time_to_first_token_seconds", "e2e_request_latency_seconds", "ready", "process_cpu_seconds",
-    "process_memory_bytes", "process_open_files",
-}) | {name for name in METRICS if name.startswith("router_")}  # fmt: skip
+    "process_memory_bytes", "process_open_files", "tls_certificate_expiry_timestamp_seconds",
+}) | REQUEST_COUNTERS | {name for name in METRICS if name.startswith("router_")}  # fmt: skip
 """The metrics that a router exports."""
 
 AUTOSCALER_METRICS = frozenset(name for name in METRICS if name.startswith("autoscaler_"))

@@ -23,6 +23,7 @@ from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.replicas.reservation import Reservation
 from chairlift.router.router import Router
+from chairlift.router.telemetry import RequestTelemetry
 from chairlift.web.auth.principal import ADMIN
 from chairlift.web.body import ClientGone, Receive, Scope, Send, header, parse_json_object, read_body, timeout_of
 from chairlift.web.disconnect import DisconnectWatcher
@@ -80,7 +81,8 @@ class GenerationRoute:
                 await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation))
                 admitted.machine = machine
                 picker = PoolPicker(router, request, pool)
-                reservation = await self._respond(scope, send, machine, upstream_request, picker, started_at, spans)
+                telemetry = router.telemetry.start(pool, scope["principal"].tenant, machine.response, started_at)
+                reservation = await self._respond(scope, send, machine, upstream_request, picker, telemetry, spans)
                 watcher.response_complete()
                 if reservation is not None:
                     await router.assign_session(pool, session_key, reservation.replica_id, assigned)
@@ -88,7 +90,7 @@ class GenerationRoute:
 
     async def _respond(
         self, scope: Scope, send: Send, machine: RequestMachine, request: UpstreamRequest, picker: "PoolPicker",
-        started_at: float, spans: AttemptSpans | None,
+        telemetry: RequestTelemetry, spans: AttemptSpans | None,
     ) -> Reservation | None:  # fmt: skip
         """Respond, and return the reservation that the response began with."""
         router = self._router
@@ -97,7 +99,7 @@ class GenerationRoute:
             writer = ClientWriter(timed.send)
             proxy = RequestProxy(
                 machine, request, router.upstream, picker, writer, router.clock.now,
-                partial(_on_first_output, router, scope, started_at), partial(admin_headers, scope), spans,
+                partial(_on_first_output, telemetry, scope), partial(admin_headers, scope), spans,
             )  # fmt: skip
             scope["was_submitted"] = True
             router.open_proxies.add(proxy)
@@ -110,7 +112,7 @@ class GenerationRoute:
                 raise
             finally:
                 router.open_proxies.discard(proxy)
-                router.telemetry.record_finished(outcome, time.monotonic() - started_at, proxy.num_attempts)
+                telemetry.record_finished(outcome, proxy.num_attempts, picker.prompt_tokens)
                 if (trace := trace_of(scope)) is not None:
                     trace.server.attributes["chairlift.outcome"] = outcome
                     if proxy.error_code:  # reported within a response whose status was 200
@@ -118,10 +120,15 @@ class GenerationRoute:
 
 
 class PoolPicker:
-    """Picks the replicas of one request; see ReplicaPicker."""
+    """Picks the replicas of one request; see ReplicaPicker.
+
+    Attributes:
+        prompt_tokens: estimated tokens of the prompt.
+    """
 
     def __init__(self, router: Router, request: RoutingRequest, pool: str) -> None:
         self._router, self._request, self._pool = router, request, pool
+        self.prompt_tokens = request.prompt_tokens
 
     def pick(self, action: PickReplica) -> Reservation | None:
         """Reserve a replica; where there is none, one is asked for as for a held request."""
@@ -217,10 +224,9 @@ def admin_headers(scope: Scope, replica_id: str, num_attempts: int) -> Sequence[
     return ((b"x-chairlift-replica", replica_id.encode()), (b"x-chairlift-attempts", str(num_attempts).encode()))
 
 
-def _on_first_output(router: Router, scope: Scope, started_at: float, is_token: bool) -> None:
-    if is_token:  # a whole response without progress events says nothing of its first token
-        router.telemetry.record_first_token(time.monotonic() - started_at)
-        if (trace := trace_of(scope)) is not None:
-            trace.server.add_event("first_token")
+def _on_first_output(telemetry: RequestTelemetry, scope: Scope, is_token: bool) -> None:
+    telemetry.record_first_output(is_token=is_token)
+    if is_token and (trace := trace_of(scope)) is not None:  # other outputs say nothing of the first token
+        trace.server.add_event("first_token")
     if (permit := scope.get("permit")) is not None:
         permit.mark_running()

@@ -8,6 +8,7 @@ from typing import Any
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.load_report import ReplicaState
+from chairlift.observability.slo import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.attempts.events import NoReplica
@@ -70,7 +71,8 @@ class Router:
         self.config, self.tracer = config, tracer
         self.clock = clock or SystemClock()
         self.lifecycle = Lifecycle()
-        self.telemetry = RouterTelemetry(more_metrics, self.clock)
+        targets = LatencyTargets.of_milliseconds(config.http.slo_ttft_ms, config.http.slo_itl_ms)
+        self.telemetry = RouterTelemetry(more_metrics, self.clock, targets)
         self.admission = AdmissionController(config.http.admission, self.clock)
         self.replicas = ReplicaSet(config.health)
         self.hold = RequestHold(config.hold_timeout, lambda: self.is_ready, self.clock)
@@ -126,6 +128,8 @@ class Router:
         num_open, num_waiting = self.num_open_requests, self.admission.waiting_requests
         is_ready = self.lifecycle.state is ReplicaState.READY
         self.telemetry.update_gauges(num_open, num_waiting, self.num_requests_without_replica, is_ready=is_ready)
+        for model in self.models:
+            self.telemetry.counters.add_model(model)
         self.telemetry.update_sources(self.source_statuses())
         self.telemetry.update_shared_state(self.shared_state.status())
 

@@ -85,6 +85,7 @@ class RouterService:
         self._parts = parts
         self.router = router = Router(parts.config, more_metrics=more_metrics, tracer=parts.tracer)
         self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, more_routes)
+        self._update_certificate_expiry()
         clock, rng = router.clock, random.Random()
         self._discovery = Discovery(
             parts.sources,
@@ -172,6 +173,7 @@ class RouterService:
 
     def reload(self, config: HttpConfig | None) -> None:
         """Apply new limits, and read the sources' files and the replicas' key again."""
+        self._update_certificate_expiry()
         self._discovery.reload()
         self.router.upstream.reload()
         if config is not None:
@@ -194,6 +196,9 @@ class RouterService:
             replicas.eject_by_other_router(ejection.replica_id, seconds, ejection.reason, now)
         else:
             replicas.return_by_other_router(ejection.replica_id, now)
+
+    def _update_certificate_expiry(self) -> None:
+        self.router.telemetry.record_certificate_expiry(self._parts.listening.certificate_expiry())
 
     def update_gauges(self) -> None:
         """Set the gauges of requests and replicas."""

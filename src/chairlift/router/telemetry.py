@@ -1,16 +1,20 @@
 """RouterTelemetry: records requests, attempts and replicas as metrics; no other module of the router touches one."""
 
+import time
 from collections.abc import Iterable
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import is_error_code
 from chairlift.observability.metrics import ROUTER_METRICS, Metrics, current_exemplar
+from chairlift.observability.slo import OTHER, LatencyTargets, RequestCounters
 from chairlift.router.attempts.actions import RecordOutcome
+from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.discovery.base import SourceState, SourceStatus
 from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.shared_state.base import SharedStateStatus
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
+from chairlift.web.request_result import request_result
 
 
 class RouterTelemetry:
@@ -20,13 +24,18 @@ class RouterTelemetry:
         metrics: the metrics page.
         first_tokens: recent times to the first token.
         inter_tokens: recent inter-token latencies.
+        counters: what is counted by model and tenant.
         num_arrivals: admitted requests for tokens since the start.
     """
 
-    def __init__(self, more_metrics: frozenset[str] = frozenset(), clock: Clock | None = None) -> None:
+    def __init__(
+        self, more_metrics: frozenset[str] = frozenset(), clock: Clock | None = None,
+        targets: LatencyTargets | None = None,
+    ) -> None:  # fmt: skip
         """Create the page of the router's metrics and of further ones, which another part writes."""
         self._clock = clock or SystemClock()
         self.metrics = Metrics(ROUTER_METRICS | more_metrics)
+        self.counters = RequestCounters(self.metrics, targets or LatencyTargets())
         self.first_tokens, self.inter_tokens = LatencyWindow(), LatencyWindow()
         self.num_arrivals = 0
 
@@ -35,8 +44,15 @@ class RouterTelemetry:
         metrics = self.metrics
         method = record.method if record.method in {"GET", "POST", "OPTIONS"} else "other"
         metrics.counter("http_requests", record.route or "other", method, str(record.status)).inc()
+        self.counters.record_response(
+            record.route, record.tenant, record.status, was_submitted=record.was_submitted
+        )  # fmt: skip
         if record.code and not record.was_submitted and record.status != CLIENT_CLOSED_REQUEST:
             metrics.counter("requests_rejected", record.code).inc()
+
+    def start(self, pool: str, tenant: str, response: ClientResponse, started_at: float) -> "RequestTelemetry":
+        """Return what records a request of a tenant for a pool; `started_at` is on the monotonic clock."""
+        return RequestTelemetry(self, pool or OTHER, tenant, response, started_at)
 
     def record_first_token(self, seconds: float) -> None:
         """Observe the time from a request's arrival to its first token."""
@@ -45,8 +61,7 @@ class RouterTelemetry:
 
     def record_finished(self, outcome: str, seconds: float, num_attempts: int) -> None:
         """Record the end of a request: "complete", "abort", or an error code, "other" for one of another server."""
-        if outcome not in {"complete", "abort"} and not is_error_code(outcome):
-            outcome = "other"  # a replica of another server decides its codes, and each would be a time series
+        outcome = outcome_label(outcome)
         metrics = self.metrics
         metrics.counter("requests_finished", outcome).inc()
         metrics.histogram("e2e_request_latency_seconds").observe(seconds, current_exemplar())
@@ -74,6 +89,10 @@ class RouterTelemetry:
         self.metrics.gauge("router_shared_state_up").set(status.is_connected)
         self.metrics.raise_to(status.num_outages, "router_shared_state_outages")
 
+    def record_certificate_expiry(self, timestamp: float) -> None:
+        """Publish when the router's own certificate expires."""
+        self.metrics.gauge("tls_certificate_expiry_timestamp_seconds").set(timestamp)
+
     def update_gauges(self, num_open: int, num_waiting: int, num_held: int, *, is_ready: bool) -> None:
         """Set the gauges."""
         metrics = self.metrics
@@ -81,3 +100,39 @@ class RouterTelemetry:
         metrics.gauge("admission_waiting_requests").set(num_waiting)
         metrics.gauge("router_held_requests").set(num_held)
         metrics.gauge("ready").set(is_ready)
+
+
+class RequestTelemetry:
+    """Records the first token and the end of one request."""
+
+    def __init__(
+        self, telemetry: RouterTelemetry, model: str, tenant: str, response: ClientResponse, started_at: float
+    ) -> None:  # fmt: skip
+        self._telemetry, self._model, self._tenant, self._response = telemetry, model, tenant, response
+        self._started_at, self._first_output_at = started_at, 0.0
+
+    def record_first_output(self, *, is_token: bool) -> None:
+        """Record the first output; a whole response without progress events says nothing of its first token."""
+        self._first_output_at = time.monotonic()
+        if is_token:
+            seconds = self._first_output_at - self._started_at
+            self._telemetry.record_first_token(seconds)
+            self._telemetry.counters.record_ttft(seconds, self._model, self._tenant)
+
+    def record_finished(self, outcome: str, num_attempts: int, prompt_tokens: int) -> None:
+        """Record the end; `prompt_tokens` is an estimate. A response that a replica rejected misses no target."""
+        now, counters, response = time.monotonic(), self._telemetry.counters, self._response
+        self._telemetry.record_finished(outcome, now - self._started_at, num_attempts)
+        result = request_result(outcome)
+        counters.record_finished(result, self._model, self._tenant, response.used_tokens(prompt_tokens))
+        num_gaps = response.num_tokens_per_choice - 1
+        if not self._first_output_at:
+            if outcome != "complete":
+                counters.record_no_first_token(result, now - self._started_at, self._model, self._tenant)
+        elif response.fields.is_streamed and num_gaps > 0:
+            counters.record_itl((now - self._first_output_at) / num_gaps, self._model, self._tenant)
+
+
+def outcome_label(outcome: str) -> str:
+    """Return an outcome, "other" for a code of another server: each would be a time series."""
+    return outcome if outcome in {"complete", "abort"} or is_error_code(outcome) else OTHER

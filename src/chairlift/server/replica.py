@@ -20,6 +20,7 @@ from chairlift.core.validation import invalid_param
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
+from chairlift.observability.slo import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
@@ -82,7 +83,8 @@ class Replica:
     def __init__(self, config: ServerConfig, tracer: Tracer | None = None) -> None:
         self.config, self.tracer = config, tracer
         self.lifecycle = Lifecycle()
-        self.telemetry = Telemetry(config.served_names[0], config.metric_aliases)
+        targets = LatencyTargets.of_milliseconds(config.http.slo_ttft_ms, config.http.slo_itl_ms)
+        self.telemetry = Telemetry(config.served_names[0], config.metric_aliases, targets)
         self.admission = AdmissionController(config.http.admission)
         self.resources = ResourceMonitor()
         self.reporter = LoadReporter(

@@ -84,6 +84,7 @@ class ReplicaService:
         self._parts = parts
         self.replica = Replica(parts.config, parts.tracer)
         self.app: HttpApp = server_app(self.replica, credentials, drain, parts.listening.host)
+        self._update_certificate_expiry()
         self._starting: asyncio.Task[TextService] | None = None
         self._handing_over: asyncio.Task[None] | None = None
 
@@ -150,7 +151,8 @@ class ReplicaService:
         return self.replica.llm.abort_all()
 
     def reload(self, config: HttpConfig | None) -> None:
-        """Apply new limits."""
+        """Apply new limits; the certificates have been loaded again before."""
+        self._update_certificate_expiry()
         if config is not None:
             self.replica.reload_limits(config)
 
@@ -163,6 +165,9 @@ class ReplicaService:
         if self._parts.registration is not None:
             await self._parts.registration.stop()
         await self.replica.close()
+
+    def _update_certificate_expiry(self) -> None:
+        self.replica.telemetry.record_certificate_expiry(self._parts.listening.certificate_expiry())
 
     def _avoid_engine_cpus(self, cpus: Iterable[int]) -> None:
         """Pin this process to the other CPUs, if any: an engine thread that waits for a CPU delays every step."""

@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from chairlift.core.request import Timeline, Usage
 from chairlift.engine.stats import CacheState, StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
 from chairlift.observability.metrics import SERVER_METRICS, Metrics, current_exemplar
+from chairlift.observability.slo import LatencyTargets, RequestCounters
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
+from chairlift.web.request_result import request_result
 
 MAX_RECORDS = 1000
 """Number of finished requests whose records are kept."""
@@ -29,6 +32,24 @@ LIMITS = ("running_requests", "batch_tokens", "kv_blocks")
 PAGE_BYTES = resource.getpagesize()
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 """Clock ticks per second of the CPU times in /proc."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLatency:
+    """How a generation's tokens came, for the latency targets.
+
+    Attributes:
+        tenant: tenant of the request.
+        has_first_token: whether it had any token.
+        mean_inter_token_seconds: mean time between two tokens; None for fewer than two, and where nothing is streamed.
+    """
+
+    tenant: str = ""
+    has_first_token: bool = True
+    mean_inter_token_seconds: float | None = None
+
+
+NO_LATENCY = TokenLatency()
 
 
 class Telemetry:
@@ -42,8 +63,10 @@ class Telemetry:
         prefix_hit_ratio: share of prompt tokens taken from the prefix cache since the engine's start.
     """
 
-    def __init__(self, model: str, aliases: tuple[str, ...]) -> None:
-        self.metrics = Metrics(SERVER_METRICS)
+    def __init__(self, model: str, aliases: tuple[str, ...], targets: LatencyTargets | None = None) -> None:
+        self.metrics, self._model = Metrics(SERVER_METRICS), model
+        self._counters = RequestCounters(self.metrics, targets or LatencyTargets())
+        self._counters.add_model(model)
         self._records: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.num_prefill_tokens = self.num_output_tokens = 0
         self.cache_usage = self.prefix_hit_ratio = 0.0
@@ -71,6 +94,9 @@ class Telemetry:
         """Count an HTTP response, also as a rejection if it is an error from before any work."""
         status = str(record.status or 0)
         self.metrics.counter("http_requests", record.route or "other", _method(record.method), status).inc()
+        self._counters.record_response(
+            record.route, record.tenant, record.status, was_submitted=record.was_submitted
+        )  # fmt: skip
         if record.code and not record.was_submitted and record.status != CLIENT_CLOSED_REQUEST:
             self.record_rejection(record.code)
 
@@ -78,13 +104,19 @@ class Telemetry:
         """Count a request that was rejected."""
         self.metrics.counter("requests_rejected", code).inc()
 
+    def record_rejected_by_engine(self, code: str, tenant: str) -> None:
+        """Count a request that the engine rejected before any work; its response counts only for the tenant."""
+        self.record_rejection(code)
+        self._counters.record_finished(request_result(code), self._model, tenant, 0)
+
     def record_abort(self, reason: str) -> None:
         """Count a generation that was aborted."""
         self.metrics.counter("requests_aborted", reason).inc()
 
-    def record_first_token(self, seconds: float) -> None:
-        """Observe the time to the first token."""
+    def record_first_token(self, seconds: float, tenant: str = "") -> None:
+        """Observe the time to the first token of a tenant's request."""
         self.metrics.histogram("time_to_first_token_seconds").observe(seconds, current_exemplar())
+        self._counters.record_ttft(seconds, self._model, tenant)
 
     def record_tokens(self, tokens: int, gap: float | None, exemplar: dict[str, str] | None = None) -> None:
         """Count new tokens of a choice.
@@ -98,8 +130,9 @@ class Telemetry:
             self._inter_token.observe(gap, exemplar)
 
     def record_finished(
-        self, request_id: str, outcome: str, seconds: float, usage: Usage | None, timeline: Timeline | None
-    ) -> None:
+        self, request_id: str, outcome: str, seconds: float, usage: Usage | None, timeline: Timeline | None,
+        latency: TokenLatency = NO_LATENCY,
+    ) -> None:  # fmt: skip
         """Record the end of a generation."""
         metrics = self.metrics
         metrics.counter("requests_finished", outcome).inc()
@@ -110,6 +143,13 @@ class Telemetry:
             metrics.counter("prefix_cached_tokens").inc(usage.cached_tokens)
             metrics.histogram("request_prompt_tokens").observe(usage.prompt_tokens)
             metrics.histogram("request_output_tokens").observe(usage.completion_tokens)
+        num_tokens = 0 if usage is None else usage.prompt_tokens + usage.completion_tokens
+        result = request_result(outcome)
+        self._counters.record_finished(result, self._model, latency.tenant, num_tokens)
+        if not latency.has_first_token:
+            self._counters.record_no_first_token(result, seconds, self._model, latency.tenant)
+        if latency.mean_inter_token_seconds is not None:
+            self._counters.record_itl(latency.mean_inter_token_seconds, self._model, latency.tenant)
         events = () if timeline is None else timeline.events
         scheduled_at = next((event.at for event in events if event.name == "scheduled"), None)
         if scheduled_at is not None:
@@ -191,6 +231,10 @@ class Telemetry:
         metrics.gauge("kv_cache_usage_ratio").set(self.cache_usage)
         metrics.gauge("kv_cache_bytes").set(total * block_bytes)
         metrics.gauge("kv_cache_free_bytes").set((total - allocated) * block_bytes)
+
+    def record_certificate_expiry(self, timestamp: float) -> None:
+        """Publish when the server's own certificate expires."""
+        self.metrics.gauge("tls_certificate_expiry_timestamp_seconds").set(timestamp)
 
     def record_processes(self, pids: dict[str, int]) -> None:
         """Record CPU time, memory and open files of processes."""

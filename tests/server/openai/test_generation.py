@@ -43,6 +43,34 @@ def test_what_a_client_counts_is_what_metrics_say() -> None:
     run(scenario())
 
 
+def test_latency_targets_are_counted_for_streams_and_whole_responses() -> None:
+    """A whole response has a first token and no time between tokens; an invalid request has neither."""
+
+    async def scenario() -> None:
+        service = fake_service(replace(FAKE, seconds_per_step=0.01))
+        async with open_server(service, slo_ttft_ms=60_000, slo_itl_ms=0.1) as server:
+            bodies = (
+                {**HELLO, "stream": True, "max_tokens": 10, "ignore_eos": True},
+                HELLO,
+                {**HELLO, "temperature": 9},
+            )
+            statuses = [(await server.http.post(CHAT, json=body)).status_code for body in bodies]
+            assert statuses == [200, 200, 400]
+            for series, value in (
+                ('slo_requests_total{met="true",model="fake",slo="ttft"}', 2),
+                ('slo_requests_total{met="false",model="fake",slo="itl"}', 1),
+                ('slo_requests_total{met="true",model="fake",slo="itl"}', 0),
+                ('model_requests_total{model="fake",result="success"}', 2),
+                ('model_requests_total{model="none",result="client_error"}', 1),
+                ('tenant_requests_total{status="400",tenant="none"}', 1),
+                ('tenant_slo_requests_total{met="true",slo="ttft",tenant="none"}', 2),
+            ):
+                assert await server.metric(series) == value, series
+            assert await server.metric('tenant_tokens_total{tenant="none"}') > 10
+
+    run(scenario())
+
+
 def test_a_full_line_refuses_and_lets_in_again() -> None:
     gate = Gate()
 

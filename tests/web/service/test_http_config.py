@@ -28,6 +28,8 @@ def test_a_service_has_limits_by_default() -> None:
         ("idle_timeout", [0.001]),
         ("drain_timeout", [0, 0.001, inf]),
         ("log_stats_interval", [0, 0.5, inf]),
+        ("slo_ttft_ms", [0.001, 1e9]),
+        ("slo_itl_ms", [0.001, 1e9]),
     ],
 )
 def test_values_on_the_bound_are_taken(name: str, values: list[float]) -> None:
@@ -44,6 +46,8 @@ def test_values_on_the_bound_are_taken(name: str, values: list[float]) -> None:
         ("idle_timeout", [0, -1, nan]),
         ("drain_timeout", [-0.001, nan, -inf]),
         ("log_stats_interval", [-1, nan]),
+        ("slo_ttft_ms", [0, -1, nan, inf]),
+        ("slo_itl_ms", [0, -1, nan, inf]),
     ],
 )
 def test_values_past_the_bound_are_refused_with_the_option_and_the_value(name: str, values: list[float]) -> None:

@@ -2,12 +2,14 @@
 
 import ssl
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.web.service.tls_files import load_certificate
+from chairlift.web.service.tls_files import certificate_expiry, load_certificate
+from support_certificates import CertificateAuthority
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +58,18 @@ def test_a_file_that_cannot_be_used_is_named(
         load_certificate(context, folder / certificate, folder / key)
     assert caught.value.message.startswith(message.replace("{}", str(folder)))
     assert caught.value.details["option"] == option
+
+
+def test_a_chain_expires_with_its_first_certificate(folder: Path, tmp_path: Path) -> None:
+    days = (certificate_expiry(folder / "one.pem") - time.time()) / 86_400
+    assert 1.9 < days <= 2
+    authority = CertificateAuthority(tmp_path, "ca")
+    leaf, _ = authority.issue("leaf", days=30)
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(leaf.read_bytes() + authority.file.read_bytes())
+    assert certificate_expiry(chain) == certificate_expiry(authority.file) < certificate_expiry(leaf)
+
+
+@pytest.mark.parametrize("name", ["none", "text", "cut.pem", "directory"])
+def test_without_a_certificate_there_is_no_time(folder: Path, name: str) -> None:
+    assert certificate_expiry(folder / name) == 0

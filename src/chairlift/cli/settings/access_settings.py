@@ -1,4 +1,4 @@
-"""Settings of `serve` for host names, client certificates and tokens."""
+"""Settings of `serve` for host names, client certificates, tokens and latency targets."""
 
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.value_parsers import number, one_of
@@ -29,6 +29,15 @@ TOKENS = (
             help="seconds by which the clocks of server and issuer may differ"),
 )  # fmt: skip
 """Settings of JSON Web Tokens, which requests may have instead of API keys."""
+
+LATENCY_TARGETS = (
+    Setting(name="slo_ttft_ms", parse=number, metavar="MS", default_text="no target",
+            help="target of the time to the first token in milliseconds: metrics count the requests that meet it, and "
+            "an autoscaler keeps it for --slo-quantile of them"),
+    Setting(name="slo_itl_ms", parse=number, metavar="MS", default_text="no target",
+            help="target of the inter-token latency in milliseconds, likewise"),
+)  # fmt: skip
+"""Settings of the latencies that requests are to have."""
 
 TOKEN_COMMAND = tuple(
     setting for setting in TOKENS if setting.name not in ("jwt_jwks_file", "jwt_algorithm", "jwt_leeway")

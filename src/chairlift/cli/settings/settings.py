@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from chairlift.cli.settings.access_settings import ACCESS, TOKENS
+from chairlift.cli.settings.access_settings import ACCESS, LATENCY_TARGETS, TOKENS
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_SECTIONS, FLEET, FLEET_SECTIONS, SIGNALS
 from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, PLAN, SIMULATED_FLEET, WORKLOAD
 from chairlift.cli.settings.declaration import Setting
@@ -293,6 +293,7 @@ SERVER_SECTIONS: Sections = {
         Setting(name="tenant_max_open_requests", parse=integer, metavar="N", default_text="no limit",
                 is_reloadable=True, help="maximum number of open requests of a tenant"),
     ),
+    "latency targets": LATENCY_TARGETS,
     "metrics": (
         Setting(name="public_metrics", parse=boolean, default=False, help="serve /metrics without an API key"),
         Setting(name="log_stats_interval", parse=number, metavar="SECONDS", default=10,
@@ -311,7 +312,7 @@ ROUTER_SERVER = tuple(
 )  # fmt: skip
 """The settings of SERVER that `router` has, too."""
 
-AUTOSCALER_SERVER = (*SERVER_SECTIONS["address and access"], *TOKENS, *SERVER_SECTIONS["metrics"][:1])
+AUTOSCALER_SERVER = (*SERVER_SECTIONS["address and access"], *TOKENS, *LATENCY_TARGETS, *SERVER_SECTIONS["metrics"][:1])
 """The settings of SERVER that `autoscaler` has, too."""
 
 SIMULATE_SETTINGS = tuple(

@@ -44,6 +44,11 @@ class ClientResponse:
         delivered = self.delivered
         return self.has_sent and delivered.are_all_finished and delivered.has_usage >= self.fields.includes_usage
 
+    @property
+    def num_tokens_per_choice(self) -> float:
+        """Tokens that each choice of a stream has on average; one for each event of a response that is not parsed."""
+        return (self.delivered.num_tokens + self._usage.num_events) / max(1, self.fields.num_choices)
+
     def used_tokens(self, prompt_tokens: int) -> int:
         """Return the tokens that the response has cost so far; `prompt_tokens` is an estimate of the prompt's.
 

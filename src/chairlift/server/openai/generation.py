@@ -137,8 +137,9 @@ async def prepare(
     trace = trace_of(scope)
     spans = None if trace is None else GenerationSpans(trace, scope["path"], request, processors)
     tracker = GenerationTracker(
-        replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental, spans=spans
-    )
+        replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental, spans=spans,
+        tenant=scope["principal"].tenant,
+    )  # fmt: skip
     admitted.tracker = tracker
     scope["was_submitted"] = True
     progress = handler.renderer(processors) if reports_progress else None

@@ -24,6 +24,8 @@ class HttpConfig:
         cors_origins: origins whose pages may use the API; "*" is any.
         allowed_hosts: names that the header Host may have, in addition to this machine's.
         log_stats_interval: seconds between two lines of throughput while there is traffic; 0 for none.
+        slo_ttft_ms: target of the time to the first token, for the metrics; None for none.
+        slo_itl_ms: target of the inter-token latency, for the metrics; None for none.
         head: limits of a request's header block.
         admission: limits of the admission queue.
         tenant: limits of each tenant.
@@ -38,6 +40,8 @@ class HttpConfig:
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     log_stats_interval: float = 10.0
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
     head: HeadLimits = field(default_factory=HeadLimits)
     admission: AdmissionLimits = field(default_factory=AdmissionLimits)
     tenant: TenantLimits = field(default_factory=TenantLimits)
@@ -51,6 +55,9 @@ class HttpConfig:
         for name, value in seconds.items():
             if not value > 0:
                 raise ConfigError(f"{name} must be a positive number of seconds, got {value:g}", option=name)
+        for name in ("slo_ttft_ms", "slo_itl_ms"):
+            if (target := getattr(self, name)) is not None and not 0 < target < float("inf"):
+                raise ConfigError(f"{name} must be a positive number of milliseconds, got {target:g}", option=name)
         for name in self.allowed_hosts:
             check_allowed_host(name)
         for origin in self.cors_origins:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ConfigError
-from chairlift.web.service.tls_files import load_certificate, load_client_ca
+from chairlift.web.service.tls_files import certificate_expiry, load_certificate, load_client_ca
 
 BACKLOG = 2048
 ACCEPTS_PER_ITERATION = 32
@@ -62,6 +62,10 @@ class ListenAddress:
             load_certificate(context, self.certificate, self.key)
             if self.client_ca is not None:
                 load_client_ca(context, self.client_ca)  # adds CAs; those that it had stay trusted
+
+    def certificate_expiry(self) -> float:
+        """Return when the certificate in its file expires, in seconds since 1970; 0 without TLS."""
+        return 0.0 if self.certificate is None else certificate_expiry(self.certificate)
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return a context with the TLS files, None for a server without TLS. Raises ConfigError."""

@@ -1,4 +1,4 @@
-"""load_certificate, load_client_ca: load TLS files into a context, or name the file that cannot be used."""
+"""load_certificate, load_client_ca, certificate_expiry: load TLS files, or name the file that cannot be used."""
 
 import ssl
 from pathlib import Path
@@ -42,6 +42,17 @@ def load_client_ca(context: ssl.SSLContext, file: Path) -> None:
     except (OSError, ssl.SSLError) as error:
         reason = error.strerror if not isinstance(error, ssl.SSLError) else "it has no certificate (PEM)"
         raise ConfigError(f"cannot read the tls_client_ca file {file}: {reason}", option="tls_client_ca") from None
+
+
+def certificate_expiry(certificate: Path) -> float:
+    """Return when the first of a chain's certificates expires, in seconds since 1970; 0 if none can be read."""
+    from cryptography import x509
+
+    try:
+        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
+    except (OSError, ValueError):
+        return 0.0
+    return min((each.not_valid_after_utc.timestamp() for each in chain), default=0.0)
 
 
 def _read(setting: str, file: Path) -> str:

@@ -15,7 +15,7 @@ from chairlift.observability.metrics import current_exemplar
 from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response import total
-from chairlift.server.telemetry import Telemetry
+from chairlift.server.telemetry import Telemetry, TokenLatency
 from chairlift.web.admission import Permit
 from chairlift.web.body import ClientGone
 from chairlift.web.error_responses import error_response_of
@@ -42,13 +42,15 @@ class GenerationTracker:
         *,
         is_incremental: bool,
         spans: GenerationSpans | None = None,
+        tenant: str = "",
     ) -> None:
         """Start before the first output.
 
         `is_incremental` is whether the client reads outputs as they come; `spans` makes those of a sampled request.
         """
         self._structured_field, self._is_incremental = request.structured_field, is_incremental
-        self._telemetry, self._spans, self._exemplar = telemetry, spans, current_exemplar()
+        self._telemetry, self._tenant = telemetry, tenant
+        self._spans, self._exemplar = spans, current_exemplar()
         self._permit = permit
         self._started_at = started_at
         self._prompts = [len(processor.request.prompt_token_ids) for processor in processors]
@@ -58,6 +60,7 @@ class GenerationTracker:
         self._output_tokens = 0
         self._timeline: Timeline | None = None
         self._reason = ""
+        self._gap_seconds, self._num_gap_tokens = 0.0, 0
 
     def take(self, batch: Batch) -> tuple[Batch, ChairliftError | None]:
         """Record a batch of events; return the events to deliver and the error that ends the request."""
@@ -86,10 +89,13 @@ class GenerationTracker:
             return
         self._permit.mark_running()
         if not self._last:
-            self._telemetry.record_first_token(now - self._started_at)
+            self._telemetry.record_first_token(now - self._started_at, self._tenant)
         last = self._last.get((number, event.index))
         gap = now - last if last is not None and self._is_incremental else None  # a whole response has no gaps
         self._telemetry.record_tokens(len(event.token_ids), gap, self._exemplar)
+        if gap is not None:
+            self._gap_seconds += gap
+            self._num_gap_tokens += len(event.token_ids)
         self._last[number, event.index] = now
         self._output_tokens += len(event.token_ids)
 
@@ -120,11 +126,16 @@ class GenerationTracker:
             and not self._was_scheduled
             and error_response_of(error).status in REJECTION_STATUSES
         ):
-            self._telemetry.record_rejection(error.code)
+            self._telemetry.record_rejected_by_engine(error.code, self._tenant)
             return
         if outcome == FinishReason.ABORT:
             self._telemetry.record_abort("client" if isinstance(error, ClientGone) else "server")
-        self._telemetry.record_finished(request_id, outcome, time.monotonic() - self._started_at, usage, self._timeline)
+        latency = TokenLatency(
+            tenant=self._tenant, has_first_token=bool(self._last),
+            mean_inter_token_seconds=self._gap_seconds / self._num_gap_tokens if self._num_gap_tokens else None,
+        )  # fmt: skip
+        seconds = time.monotonic() - self._started_at
+        self._telemetry.record_finished(request_id, outcome, seconds, usage, self._timeline, latency)
 
     def _outcome(self, error: BaseException | None) -> str:
         """Return the outcome for metrics and traces: a finish reason or the code of an error."""

@@ -1,0 +1,115 @@
+"""Alerts about routers, discovery and errors, fired for real: each is caused, reported to the webhook, and resolved."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from chairlift.engine.runner.fake import FakeConfig
+from support_prometheus import AlertReceiver, alertmanager, prometheus
+from support_server import Server, fake_server, router_server
+from support_services_processes import free_port
+from support_services_redis import RedisServer
+
+pytestmark = pytest.mark.full
+FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, poison=ord("~"))
+
+
+def post(url: str, prompt: str) -> int:
+    body = {"model": "fake", "prompt": prompt, "max_tokens": 2}
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=20).status_code
+
+
+@contextmanager
+def repeated(url: str, *prompts: str) -> Iterator[None]:
+    """Send requests one after the other until the end of the context."""
+    is_over = threading.Event()
+
+    def send() -> None:
+        for prompt in itertools.cycle(prompts):
+            if is_over.wait(0.1):
+                return
+            post(url, prompt)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(20)
+
+
+def test_health_errors_and_ends_of_replicas(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        receiver = stack.enter_context(AlertReceiver())
+        address = stack.enter_context(alertmanager(tmp_path, receiver))
+        ports = [free_port(), free_port()]
+        replicas = [stack.enter_context(fake_server(FAKE, port=port)) for port in ports]
+        urls = [each.url for each in replicas]
+        router = stack.enter_context(router_server(
+            *(word for url in urls for word in ("--replica", url)), "--probe-interval", "0.3", "--probe-timeout", "2",
+            "--max-failures", "1", "--recovery-timeout", "1",
+        ))  # fmt: skip
+        jobs = {"chairlift-replica": urls, "chairlift-router": [router.url]}
+        server = stack.enter_context(prometheus(tmp_path, jobs, address))
+        server.wait_for('chairlift_router_replicas{state="healthy"} == 2')
+        with repeated(router.url, "a", "~"):  # each second request fails on every replica
+            receiver.wait_for("firing", "ReplicaEjected", "ErrorRateFastBurn")
+        receiver.wait_for("resolved", "ReplicaEjected", "ErrorRateFastBurn")
+        assert receiver.find("ErrorRateFastBurn")["annotations"]["summary"].endswith("fail")
+        replicas[0].process.kill()
+        receiver.wait_for("firing", "ReplicaDown", "ReplicaUnhealthy")
+        replicas[1].process.kill()
+        receiver.wait_for("firing", "NoHealthyReplica", "ErrorRateMediumBurn")
+        for port in ports:
+            stack.enter_context(fake_server(FAKE, port=port))
+        receiver.wait_for(
+            "resolved", "ReplicaDown", "ReplicaUnhealthy", "NoHealthyReplica", "ErrorRateMediumBurn"
+        )  # fmt: skip
+        router.stop()
+        receiver.wait_for("firing", "RouterDown")
+
+
+def test_replicas_that_restart_again_and_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        receiver = stack.enter_context(AlertReceiver())
+        address = stack.enter_context(alertmanager(tmp_path, receiver))
+        ports = [free_port() for _ in range(4)]
+        replicas = [stack.enter_context(fake_server(FAKE, port=port)) for port in ports]
+        words = [word for each in replicas for word in ("--replica", each.url)]
+        router = stack.enter_context(router_server(*words, "--probe-interval", "0.2", "--probe-timeout", "2"))
+        server = stack.enter_context(prometheus(tmp_path, {"chairlift-router": [router.url]}, address))
+        server.wait_for('chairlift_router_replicas{state="healthy"} == 4')
+        for each in replicas:
+            each.process.kill()
+            each.process.wait()
+        started: list[Server] = [stack.enter_context(fake_server(FAKE, port=port)) for port in ports]
+        assert len(started) == 4
+        receiver.wait_for("firing", "ReplicaCrashLoop")
+        receiver.wait_for("resolved", "ReplicaCrashLoop")
+
+
+def test_a_source_and_the_shared_state_that_are_down(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        receiver = stack.enter_context(AlertReceiver())
+        address = stack.enter_context(alertmanager(tmp_path, receiver))
+        replica = stack.enter_context(fake_server(FAKE))
+        redis = RedisServer(tmp_path / "redis").start()
+        stack.callback(redis.kill)
+        file = tmp_path / "replicas.yaml"
+        good = f"- {replica.url}\n"
+        file.write_text(good)
+        router = stack.enter_context(router_server("--discovery", f"file:{file}", "--shared-state", redis.url))
+        server = stack.enter_context(prometheus(tmp_path, {"chairlift-router": [router.url]}, address))
+        server.wait_for("chairlift_router_source_up == 1 and on () chairlift_router_shared_state_up == 1")
+        file.write_text("- [")
+        redis.kill()
+        receiver.wait_for("firing", "DiscoverySourceDown", "SharedStateDown")
+        file.write_text(good)
+        redis.start()
+        receiver.wait_for("resolved", "DiscoverySourceDown", "SharedStateDown")

@@ -1,0 +1,1 @@
+"""The dashboards of deploy/grafana, generated from the panels that are declared here."""

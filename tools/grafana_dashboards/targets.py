@@ -1,0 +1,89 @@
+"""TENANTS and SLO: the dashboards of tenants, and of availability and latency targets."""
+
+from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable
+
+JOB = 'job=~"$job"'
+TENANT = f'{JOB},tenant=~"$tenant"'
+MODEL = f'{JOB},model=~"$model"'
+JOBS = Variable("job", "chairlift_ready", "job")
+
+
+def _rate(metric: str, by: str, matchers: str, window: str = "$__rate_interval") -> str:
+    return f"sum by ({by}) (rate({metric}{{{matchers}}}[{window}]))"
+
+
+def _share_met(by: str, metric: str, matchers: str, window: str = "$__rate_interval") -> str:
+    met = _rate(metric, by, f'{matchers},met="true"', window)
+    return f"{met} / {_rate(metric, by, matchers, window)}"
+
+
+TENANTS = Dashboard(
+    "tenants", "Chairlift: tenants",
+    (JOBS, Variable("tenant", "chairlift_tenant_tokens_total", "tenant")),
+    (
+        Row("Use", (
+            Panel("Requests", "reqps", (
+                Query(_rate("chairlift_tenant_requests_total", "tenant", TENANT), "{{tenant}}"),
+            )),
+            Panel("Tokens per second", "short", (
+                Query(_rate("chairlift_tenant_tokens_total", "tenant", TENANT), "{{tenant}}"),
+            )),
+            Panel("Tokens in the last hour", "short", (
+                Query(f"sum by (tenant) (increase(chairlift_tenant_tokens_total{{{TENANT}}}[1h]))", "{{tenant}}"),
+            )),
+        )),
+        Row("Quality", (
+            Panel("Requests within the limits of latency", "percentunit", (
+                Query(_share_met("tenant, slo", "chairlift_tenant_slo_requests_total", TENANT), "{{tenant}} {{slo}}"),
+            ), "Needs --slo-ttft-ms or --slo-itl-ms."),
+            Panel("Rejected by a limit (429)", "reqps", (
+                Query(_rate("chairlift_tenant_requests_total", "tenant", f'{TENANT},status="429"') + " or vector(0)",
+                      "{{tenant}}"),
+            )),
+            Panel("Errors of the server", "reqps", (
+                Query(_rate("chairlift_tenant_requests_total", "tenant", f'{TENANT},status=~"5.."') + " or vector(0)",
+                      "{{tenant}}"),
+            )),
+        )),
+    ),
+)  # fmt: skip
+
+SLO = Dashboard(
+    "slo", "Chairlift: targets",
+    (JOBS, Variable("model", "chairlift_model_requests_total", "model")),
+    (
+        Row("Latency targets", (
+            Panel("Requests within the target", "percentunit", (
+                Query(_share_met("model, slo", "chairlift_slo_requests_total", MODEL), "{{model}} {{slo}}"),
+            ), "The alert LatencyTargetMissed needs less than 95 %."),
+            Panel("Requests within the target, one hour", "percentunit", (
+                Query(_share_met("model, slo", "chairlift_slo_requests_total", MODEL, "1h"), "{{model}} {{slo}}"),
+            )),
+            Panel("Targets", "s", (
+                Query(f"max by (job, slo) (chairlift_slo_target_seconds{{{JOB}}})", "{{job}} {{slo}}"),
+            )),
+            Panel("95th percentile of the time to the first token", "s", (
+                Query(f"instance:chairlift_time_to_first_token_seconds:p95_5m{{{JOB}}}", "{{instance}}"),
+            )),
+            Panel("95th percentile of the inter-token latency", "s", (
+                Query("instance:chairlift_inter_token_latency_seconds:p95_5m", "{{instance}}"),
+            )),
+            Panel("95th percentile of the time to the end", "s", (
+                Query(f"instance:chairlift_e2e_request_latency_seconds:p95_5m{{{JOB}}}", "{{instance}}"),
+            )),
+        )),
+        Row("Availability", (
+            Panel("Requests that succeed", "percentunit", (
+                Query(f"1 - job:chairlift_request_errors:ratio_rate5m{{{JOB}}}", "{{job}} 5 minutes"),
+                Query(f"1 - job:chairlift_request_errors:ratio_rate3d{{{JOB}}}", "{{job}} 3 days"),
+            )),
+            Panel("Burn rate of the errors that are allowed", "short", (
+                Query(f"job:chairlift_request_errors:ratio_rate1h{{{JOB}}} / 0.001", "{{job}} 1 hour"),
+                Query(f"job:chairlift_request_errors:ratio_rate6h{{{JOB}}} / 0.001", "{{job}} 6 hours"),
+            ), "1 uses up the allowed errors in 30 days, 14.4 in two."),
+            Panel("Requests by result", "reqps", (
+                Query(_rate("chairlift_model_requests_total", "result", MODEL), "{{result}}"),
+            )),
+        )),
+    ),
+)  # fmt: skip

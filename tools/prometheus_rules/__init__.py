@@ -1,0 +1,1 @@
+"""The rules of deploy/prometheus, with shorter times for tests."""
