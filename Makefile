@@ -2,6 +2,7 @@
 # make generate      set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without MODEL: the demo model)
 # make test          lint, then run the tests with a part of the random seeds and steps
 # make test-all      lint, then run the tests with all seeds and steps, and test-contract
+# make test-browser  drive the web page with Chromium against real servers (ARGS="-k markdown"); skipped without Chromium
 # make test-contract run the tests of other projects' clients, the JSON Schema Test Suite, and schemathesis with 2,000 examples
 # make test-sanitized run the tests of the native CPU kernels with AddressSanitizer and UndefinedBehaviorSanitizer
 # make soak          run a real server under mixed traffic and faults for 30 minutes (SOAK_MINUTES=5); verdict in build/soak
@@ -32,7 +33,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-contract test-sanitized soak failover router-overhead api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
+.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -43,8 +44,11 @@ generate: $(VENV)/.installed
 test: lint
 	$(PYTEST)
 
-test-all: lint test-contract
+test-all: lint test-contract $(VENV)/.installed-browser
 	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200 --durations 20
+
+test-browser: $(VENV)/.installed-browser
+	CHAIRLIFT_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)
 
 test-contract: $(VENV)/.installed-contract
 	PYTHONPATH=tools $(BIN)/python -m external_suites build/contract
@@ -110,6 +114,12 @@ $(VENV)/.installed-test: pyproject.toml $(PINS) $(NATIVE) tools/install_services
 $(VENV)/.installed-contract: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@echo "installing Chairlift and the dependencies of the external test suites into $(VENV)"
 	@$(INSTALL) --editable '.[contract]'
+	@touch $(VENV)/.installed $(VENV)/.installed-test $@
+
+$(VENV)/.installed-browser: pyproject.toml $(PINS) $(NATIVE) tools/install_services.py | $(VENV)/.made
+	@echo "installing Chairlift, Chromium and the dependencies of the browser tests into $(VENV)"
+	@$(BIN)/python tools/install_services.py chromium
+	@$(INSTALL) --editable '.[browser]'
 	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 
 $(VENV)/.made:

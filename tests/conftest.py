@@ -1,4 +1,4 @@
-"""What every test runs under: one thread, no network, reproducible Hypothesis, and the `full` marker.
+"""What every test runs under: one thread, no network, reproducible Hypothesis, and the markers `full` and `browser`.
 
 `make test` runs a share of the seeds and steps; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
 """
@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
+BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 
 # A share is the same share every time; the whole looks for new examples.
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -31,12 +32,13 @@ settings.load_profile("full" if FULL else "share")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if FULL:
-        return
-    skip = pytest.mark.skip(reason="runs only in `make test-all` (CHAIRLIFT_FULL=1)")
+    skip_full = pytest.mark.skip(reason="runs only in `make test-all` (CHAIRLIFT_FULL=1)")
+    skip_browser = pytest.mark.skip(reason="runs only in `make test-browser` (CHAIRLIFT_BROWSER=1) and `make test-all`")
     for item in items:
-        if item.get_closest_marker("full"):
-            item.add_marker(skip)
+        if not FULL and item.get_closest_marker("full"):
+            item.add_marker(skip_full)
+        if not BROWSER and item.get_closest_marker("browser"):
+            item.add_marker(skip_browser)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 PACKAGES = {
     "etcd": "etcd-server",
@@ -20,6 +21,9 @@ PACKAGES = {
 }
 """The programs that tests need, and Debian's packages that have them."""
 
+NAMED_PACKAGES = {"chromium": "chromium"}
+"""Programs that are large, and are installed only if they are named."""
+
 TIMEOUT_SECONDS = 300.0
 """Seconds that each command may take, so that a mirror that does not answer cannot stop the tests."""
 
@@ -32,9 +36,10 @@ def find_program(program: str) -> str | None:
     return shutil.which(program, path=PLACES)
 
 
-def main() -> int:
-    """Install what is missing; return 0 also where that is not possible."""
-    missing = list(dict.fromkeys(package for program, package in PACKAGES.items() if find_program(program) is None))
+def main(named: Sequence[str] = ()) -> int:
+    """Install what is missing of PACKAGES, or of the named programs; return 0 also where that is not possible."""
+    wanted = {name: NAMED_PACKAGES[name] for name in named} or PACKAGES
+    missing = list(dict.fromkeys(package for program, package in wanted.items() if find_program(program) is None))
     if not missing:
         return 0
     names = " ".join(missing)
@@ -57,4 +62,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.cli.command_line import build_parser
 from chairlift.cli.server_options import (
     credential_sources,
     credentials_reader,
@@ -65,6 +66,12 @@ def test_invalid_server_settings_are_rejected(options: dict[str, object], option
     with pytest.raises(ConfigError) as caught:
         validate_server_options(options)
     assert caught.value.details["option"] == option
+
+
+def test_the_web_page_is_on_unless_it_is_switched_off() -> None:
+    assert server_config(("m",), {}).http.ui and not server_config(("m",), {"ui": False}).http.ui
+    for command in ("serve", "router", "fleet"):
+        assert build_parser().parse_args([command, "--no-ui"]).ui is False
 
 
 def test_server_settings_may_be_absent() -> None:

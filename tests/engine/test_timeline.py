@@ -49,6 +49,18 @@ def test_leaving_the_queue_ends_the_wait_for_a_prefix() -> None:
     assert dict(recorder.build().wait_seconds) == {"budget": 2.0, "prefix": 3.0}
 
 
+def test_the_wait_so_far_counts_every_reason() -> None:
+    clock, recorder = QueueWaitClock(), TimelineRecorder(0.0)
+    assert recorder.wait_seconds(clock.read(9.0), 9.0) == 0.0
+    recorder.enqueued(clock, 1.0)
+    clock.set(WaitReason.BLOCKS, 2.0)
+    assert recorder.wait_seconds(clock.read(4.5), 4.5) == 3.5
+    recorder.prefix_wait(clock, 5.0)
+    assert recorder.wait_seconds(clock.read(7.0), 7.0) == 6.0
+    recorder.dequeued(clock, 8.0)
+    assert recorder.wait_seconds(clock.read(99.0), 99.0) == 7.0
+
+
 def test_times_count_from_when_it_was_queued() -> None:
     recorder = TimelineRecorder(100.0)
     recorder.record("scheduled", 101.5)

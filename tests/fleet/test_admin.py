@@ -56,8 +56,18 @@ def test_the_status_has_replicas_their_states_and_the_decisions() -> None:
         (replica,) = fields["replicas"]
         assert (replica["replica_id"], replica["state"], replica["version"]) == ("r1", "ready", OLD.version)
         assert fields["autoscaler"]["decisions_with_change"][0]["target"] == 1
+        live = await admin.routes.live_fields()
+        assert json.loads(json.dumps(live)) == fields, "the live data has the same fields"
 
     run(scenario())
+
+
+def test_the_live_data_has_only_the_newest_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    decisions = [{"target": number} for number in range(100)]
+    admin = Admin()
+    monkeypatch.setattr(admin.controller.status, "as_json", lambda: {"decisions_with_change": decisions})
+    fields: Any = run(admin.routes.live_fields())
+    assert fields["autoscaler"]["decisions_with_change"] == decisions[:20]
 
 
 def test_an_update_changes_the_spec_and_the_version_that_the_autoscaler_keeps() -> None:

@@ -46,3 +46,13 @@ def test_another_user_than_root_reads_which_tests_are_skipped(
 
 def test_a_program_is_found_where_servers_are() -> None:
     assert find_program("sh") is not None and find_program("no-such-program") is None
+
+
+def test_a_large_program_is_installed_only_if_it_is_named(
+    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(["chromium"]) == 0 and commands[-1][-1] == "chromium" and "redis-server" not in commands[-1]
+    commands.clear()
+    main()
+    assert "chromium" not in commands[-1]

@@ -138,6 +138,7 @@ def test_everything_else_is_passed_on(tmp_path: Path) -> None:
     assert client.info.vocab_size == FAKE.vocab_size and client.limits.max_model_len == FAKE.max_model_len
     assert client.load().state is ReplicaState.READY and client.check_integrity() == [] and client.flush_cache() == 0
     assert (client.state, client.restarts) == (ReplicaState.READY, 0)
+    assert client.batch_snapshot().total_blocks == 64
     assert client.cache_state()["total_blocks"] == 64 and client.scheduler_state()["steps"] == 0
     assert client.warmup() >= 0
     client.close()

@@ -10,24 +10,17 @@ from support_source_tree import PACKAGE, ROOT, shown
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 MAX_PROSE_CHARS = 120
-BUILT, _, PLANNED = ARCHITECTURE.partition("## Planned packages")
 
 
 def test_architecture_names_every_package() -> None:
     folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
     names = {folder.relative_to(PACKAGE).as_posix() for folder in folders}
-    assert {name for name in names if f"`{name}/`" not in BUILT} == set()
+    assert {name for name in names if f"`{name}/`" not in ARCHITECTURE} == set()
 
 
-def test_every_directory_that_architecture_names_as_built_exists() -> None:
-    named = set(re.findall(r"^### `([a-z_/]+)/`", BUILT, flags=re.MULTILINE))
+def test_every_directory_that_architecture_names_exists() -> None:
+    named = set(re.findall(r"^### `([a-z_/]+)/`", ARCHITECTURE, flags=re.MULTILINE))
     assert {name for name in named if not (PACKAGE / name).is_dir()} == set()
-
-
-def test_no_planned_package_exists_already() -> None:
-    named = set(re.findall(r"^\| `([a-z]+)/`", PLANNED, flags=re.MULTILINE))
-    assert "ui" in named
-    assert {name for name in named if (PACKAGE / name).exists()} == set()
 
 
 def test_nothing_that_ships_leans_on_the_workshop() -> None:

@@ -11,6 +11,7 @@ import pytest
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.generation import model_member, session_key_of, timeout_seconds
+from chairlift.router.live.request_timelines import RequestTimeline
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.api_keys import KeyRing, read_keys
@@ -306,6 +307,9 @@ def test_a_request_waits_for_the_first_replica_and_is_served_by_it() -> None:
                 router.replicas.update([endpoint], router.clock.now())
                 assert (await waiting).status_code == 200
                 assert replica.requests.pop().target == path
+            (timeline,) = router.timelines.log.since(0)  # of the generation
+            assert isinstance(timeline, RequestTimeline)
+            assert [wait[0] for wait in timeline.as_json()["waits"]] == ["held"]
 
     run(scenario())
 

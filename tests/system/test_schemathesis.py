@@ -31,7 +31,7 @@ CHECKS = (
     "response_headers_conformance", "negative_data_rejection", "unsupported_method", "allow_header_conformance",
     "missing_required_header", "ignored_auth", "is_accepted_or_explained", "a_stream_has_an_end",
 )  # fmt: skip
-ENDING_PATHS = ("/admin/drain", "/admin/replicas/drain", "/admin/replicas/weight")
+ENDING_PATHS = ("/admin/live", "/admin/drain", "/admin/replicas/drain", "/admin/replicas/weight")
 """Operations that end the server, or leave a router without its only replica where a sequence of calls names it."""
 
 API_KEY = "the-key-of-the-api"

@@ -14,6 +14,7 @@ from chairlift.cli.bench_command_line import add_bench
 from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
 from chairlift.cli.settings.access_settings import TOKEN_COMMAND
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, FLEET, REPLICA_OPTION, SIGNALS
+from chairlift.cli.settings.sampling_settings import SAMPLING
 from chairlift.cli.settings.server_flag_actions import add_server_flags
 
 FLEET_UPDATE = "fleet-update"
@@ -228,7 +229,7 @@ def _config(subcommands: "Subcommands[Parser]") -> None:
     add_verbosity(show)
     add_settings(show, "server", settings.SERVER)
     add_settings(show, "engine", settings.SERVE_SETTINGS)
-    add_settings(show, "sampling", settings.SAMPLING)
+    add_settings(show, "sampling", SAMPLING)
     add_settings(show, "logging", settings.LOGGING)
     add_settings(show, "router", router_settings.ROUTER)
     add_server_flags(show)
@@ -275,7 +276,7 @@ def _generate(subcommands: "Subcommands[Parser]") -> None:
         help="time limit of each request in seconds (default: no limit)",
     )  # fmt: skip
     add_verbosity(parser)
-    add_settings(parser, "sampling", settings.SAMPLING)
+    add_settings(parser, "sampling", SAMPLING)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
     add_server_flags(parser)

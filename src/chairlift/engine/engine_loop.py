@@ -12,6 +12,8 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput
+from chairlift.engine.batch_recorder import BatchRecorder
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
@@ -61,6 +63,7 @@ class EngineLoop:
         self.scheduler: Scheduler
         self._limit_tuner: LimitTuner | None = None
         self._has_unreleased_blocks = False
+        self._batch_recorder: BatchRecorder | None = None
 
     def start(self) -> RunnerInfo:
         """Start the runner and build the scheduler for its RunnerInfo."""
@@ -163,6 +166,8 @@ class EngineLoop:
         outputs = scheduler.commit(result, self._clock.now())
         self._mask_worker.prefetch(step.grammars)
         timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
+        if self._batch_recorder is not None:
+            self._record_batch(self._batch_recorder, step, timestamps)
         if (on_step := self.on_step) is None and self._limit_tuner is None:
             return outputs
         stats = self._stats(step, len(outputs), timestamps)
@@ -237,6 +242,26 @@ class EngineLoop:
         finally:
             self.warmup_started_at = None
         return time.perf_counter() - started_at
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether steps are recorded for snapshots."""
+        return self._batch_recorder is not None
+
+    def batch_snapshot(self) -> BatchSnapshot:
+        """Return the batch at this moment. Steps are recorded from the first call until the calls cease."""
+        if self._batch_recorder is None:
+            self._batch_recorder = BatchRecorder()
+        return self._batch_recorder.snapshot(self.scheduler, self._clock.now())
+
+    def _record_batch(self, recorder: BatchRecorder, step: InFlightStep, timestamps: tuple[float, ...]) -> None:
+        """Record a step for the next snapshot, or stop recording when no snapshot is read any more."""
+        if recorder.is_unread(self._clock.now()):
+            self._batch_recorder = None
+        else:
+            recorder.record(step, timestamps[0], timestamps[-1])
 
     # -- state ------------------------------------------------------------------------------------------------------
 

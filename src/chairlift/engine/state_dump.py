@@ -7,7 +7,8 @@ from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.engine.timeline import WaitReason
 
 
-def _wait_reason(sequence: Sequence, queue_reason: WaitReason) -> str:
+def wait_reason_of(sequence: Sequence, queue_reason: WaitReason) -> str:
+    """Return why a waiting sequence waits; `queue_reason` is why the queue does not advance."""
     if sequence.timeline_recorder.waits_for_prefix:
         return WaitReason.PREFIX
     return queue_reason
@@ -22,7 +23,7 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
         waiting_requests=len(waiting),
         active_requests=len(scheduler.running),
         waiting_order=[sequence.request.request_id for sequence in waiting],
-        wait_reasons={sequence.request.request_id: _wait_reason(sequence, reason) for sequence in waiting},
+        wait_reasons={sequence.request.request_id: wait_reason_of(sequence, reason) for sequence in waiting},
         states={name: next(iter(group.open.values())).state for name, group in scheduler.sequence_groups.items()},
         in_flight=len(scheduler.in_flight_steps),
         max_in_flight=counters.max_in_flight,

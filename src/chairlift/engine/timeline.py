@@ -96,6 +96,15 @@ class TimelineRecorder:
         self._settle(clock, now)
         self._queue_mark = None
 
+    def wait_seconds(self, clock_seconds: list[float], now: float) -> float:
+        """Return the seconds in the queue so far, for any reason; `clock_seconds` is the clock as read at `now`."""
+        seconds = sum(self._waited.values())
+        if self._prefix_since is not None:
+            return seconds + now - self._prefix_since
+        if self._queue_mark is None:
+            return seconds
+        return seconds + sum(clock_seconds) - sum(self._queue_mark)
+
     def _settle(self, clock: QueueWaitClock, now: float) -> None:
         if self._queue_mark is not None:
             for reason, start, seconds in zip(QUEUE_WAIT_REASONS, self._queue_mark, clock.read(now), strict=True):

@@ -15,6 +15,8 @@ from chairlift.web.service.http_app import RouteEntry
 
 MAX_BODY_BYTES = 65_536
 BODY_SECONDS = 10.0
+NUM_LIVE_DECISIONS = 20
+"""Decisions in the live data, the newest ones."""
 
 ParseSpec = Callable[[str | None, tuple[str, ...] | None, ReplicaSpec], ReplicaSpec]
 
@@ -38,6 +40,13 @@ class FleetAdminRoutes:
     async def fleet(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the replicas, the last decisions with their numbers, and what is being updated."""
         await send_object(send, self._status())
+
+    async def live_fields(self) -> object:
+        """Return the same for the live data, with the newest decisions."""
+        status = self._status()
+        autoscaler = status["autoscaler"]
+        decisions = autoscaler["decisions_with_change"][:NUM_LIVE_DECISIONS]
+        return status | {"autoscaler": autoscaler | {"decisions_with_change": decisions}}
 
     async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Replace the replicas by those of another model or other arguments. Raises InvalidRequest."""

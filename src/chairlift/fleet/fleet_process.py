@@ -93,7 +93,10 @@ class FleetService(RouterService):
     def __init__(self, parts: FleetParts, credentials: Credentials, drain: Drain) -> None:
         source, admin = ClusterSource(), FleetAdminRoutes()
         router_parts = replace(parts.router, sources=(*parts.router.sources, source))
-        super().__init__(router_parts, credentials, drain, more_routes=admin.routes(), more_metrics=AUTOSCALER_METRICS)
+        super().__init__(
+            router_parts, credentials, drain, more_routes=admin.routes(), more_metrics=AUTOSCALER_METRICS,
+            more_topics={"fleet": admin.live_fields},
+        )  # fmt: skip
         self._fleet = parts
         router = self.router
         self._load_session = router.upstream.make_probe_session()

@@ -13,6 +13,7 @@ from os import PathLike
 from chairlift.core.errors import ConfigError
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
@@ -146,6 +147,10 @@ class TracingClient:
     def cache_state(self) -> CacheState:
         """Return the counts of the KV block pool."""
         return self._inner.cache_state()
+
+    def batch_snapshot(self) -> BatchSnapshot:
+        """Return every open sequence, the last steps and the block map."""
+        return self._inner.batch_snapshot()
 
     def check_integrity(self) -> list[str]:
         """Check the engine's invariants."""

@@ -109,6 +109,12 @@ def document_operations() -> Iterable[tuple[str, str, Schema]]:
     yield "/openapi.json", "get", make_operation("This document", {"type": "object"})
 
 
+def live_operation(summary: str, error_statuses: str) -> tuple[str, str, Schema]:
+    """Return the path, method and operation of a stream of live data."""
+    operation = make_operation(summary, kind="text/event-stream", error_statuses=error_statuses)
+    return "/admin/live", "get", operation | ADMIN
+
+
 def make_operation(
     summary: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
     kind: str = "application/json", parameters: list[Schema] | None = None, status: str = "200",

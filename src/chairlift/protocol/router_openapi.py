@@ -13,6 +13,7 @@ from chairlift.protocol.openapi import (
     body_schema,
     document_operations,
     lifecycle_operations,
+    live_operation,
     make_document,
     make_operation,
     path_parameter,
@@ -95,3 +96,4 @@ def _own_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         ("weight", "Set the weight of a replica", _WEIGHT),
     ):
         yield f"/admin/replicas/{verb}", "post", make_operation(summary, schemas.REPLICA, body=body) | ADMIN
+    yield live_operation("Events of replicas, requests and scaling decisions, without end", f"{HIDDEN} 429")

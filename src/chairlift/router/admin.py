@@ -64,8 +64,8 @@ class RouterAdminRoutes:
         """Send every replica with its health and load, the discovery sources and the shared state."""
         router, now = self._router, self._router.clock.now()
         await send_object(send, {
-            "replicas": [_plain(asdict(each)) for each in router.replicas.statuses(now)],
-            "sources": [_source_fields(each, now) for each in router.source_statuses()],
+            "replicas": [plain(asdict(each)) for each in router.replicas.statuses(now)],
+            "sources": [source_fields(each, now) for each in router.source_statuses()],
             "shared_state": asdict(router.shared_state.status()),
         })  # fmt: skip
 
@@ -103,7 +103,7 @@ class RouterAdminRoutes:
 
     async def _send_replica(self, send: Send, replica_id: str) -> None:
         statuses = self._router.replicas.statuses(self._router.clock.now())
-        await send_object(send, next(_plain(asdict(each)) for each in statuses if each.replica_id == replica_id))
+        await send_object(send, next(plain(asdict(each)) for each in statuses if each.replica_id == replica_id))
 
     def _model(self, name: str) -> dict[str, Any]:
         fields = {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
@@ -111,16 +111,16 @@ class RouterAdminRoutes:
         return fields if length is None else {**fields, "max_model_len": length}
 
 
-def _source_fields(status: SourceStatus, now: float) -> dict[str, Any]:
+def source_fields(status: SourceStatus, now: float) -> dict[str, Any]:
     """Return the JSON object of a source; a time of this process's clock means nothing to others."""
     fields = asdict(status)
     return fields | {"state_seconds": round(now - fields.pop("since"), 3)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value without sets, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, frozenset | set | tuple | list):
-        return [_plain(each) for each in (sorted(value) if isinstance(value, frozenset | set) else value)]
+        return [plain(each) for each in (sorted(value) if isinstance(value, frozenset | set) else value)]
     return value

@@ -1,27 +1,36 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from chairlift.protocol.router_openapi import document
 from chairlift.router.admin import RouterAdminRoutes
 from chairlift.router.forwarding import ForwardRoute
 from chairlift.router.generation import GenerationRoute
+from chairlift.router.live.live_fleet import live_fleet
 from chairlift.router.router import Router
+from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
+from chairlift.web.service.live_feed import Collect
+from chairlift.web.service.page_routes import PageRoutes
 
 GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions")
 """Routes whose responses are made of tokens."""
 
 
 def router_app(
-    router: Router, credentials: Credentials, drain: Drain, host: str = "", more_routes: Sequence[RouteEntry] = ()
-) -> HttpApp:
-    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
+    router: Router, credentials: Credentials, drain: Drain, host: str = "", more_routes: Sequence[RouteEntry] = (),
+    more_topics: Mapping[str, Collect] | None = None,
+) -> HttpApp:  # fmt: skip
+    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on.
+
+    `more_topics` are further events of the live data.
+    """
     generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
     docs = DocsRoutes(lambda: document(router.model_names()))
+    page = PageRoutes(static_files() if router.config.http.ui else ())
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in GENERATION_PATHS),
         ("GET", "/v1/models", admin.models),
@@ -40,10 +49,12 @@ def router_app(
         ("POST", "/admin/replicas/drain", admin.drain_replica),
         ("POST", "/admin/replicas/undrain", admin.undrain_replica),
         ("POST", "/admin/replicas/weight", admin.set_weight),
+        ("GET", "/admin/live", live_fleet(router, more_topics or {}).stream),
+        *page.routes(),
         *more_routes,
     ]
     return HttpApp(
         router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,
         admission=router.admission, generation_paths=GENERATION_PATHS,
-        on_response=router.telemetry.record_response, host=host, tracer=router.tracer,
+        on_response=router.telemetry.record_response, host=host, open_paths=page.paths, tracer=router.tracer,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from chairlift.router.attempts.actions import PickReplica, RecordOutcome
 from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
+from chairlift.router.live.request_timelines import HELD, RequestTimeline
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.prompt_prefix import count_prompt_tokens
 from chairlift.router.proxy.attempt_spans import AttemptSpans
@@ -59,12 +60,17 @@ class GenerationRoute:
         target = None if is_held else _target(router, fields, pool_key)
         timeout = timeout_seconds(scope, fields)
         deadline = None if timeout is None else router.clock.now() + timeout
-        with await admit(scope, router.tenants, router.admission, timeout) as admitted:
+        with (
+            router.timelines.begin(scope["request_id"], scope["principal"].tenant, fields.get("model")) as timeline,
+            await admit(scope, router.tenants, router.admission, timeout) as admitted,
+        ):
             router.telemetry.num_arrivals += 1
             async with DisconnectWatcher(receive) as watcher:
                 if target is None:
+                    timeline.begin_wait(HELD, router.clock.now())
                     with span_within(scope, "hold"):
                         await router.hold.wait(count_prompt_tokens(fields), timeout)
+                    timeline.end_wait(router.clock.now())
                     target = _target(router, fields, pool_key)
                 pool, members, generation = target
                 assigned = await router.assigned_replica(pool, session_key)
@@ -79,10 +85,12 @@ class GenerationRoute:
                 upstream_request = upstream_request_of(scope, body, members)
                 spans = attempt_spans(scope, fields, members)
                 await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation))
-                admitted.machine = machine
-                picker = PoolPicker(router, request, pool)
+                admitted.machine, timeline.prompt_tokens = machine, request.prompt_tokens
+                picker = PoolPicker(router, request, pool, timeline)
                 telemetry = router.telemetry.start(pool, scope["principal"].tenant, machine.response, started_at)
-                reservation = await self._respond(scope, send, machine, upstream_request, picker, telemetry, spans)
+                reservation = await self._respond(
+                    scope, send, machine, upstream_request, picker, timeline, telemetry, spans
+                )
                 watcher.response_complete()
                 if reservation is not None:
                     await router.assign_session(pool, session_key, reservation.replica_id, assigned)
@@ -90,7 +98,7 @@ class GenerationRoute:
 
     async def _respond(
         self, scope: Scope, send: Send, machine: RequestMachine, request: UpstreamRequest, picker: "PoolPicker",
-        telemetry: RequestTelemetry, spans: AttemptSpans | None,
+        timeline: RequestTimeline, telemetry: RequestTelemetry, spans: AttemptSpans | None,
     ) -> Reservation | None:  # fmt: skip
         """Respond, and return the reservation that the response began with."""
         router = self._router
@@ -99,7 +107,7 @@ class GenerationRoute:
             writer = ClientWriter(timed.send)
             proxy = RequestProxy(
                 machine, request, router.upstream, picker, writer, router.clock.now,
-                partial(_on_first_output, telemetry, scope), partial(admin_headers, scope), spans,
+                partial(_on_first_output, router, telemetry, timeline, scope), partial(admin_headers, scope), spans,
             )  # fmt: skip
             scope["was_submitted"] = True
             router.open_proxies.add(proxy)
@@ -112,6 +120,7 @@ class GenerationRoute:
                 raise
             finally:
                 router.open_proxies.discard(proxy)
+                timeline.outcome = outcome
                 telemetry.record_finished(outcome, proxy.num_attempts, picker.prompt_tokens)
                 if (trace := trace_of(scope)) is not None:
                     trace.server.attributes["chairlift.outcome"] = outcome
@@ -124,15 +133,22 @@ class PoolPicker:
 
     Attributes:
         prompt_tokens: estimated tokens of the prompt.
+        timeline: the request's timeline, which gets its attempts; None for a request that has none.
     """
 
-    def __init__(self, router: Router, request: RoutingRequest, pool: str) -> None:
+    def __init__(
+        self, router: Router, request: RoutingRequest, pool: str, timeline: RequestTimeline | None = None
+    ) -> None:  # fmt: skip
         self._router, self._request, self._pool = router, request, pool
-        self.prompt_tokens = request.prompt_tokens
+        self.prompt_tokens, self.timeline = request.prompt_tokens, timeline
 
     def pick(self, action: PickReplica) -> Reservation | None:
         """Reserve a replica; where there is none, one is asked for as for a held request."""
         reservation = self._router.pick(self._request, self._pool, action)
+        if self.timeline is not None:
+            replica_id = None if reservation is None else reservation.replica_id
+            cached_tokens = 0 if replica_id is None else self._request.matched_tokens(replica_id)
+            self.timeline.record_pick(action, replica_id, cached_tokens, self._router.clock.now())
         if reservation is None and not action.replica_id:
             self._router.hold.on_hold()
         elif reservation is not None and action.replica_id:
@@ -146,6 +162,8 @@ class PoolPicker:
     def record_attempt(self, outcome: RecordOutcome) -> None:
         """Count an attempt that has ended."""
         self._router.telemetry.record_attempt(outcome)
+        if self.timeline is not None:
+            self.timeline.record_attempt(outcome, self._router.clock.now())
 
 
 def _target(router: Router, fields: Mapping[str, Any], key: str) -> tuple[str, Mapping[str, Any], GenerationFields]:
@@ -224,7 +242,10 @@ def admin_headers(scope: Scope, replica_id: str, num_attempts: int) -> Sequence[
     return ((b"x-chairlift-replica", replica_id.encode()), (b"x-chairlift-attempts", str(num_attempts).encode()))
 
 
-def _on_first_output(telemetry: RequestTelemetry, scope: Scope, is_token: bool) -> None:
+def _on_first_output(
+    router: Router, telemetry: RequestTelemetry, timeline: RequestTimeline, scope: Scope, is_token: bool
+) -> None:  # fmt: skip
+    timeline.record_first_byte(router.clock.now())
     telemetry.record_first_output(is_token=is_token)
     if is_token and (trace := trace_of(scope)) is not None:  # other outputs say nothing of the first token
         trace.server.add_event("first_token")

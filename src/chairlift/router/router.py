@@ -18,6 +18,8 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import SourceStatus
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.transitions import HealthState
+from chairlift.router.live.request_timelines import RequestTimelines
+from chairlift.router.live.transition_log import TransitionLog
 from chairlift.router.policies.assigned import AssignedReplica
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
@@ -56,6 +58,8 @@ class Router:
         open_proxies: the requests that have not ended.
         replicas: the replicas with their health and load.
         hold: the requests that wait while no replica is ready.
+        timelines: the timelines of open and recent requests.
+        transitions: the last changes of replicas' health.
         upstream: the connections to them.
         source_statuses: returns how each discovery source does.
         random: source of the seeds of requests that have none.
@@ -76,6 +80,8 @@ class Router:
         self.admission = AdmissionController(config.http.admission, self.clock)
         self.replicas = ReplicaSet(config.health)
         self.hold = RequestHold(config.hold_timeout, lambda: self.is_ready, self.clock)
+        self.timelines, self.transitions = RequestTimelines(self.clock), TransitionLog()
+        self.replicas.listeners.append(self.transitions)
         self.source_statuses: Callable[[], tuple[SourceStatus, ...]] = tuple
         self.random = random.Random(config.seed or None)
         self.shared_state = create_shared_state(config.shared_state, clock=self.clock)  # may raise, and opens nothing

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import Drain, ProcessParts, ReloadedSettings
 from chairlift.web.service.http_process import run as run_process
 from chairlift.web.service.listen_address import ListenAddress
+from chairlift.web.service.live_feed import Collect
 
 START_SECONDS = 5.0
 """Seconds to wait at the start for the sources' first answers and a replica that is ready; then the router listens on,
@@ -81,10 +82,11 @@ class RouterService:
     def __init__(
         self, parts: RouterParts, credentials: Credentials, drain: Drain, *,
         more_routes: Sequence[RouteEntry] = (), more_metrics: frozenset[str] = frozenset(),
+        more_topics: Mapping[str, Collect] | None = None,
     ) -> None:  # fmt: skip
         self._parts = parts
         self.router = router = Router(parts.config, more_metrics=more_metrics, tracer=parts.tracer)
-        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, more_routes)
+        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, more_routes, more_topics)
         self._update_certificate_expiry()
         clock, rng = router.clock, random.Random()
         self._discovery = Discovery(

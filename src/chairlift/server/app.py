@@ -5,18 +5,21 @@ from functools import partial
 
 from chairlift.protocol.router_headers import ROUTER_HEADER
 from chairlift.server.admin import AdminRoutes
+from chairlift.server.live.live_batch import live_batch
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.openai import chat_completions, completions
 from chairlift.server.openai.models import ModelRoutes
 from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
 from chairlift.server.unknown_route import unknown_route
+from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import App, Receive, Scope, Send, has_flag
 from chairlift.web.error_responses import Header
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
+from chairlift.web.service.page_routes import PageRoutes
 
 GENERATION_PATHS = (chat_completions.PATH, completions.PATH)
 """Routes that need the engine."""
@@ -24,11 +27,12 @@ GENERATION_PATHS = (chat_completions.PATH, completions.PATH)
 
 def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
     """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
-    routes = _routes(replica, drain)
+    page = PageRoutes(static_files() if replica.config.http.ui else ())
+    routes = [*_routes(replica, drain), *page.routes()]
     return HttpApp(
         replica.config.http, credentials, routes, _not_found([path for _, path, _ in routes]),
         lifecycle=replica.lifecycle, admission=replica.admission, generation_paths=GENERATION_PATHS,
-        on_response=replica.telemetry.record_response, host=host, tracer=replica.tracer,
+        on_response=replica.telemetry.record_response, host=host, open_paths=page.paths, tracer=replica.tracer,
         rejection_headers=lambda scope: _load_headers(scope, replica.reporter),
     )  # fmt: skip
 
@@ -57,6 +61,7 @@ def _routes(replica: Replica, drain: Drain) -> list[RouteEntry]:
         ("POST", "/admin/drain", admin.drain),
         ("GET", "/admin/state", admin.state),
         ("GET", "/admin/requests/{id}", admin.request),
+        ("GET", "/admin/live", live_batch(replica).stream),
     ]
 
 

@@ -13,6 +13,7 @@ from chairlift.protocol.openapi import (
     body_schema,
     document_operations,
     lifecycle_operations,
+    live_operation,
     make_document,
     make_operation,
     path_parameter,
@@ -99,3 +100,4 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         "Timeline of a request", schemas.REQUEST, parameters=[path_parameter("id")], name="timeline",
         error_statuses=f"{HIDDEN} {SERVED}",
     ) | ADMIN  # fmt: skip
+    yield live_operation("Events of the batch, the last minutes and the last requests, without end", f"{HIDDEN} 429")

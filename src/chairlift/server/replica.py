@@ -24,6 +24,7 @@ from chairlift.observability.slo import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
+from chairlift.server.live.step_history import StepHistory
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.telemetry import Telemetry
 from chairlift.text.reasoning_formats import ReasoningFormat
@@ -74,6 +75,7 @@ class Replica:
         telemetry: metrics and records of finished requests.
         admission: the admission queue in front of the engine.
         tenants: rate limits and usage of each tenant.
+        history: what the last minutes came to.
         handover: open requests that a router can resume on another replica.
         resources: measures the use of CPUs, memory and GPUs while update_gauges_forever() runs.
         reporter: tells load balancers and routers about the replica.
@@ -91,6 +93,7 @@ class Replica:
             config.served_names, self.lifecycle, self.admission, resources=lambda: self.resources.usage
         )
         self.tenants = TenantRateLimiter(config.http.tenant)
+        self.history = StepHistory()
         self.handover = Handover()
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="chairlift-text")
@@ -127,6 +130,7 @@ class Replica:
             self.admission.engine_counts = stats.waiting, stats.running
             self.reporter.record_step(stats)
             self.telemetry.record_step(stats, budget)
+            self.history.record(stats)
 
         service.client.watch_steps(on_step)
         self.lifecycle.mark_started(lambda: service.client.state)
@@ -136,6 +140,11 @@ class Replica:
         """The text service; the route has checked the lifecycle before."""
         assert self._service is not None, "nothing is served yet"
         return self._service
+
+    @property
+    def num_engine_restarts(self) -> int:
+        """Restarts of the engine."""
+        return 0 if self._service is None else self._service.client.restarts
 
     @property
     def llm(self) -> AsyncLLM:
@@ -302,6 +311,7 @@ class Replica:
                     cache = await asyncio.to_thread(client.cache_state)
             except ChairliftError as error:
                 log.debug("the engine did not reply: %s", error)
+        self.history.sample(load)
         self.telemetry.update_gauges(self.lifecycle.state, load, cache, self.admission, restarts, block_bytes)
         await asyncio.to_thread(partial(self.telemetry.record_processes, pids))
         self.telemetry.record_resources(self.resources.usage)

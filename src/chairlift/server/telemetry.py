@@ -4,6 +4,7 @@ import math
 import os
 import resource
 import sys
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,13 @@ from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
 from chairlift.web.request_result import request_result
+from chairlift.web.service.event_log import EventLog
 
 MAX_RECORDS = 1000
 """Number of finished requests whose records are kept."""
+
+MAX_RECENT_REQUESTS = 200
+"""Number of these that a new watcher of the live data gets."""
 
 LIMITS = ("running_requests", "batch_tokens", "kv_blocks")
 """Labels of the scheduler's limits."""
@@ -57,6 +62,7 @@ class Telemetry:
 
     Attributes:
         metrics: the metrics page.
+        recent_requests: the records of the last requests, with the time of their end.
         num_prefill_tokens: tokens computed in prefill since the start.
         num_output_tokens: tokens sent to clients since the start.
         cache_usage: share of the KV cache blocks that sequences hold, as of the last gauges.
@@ -67,6 +73,7 @@ class Telemetry:
         self.metrics, self._model = Metrics(SERVER_METRICS), model
         self._counters = RequestCounters(self.metrics, targets or LatencyTargets())
         self._counters.add_model(model)
+        self.recent_requests = EventLog(MAX_RECENT_REQUESTS)
         self._records: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.num_prefill_tokens = self.num_output_tokens = 0
         self.cache_usage = self.prefix_hit_ratio = 0.0
@@ -155,12 +162,13 @@ class Telemetry:
         if scheduled_at is not None:
             metrics.histogram("request_queue_time_seconds").observe(scheduled_at, exemplar)
         self._records.pop(request_id, None)  # a repeated id replaces its record and becomes the newest
-        self._records[request_id] = {
+        self._records[request_id] = record = {
             "request_id": request_id, "outcome": outcome, "seconds": round(seconds, 6),
             "events": [list(event) for event in events],
             "wait_seconds": {} if timeline is None else dict(timeline.wait_seconds),
             "usage": None if usage is None else [usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens],
         }  # fmt: skip
+        self.recent_requests.add({"at_seconds": round(time.time(), 3), **record})
         while len(self._records) > MAX_RECORDS:
             self._records.popitem(last=False)
 

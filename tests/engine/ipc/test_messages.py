@@ -227,7 +227,9 @@ def test_one_sides_messages_are_none_for_the_other() -> None:
 
 
 def test_every_remote_method_is_a_method_of_every_client() -> None:
-    assert set(REMOTE_METHODS) == {"load", "scheduler_state", "cache_state", "check_integrity", "flush_cache", "warmup"}
+    assert set(REMOTE_METHODS) == {
+        "load", "scheduler_state", "cache_state", "batch_snapshot", "check_integrity", "flush_cache", "warmup",
+    }  # fmt: skip
     assert all(hasattr(EngineClient, method) for method in REMOTE_METHODS)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.batch_snapshot import CACHED, FREE, SHARED, WITHHELD
 from chairlift.engine.kv.block_pool import BlockCounts, BlockKey, BlockPool
 
 A: BlockKey = (0, b"a")
@@ -19,6 +20,20 @@ def test_a_block_goes_from_free_to_held_to_cached_and_back() -> None:
     assert pool.lookup(A) == block
     pool.add_reference(block)
     assert pool.counts() == BlockCounts(total=3, free=2, cached=0, held=1)
+
+
+def test_the_state_of_every_nth_block() -> None:
+    pool = BlockPool(8)
+    cached, held, shared = pool.allocate(3)
+    pool.publish(cached, A)
+    pool.free([cached])
+    pool.add_reference(shared)
+    pool.set_limit(7)
+    states, references = pool.states(1)
+    expected = {cached: CACHED, held: SHARED, shared: SHARED, 7: WITHHELD}
+    assert states == [expected.get(block, FREE) for block in range(8)]
+    assert (references[held], references[shared], sum(references)) == (1, 2, 3)
+    assert pool.states(3) == (states[::3], references[::3])
 
 
 def test_taking_too_many_changes_nothing_and_says_all_numbers() -> None:

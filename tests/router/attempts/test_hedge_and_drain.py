@@ -17,7 +17,8 @@ def hedged() -> Script:
     world = script(hedges=True)
     world.begin(A)
     assert (TimerKind.HEDGE, 1) in world.timers
-    assert world.fire(TimerKind.HEDGE, 1) == [act.PickReplica(2, frozenset({("a", "1")}))]
+    (pick,) = world.fire(TimerKind.HEDGE, 1)
+    assert pick == act.PickReplica(2, frozenset({("a", "1")})) and pick.purpose == "hedge"
     world.begin(B, 2)
     return world
 

@@ -46,6 +46,8 @@ def test_a_connection_that_fails_is_always_retried_on_replicas_not_tried(failure
     actions = failure(world)
     assert world.outcome() is FAULT
     assert of_type(actions, act.PickReplica) == [act.PickReplica(2, frozenset({("a", "1")}))]
+    assert [each.failure for each in of_type(actions, act.RecordOutcome)] == [FailureReason.CONNECT]
+    assert world.picking[2].purpose == "retry"
     for number, replica in enumerate((B, C, OTHER, FOREIGN), start=2):  # more than max_attempts
         world.pick(number, replica)
         world.step(ev.ConnectFailed(number))
@@ -154,6 +156,7 @@ def test_a_stream_with_tokens_is_resumed_on_the_same_weights_without_asking_the_
     actions = failure(world)
     assert world.outcome() is outcome
     assert of_type(actions, act.PickReplica) == [act.PickReplica(2, frozenset({("a", "1")}), "w1")]
+    assert [each.purpose for each in of_type(actions, act.PickReplica)] == ["resume"]
     assert world.budget.active_retries == 1
     sends = of_type(world.pick(2, B), act.SendAttempt)
     members = {"seed": 7, "return_token_ids": True, "resume": [[10, 11]], "resume_fingerprint": "w1"}

@@ -11,6 +11,7 @@ from chairlift.router.health.replica_load import MAX_HEADER_CHARS, ReplicaLoad, 
 NOT_IN_THE_HEADER = frozenset(
     {"prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests", "adapters"}
     | {"cpu_ratio", "memory_ratio", "gpu_ratio", "gpu_memory_ratio"}
+    | {"prompt_tokens", "cached_tokens", "output_tokens"}
 )
 
 BODY = {
@@ -18,7 +19,7 @@ BODY = {
     "total_blocks": 100, "free_blocks": 25, "admission_waiting_requests": 3, "admission_waiting_tokens": 100,
     "expected_wait_seconds": 0.25, "prefill_tokens_per_second": 1200.5, "adapters": ["sql"], "fingerprint": "f1",
     "output_tokens_per_second": 80.5, "max_running_requests": 16, "cpu_ratio": 0.5, "memory_ratio": 0.25,
-    "gpu_ratio": 1, "gpu_memory_ratio": 0.125,
+    "gpu_ratio": 1, "gpu_memory_ratio": 0.125, "prompt_tokens": 900, "cached_tokens": 300, "output_tokens": 50,
     "fingerprints": {"sql": "f2"}, "steps": 9, "of_the_future": {"x": []},
 }  # fmt: skip
 
@@ -31,6 +32,7 @@ def test_every_field_is_read() -> None:
     assert (load.output_tokens_per_second, load.max_running_requests) == (80.5, 16)
     assert (load.cpu_ratio, load.memory_ratio, load.gpu_ratio, load.gpu_memory_ratio) == (0.5, 0.25, 1.0, 0.125)
     assert (load.adapters, load.fingerprints) == (frozenset({"sql"}), {"": "f1", "sql": "f2"})
+    assert (load.prompt_tokens, load.cached_tokens, load.output_tokens) == (900, 300, 50)
     assert load.missing == frozenset()
 
 

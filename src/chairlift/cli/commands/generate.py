@@ -13,6 +13,7 @@ from chairlift.cli.console import Console, escape_control_chars
 from chairlift.cli.prompt_file import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
 from chairlift.cli.result_writer import OrderedWriter, as_json, check_outputs, deferred_interrupt
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.sampling_settings import SAMPLING
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.request import Timeline
 from chairlift.llm.batch_run import run_batch
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     console = Console(quiet=arguments.quiet)
     environ = settings.process_environment()
-    sampling = settings.resolve_group(settings.SAMPLING, arguments, environ)
+    sampling = settings.resolve_group(SAMPLING, arguments, environ)
     engine = settings.resolve_group(settings.ENGINE, arguments, environ)
     if arguments.timeout is not None and not arguments.timeout > 0:
         raise ConfigError(f"--timeout must be a positive number of seconds, got {arguments.timeout:g}")

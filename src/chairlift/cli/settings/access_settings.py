@@ -1,7 +1,7 @@
-"""Settings of `serve` for host names, client certificates, tokens and latency targets."""
+"""Settings of `serve` for host names, client certificates, tokens, latency targets and the web page."""
 
 from chairlift.cli.settings.declaration import Setting
-from chairlift.cli.settings.value_parsers import number, one_of
+from chairlift.cli.settings.value_parsers import boolean, number, one_of
 
 ACCESS = (
     Setting(name="allowed_hosts", is_repeatable=True, flag_name="allowed_host", default_text="this machine's names",
@@ -10,6 +10,9 @@ ACCESS = (
             help="CA certificates (PEM); every client needs a certificate that one of them signed (mutual TLS)"),
 )  # fmt: skip
 """Settings of who may connect, in addition to keys."""
+
+PAGE = (Setting(name="ui", parse=boolean, default=True, help="serve the web page (chat and state) at /"),)
+"""Settings of the web page."""
 
 TOKENS = (
     Setting(name="jwt_secret_file", metavar="FILE",

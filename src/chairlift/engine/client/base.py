@@ -5,6 +5,7 @@ from typing import Protocol
 
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
@@ -78,6 +79,10 @@ class EngineClient(Protocol):
 
     def cache_state(self) -> CacheState:
         """Return the block counts of the KV cache."""
+        ...
+
+    def batch_snapshot(self) -> BatchSnapshot:
+        """Return every open sequence, the last steps and the block map; the engine records steps while it is called."""
         ...
 
     def check_integrity(self) -> list[str]:

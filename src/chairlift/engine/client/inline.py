@@ -19,6 +19,8 @@ from chairlift.core.errors import (
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine import state_dump
+from chairlift.engine.batch_recorder import with_compiling_requests
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
@@ -147,6 +149,12 @@ class InlineClient:
     def cache_state(self) -> CacheState:
         """Return the block counts of the KV cache."""
         return self._run_command(lambda: state_dump.cache_state(self._loop.scheduler.cache))
+
+    def batch_snapshot(self) -> BatchSnapshot:
+        """Return every open sequence, the last steps and the block map; see EngineClient."""
+        return self._run_command(
+            lambda: with_compiling_requests(self._loop.batch_snapshot(), self._compile_queue.requests())
+        )
 
     def check_integrity(self) -> list[str]:
         """Check the integrity of blocks and slots."""

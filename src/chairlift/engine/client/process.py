@@ -22,6 +22,7 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_connection import EngineConnection
@@ -164,6 +165,11 @@ class ProcessClient:
         """Return the block counts of the KV cache."""
         state: CacheState = self._call("cache_state", self._watch.call_timeout)
         return state
+
+    def batch_snapshot(self) -> BatchSnapshot:
+        """Return every open sequence, the last steps and the block map; another client's ids follow its number."""
+        snapshot: BatchSnapshot = self._call("batch_snapshot", self._watch.call_timeout)
+        return snapshot
 
     def check_integrity(self) -> list[str]:
         """Check the integrity of blocks and slots."""

@@ -18,9 +18,11 @@ from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestI
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.output_collector import OutputCollector
 from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.client_ids import display_id, with_ids, with_row_ids
 from chairlift.engine.ipc.liveness import OperationTimer, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
@@ -362,8 +364,18 @@ class EngineServer:
     ) -> None:
         if client_ids and isinstance(value, dict):
             client_ids = client_ids | self._owners
-            value = _with_ids(value, {key: _display_id(session, *owner) for key, owner in client_ids.items()})
+            value = with_ids(value, {key: self._display_id(session, key, client_ids) or "" for key in client_ids})
+        elif isinstance(value, BatchSnapshot):
+            value = with_row_ids(value, lambda engine_id: self._display_id(session, engine_id, self._owners))
         self._send_message(session, encode_reply(number, value))
+
+    @staticmethod
+    def _display_id(
+        session: ClientSession, engine_id: str, owners: dict[str, tuple[ClientSession, str]]
+    ) -> str | None:  # fmt: skip
+        """Return a request's id as a client sees it, None for a request without owner."""
+        owner = owners.get(engine_id)
+        return None if owner is None else display_id(session.number, owner[0].number, owner[1])
 
     # -- sessions --------------------------------------------------------------------------------------------------
 
@@ -384,17 +396,3 @@ class EngineServer:
             for engine_id in session.engine_ids.values():
                 self._engine.abort(engine_id)
         self._post(partial(self._flush, session))  # drops its unsent outputs
-
-
-def _display_id(reader: ClientSession, owner: ClientSession, request_id: str) -> str:
-    """Return a client's own id as it is, another client's behind the client's number."""
-    return request_id if owner is reader else f"client {owner.number}: {request_id}"
-
-
-def _with_ids(state: dict[str, Any], client_ids: dict[str, str]) -> dict[str, Any]:
-    """Replace the request ids in a SchedulerState."""
-    renamed = {
-        key: {client_ids.get(each, each): value for each, value in state[key].items()}
-        for key in ("wait_reasons", "states")
-    }
-    return state | renamed | {"waiting_order": [client_ids.get(each, each) for each in state["waiting_order"]]}

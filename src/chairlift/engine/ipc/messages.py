@@ -17,6 +17,7 @@ import msgspec
 from chairlift.core.errors import ChairliftError, Detail, EngineDead, error_from_wire
 from chairlift.core.load_report import LoadReport
 from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
@@ -29,8 +30,8 @@ ACK_WINDOW = 32
 message, so that a slow client gets few large messages instead of falling behind with many small ones."""
 
 REMOTE_METHODS: dict[str, Any] = {
-    "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "check_integrity": list[str],
-    "flush_cache": int, "warmup": float,
+    "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "batch_snapshot": BatchSnapshot,
+    "check_integrity": list[str], "flush_cache": int, "warmup": float,
 }  # fmt: skip
 """Methods of EngineClient that a client can call, and the types of their results."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from chairlift.core.block_hash import BlockHash
 from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.batch_snapshot import CACHED, FREE, SHARED, WITHHELD
 from chairlift.engine.kv.free_block_list import BlockId, FreeBlockList
 
 BlockKey = tuple[int, BlockHash]
@@ -96,6 +97,21 @@ class BlockPool:
         available = len(self._free_list)
         free = available - self._num_cached
         return BlockCounts(self.total, free, self._num_cached, self.held, len(self._withheld))
+
+    def states(self, stride: int) -> tuple[list[int], list[int]]:
+        """Return the state and the references of every stride-th block.
+
+        A state is FREE, CACHED or WITHHELD, and SHARED for every held block: its holders are known elsewhere.
+        """
+        references = self._references[::stride]
+        states = [
+            SHARED if count else FREE if key is None else CACHED
+            for count, key in zip(references, self._keys[::stride], strict=True)
+        ]
+        for block in self._withheld:
+            if not block % stride:
+                states[block // stride] = WITHHELD
+        return states, references
 
     def references(self, block: BlockId) -> int:
         """Return how many tables hold the block."""

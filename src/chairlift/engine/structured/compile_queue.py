@@ -6,6 +6,7 @@ submit ──► threads compile the grammars ──► the scheduler's waiting 
 
 import logging
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
@@ -67,6 +68,11 @@ class CompileQueue:
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._waiting
+
+    def requests(self) -> Iterator[tuple[GenerateRequest, float]]:
+        """Yield the requests and the seconds that each has waited, in order of arrival."""
+        now = time.monotonic()
+        return ((each.request, now - each.since) for each in self._waiting.values())
 
     @property
     def num_tokens(self) -> int:

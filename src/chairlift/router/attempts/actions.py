@@ -28,12 +28,14 @@ class PickReplica:
         excluded: id and incarnation of the replicas that were tried; none of them may be picked.
         fingerprint: the replica must be resumable and report this fingerprint; "" allows every replica.
         replica_id: the only replica that may be picked, for a request that moves; "" allows every replica.
+        purpose: why the attempt is made: first, retry, resume, hedge, handover or move.
     """
 
     attempt: int
     excluded: frozenset[tuple[str, str]] = frozenset()
     fingerprint: str = ""
     replica_id: str = ""
+    purpose: str = field(default="first", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,10 @@ class AttemptPurpose(StrEnum):
     HANDOVER = auto()  # the replica of another attempt drains
     MOVE = auto()  # the request waits at another replica, and this one has become ready
 
+    def label(self, *, has_progress: bool) -> str:
+        """Return the name for people: a retry that goes on after tokens is a "resume"."""
+        return "resume" if self is AttemptPurpose.RETRY and has_progress else self.value
+
 
 @dataclass(slots=True)
 class Attempt:

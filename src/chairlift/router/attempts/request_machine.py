@@ -90,9 +90,9 @@ class RequestMachine:
 
     def _pick(self, purpose: AttemptPurpose, *, has_retry_permit: bool = False, replica_id: str = "") -> None:
         attempt = self._open.open(purpose, has_retry_permit=has_retry_permit)
-        fingerprint = self.response.required_fingerprint
+        label, fingerprint = purpose.label(has_progress=self.response.has_progress), self.response.required_fingerprint
         attempt.picks_any_replica = not fingerprint
-        self._emit(act.PickReplica(attempt.number, self.history.excluded, fingerprint, replica_id))
+        self._emit(act.PickReplica(attempt.number, self.history.excluded, fingerprint, replica_id, label))
 
     def _on_picked(self, event: ev.ReplicaPicked) -> None:
         attempt = self._open.get(event.attempt)

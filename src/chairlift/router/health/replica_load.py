@@ -48,6 +48,9 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
     "memory_ratio": ("memory_ratio",),
     "gpu_ratio": ("gpu_ratio",),
     "gpu_memory_ratio": ("gpu_memory_ratio",),
+    "prompt_tokens": ("prompt_tokens",),
+    "cached_tokens": ("cached_tokens",),
+    "output_tokens": ("output_tokens",),
     "adapters": ("adapters",),
     "fingerprints": ("fingerprint", "fingerprints"),
 }
@@ -74,6 +77,9 @@ class ReplicaLoad:
         memory_ratio: share of its memory that the replica uses.
         gpu_ratio: share of the time in which its GPUs compute.
         gpu_memory_ratio: share of the memory of its fullest GPU that is in use.
+        prompt_tokens: prompt tokens since the start of its engine.
+        cached_tokens: of these, the tokens found in the prefix cache.
+        output_tokens: output tokens since the start of its engine.
         adapters: LoRA adapters that are loaded.
         fingerprints: fingerprint of the weights for each model; the key "" is for every model.
         missing: names of the fields above that the report does not have.
@@ -94,6 +100,9 @@ class ReplicaLoad:
     memory_ratio: float | None = None
     gpu_ratio: float | None = None
     gpu_memory_ratio: float | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
     adapters: frozenset[str] = frozenset()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
@@ -129,6 +138,9 @@ def parse_load(fields: object, now: float) -> ReplicaLoad:
         memory_ratio=_ratio(fields, "memory_ratio"),
         gpu_ratio=_ratio(fields, "gpu_ratio"),
         gpu_memory_ratio=_ratio(fields, "gpu_memory_ratio"),
+        prompt_tokens=int(_number(fields, "prompt_tokens")),
+        cached_tokens=int(_number(fields, "cached_tokens")),
+        output_tokens=int(_number(fields, "output_tokens")),
         adapters=frozenset(_names(fields, "adapters")),
         fingerprints=_fingerprints(fields),
         missing=frozenset(name for name, keys in SOURCES.items() if fields.keys().isdisjoint(keys)),

@@ -48,14 +48,14 @@ class HttpApp:
     def __init__(
         self, config: HttpConfig, credentials: Credentials, routes: Iterable[RouteEntry], not_found: App, *,
         lifecycle: Lifecycle, admission: AdmissionController, generation_paths: Collection[str],
-        on_response: Callable[[AccessRecord], None], host: str = "",
+        on_response: Callable[[AccessRecord], None], host: str = "", open_paths: Collection[str] = (),
         rejection_headers: Callable[[Scope], Iterable[Header]] = lambda scope: (), tracer: Tracer | None = None,
     ) -> None:  # fmt: skip
         """Build the application.
 
         `not_found` handles every other path, `generation_paths` need a permit, `host` is the name or address that the
-        service listens on, `rejection_headers` returns headers of an early rejection, and `tracer` traces the requests
-        that are not rejected early.
+        service listens on, `open_paths` need no key, as those of OPEN, `rejection_headers` returns headers of an early
+        rejection, and `tracer` traces the requests that are not rejected early.
         """
         self._lifecycle, self._admission, self._rejection_headers = lifecycle, admission, rejection_headers
         self._generation_paths = {path.encode(): path for path in generation_paths}
@@ -66,9 +66,9 @@ class HttpApp:
             ],
             redirect_slashes=False, default=not_found,
         )  # fmt: skip
-        open_paths = OPEN | ({"/metrics"} if config.public_metrics else set())
+        all_open = OPEN | frozenset(open_paths) | ({"/metrics"} if config.public_metrics else set())
         host_check = HostCheck(config.allowed_hosts, (host,), config.cors_origins)
-        self.auth = AuthMiddleware(_with_router(router), credentials, frozenset(open_paths), host_check)
+        self.auth = AuthMiddleware(_with_router(router), credentials, all_open, host_check)
         self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check
         app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=on_response, tracer=tracer)
         if config.cors_origins:

@@ -22,6 +22,7 @@ class HttpConfig:
         drain_timeout: seconds within which open requests may finish at shutdown.
         public_metrics: whether /metrics needs no key.
         cors_origins: origins whose pages may use the API; "*" is any.
+        ui: whether the service has the web page.
         allowed_hosts: names that the header Host may have, in addition to this machine's.
         log_stats_interval: seconds between two lines of throughput while there is traffic; 0 for none.
         slo_ttft_ms: target of the time to the first token, for the metrics; None for none.
@@ -38,6 +39,7 @@ class HttpConfig:
     drain_timeout: float = 30.0
     public_metrics: bool = False
     cors_origins: tuple[str, ...] = ()
+    ui: bool = True
     allowed_hosts: tuple[str, ...] = ()
     log_stats_interval: float = 10.0
     slo_ttft_ms: float | None = None

@@ -1,0 +1,162 @@
+"""BatchRecorder: records the last steps and describes the whole batch, while someone reads its snapshots."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby, islice
+
+from chairlift.core.request import GenerateRequest
+from chairlift.engine.batch_snapshot import (
+    SHARED,
+    BatchSnapshot,
+    SequenceRow,
+    SequenceState,
+    StepRecord,
+)
+from chairlift.engine.scheduler.in_flight_step import InFlightStep
+from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.sequence import Sequence, SequenceStatus
+from chairlift.engine.state_dump import wait_reason_of
+
+UNREAD_SECONDS = 3.0
+"""Seconds without a snapshot after which recording ends."""
+
+MAX_STEPS = 16
+"""Steps in a snapshot, the newest ones."""
+
+MAX_ROWS = 512
+"""Sequences in a snapshot."""
+
+MAX_CELLS = 2000
+"""Cells of a block map."""
+
+MAP_SECONDS = 0.5
+"""Seconds between two block maps, which take most of a snapshot's time."""
+
+
+class BatchRecorder:
+    """Belongs to the engine's thread; exists only while snapshots are read, so that nothing is recorded otherwise."""
+
+    def __init__(self) -> None:
+        self._steps: deque[StepRecord] = deque(maxlen=MAX_STEPS)
+        self._last_end = 0.0
+        self._read_at = 0.0
+        self._map: list[int] = []
+        self._map_at = -MAP_SECONDS
+
+    def is_unread(self, now: float) -> bool:
+        """Return whether the last snapshot was read too long ago."""
+        return now - self._read_at > UNREAD_SECONDS
+
+    def record(self, step: InFlightStep, started_at: float, ended_at: float) -> None:
+        """Record a committed step; times are seconds of one clock."""
+        sequences, num_decodes = step.sequences, step.num_decodes
+        prefills = [
+            (sequence.arrival_index, end - start)
+            for sequence, start, end in zip(
+                sequences[num_decodes:], step.starts[num_decodes:], step.ends[num_decodes:], strict=True
+            )
+        ]
+        duration = ended_at - max(started_at, self._last_end)
+        self._last_end = ended_at
+        self._steps.append(StepRecord(
+            step.plan.step_id, round(duration * 1e3, 3), step.plan.num_tokens, prefills,
+            [sequence.arrival_index for sequence in sequences[:num_decodes]],
+        ))  # fmt: skip
+
+    def snapshot(self, scheduler: Scheduler, now: float) -> BatchSnapshot:
+        """Return the batch at this moment; takes time for each row and each cell of the block map."""
+        self._read_at = now
+        rows = list(islice(_rows(scheduler, now), MAX_ROWS))
+        counters, limits, counts = scheduler.counters, scheduler.table.limits, scheduler.cache.counts()
+        stride = -(-counts.total // MAX_CELLS)
+        if now - self._map_at >= MAP_SECONDS:
+            self._map, self._map_at = _block_map(scheduler, stride), now
+        return BatchSnapshot(
+            rows=rows, num_hidden_rows=len(scheduler.sequences) - len(rows), recent_steps=list(self._steps),
+            num_steps=counters.steps, scheduled_tokens=counters.scheduled_tokens,
+            output_tokens=counters.output_tokens, num_preemptions=counters.preemptions,
+            num_running=len(scheduler.running), num_waiting=len(scheduler.waiting),
+            waiting_tokens=scheduler.waiting_tokens, wait_reason=scheduler.wait_clock.reason,
+            num_in_flight=len(scheduler.in_flight_steps), max_running_requests=limits.max_running_requests,
+            max_batch_tokens=limits.max_batch_tokens, block_size=scheduler.cache.config.block_size,
+            total_blocks=counts.total, free_blocks=counts.free + counts.withheld, cached_blocks=counts.cached,
+            held_blocks=counts.held, block_map=self._map, blocks_per_cell=stride,
+        )  # fmt: skip
+
+
+def _rows(scheduler: Scheduler, now: float) -> Iterator[SequenceRow]:
+    """Yield the rows of running sequences, of waiting ones in order, and of choices that wait for their prompt."""
+    block_size, clock_seconds = scheduler.cache.config.block_size, scheduler.wait_clock.read(now)
+    reason = scheduler.wait_clock.reason
+    with_deferred: dict[str, None] = {}
+    for sequence in scheduler.running.values():
+        yield _row(sequence, "", block_size, clock_seconds, now)
+        with_deferred[sequence.request_id] = None
+    for sequence in scheduler.waiting:
+        yield _row(sequence, wait_reason_of(sequence, reason), block_size, clock_seconds, now)
+        with_deferred[sequence.request_id] = None
+    for request_id in with_deferred:
+        for sequence in scheduler.sequence_groups[request_id].deferred:
+            yield _row(sequence, wait_reason_of(sequence, reason), block_size, clock_seconds, now)
+
+
+def _row(
+    sequence: Sequence, wait_reason: str, block_size: int, clock_seconds: list[float], now: float
+) -> SequenceRow:  # fmt: skip
+    request, recorder, table = sequence.request, sequence.timeline_recorder, sequence.table
+    num_cached = sequence.cached_tokens
+    return SequenceRow(
+        sequence.arrival_index, sequence.request_id, sequence.choice_index, request.tenant, _state(sequence),
+        wait_reason, request.priority, sequence.num_prompt_tokens, num_cached, sequence.num_computed_tokens,
+        sequence.num_output_tokens, sequence.max_output_tokens, 0 if table is None else table.num_held,
+        0 if table is None else num_cached // block_size, sequence.num_preemptions,
+        round(now - recorder.queued_at, 2), round(recorder.wait_seconds(clock_seconds, now), 2),
+    )  # fmt: skip
+
+
+def _state(sequence: Sequence) -> str:
+    if sequence.status is not SequenceStatus.RUNNING:
+        return SequenceState.PREEMPTED if sequence.epoch else SequenceState.WAITING
+    is_decoding = sequence.num_output_tokens and sequence.num_computed_tokens >= len(sequence.token_ids) - 1
+    return SequenceState.DECODE if is_decoding else SequenceState.PREFILL
+
+
+def _block_map(scheduler: Scheduler, stride: int) -> list[int]:
+    """Return the map of every stride-th block in runs."""
+    pool = scheduler.cache.pool
+    cells, references = pool.states(stride)
+    for sequence in scheduler.running.values():
+        if sequence.table is None:
+            continue
+        for _, _, block in sequence.table.held():
+            if not block % stride:
+                cell = block // stride
+                cells[cell] = sequence.arrival_index if references[cell] == 1 else SHARED
+    runs: list[int] = []
+    for value, run in groupby(cells):
+        runs += (value, sum(1 for _ in run))
+    return runs
+
+
+def with_compiling_requests(
+    snapshot: BatchSnapshot, requests: Iterable[tuple[GenerateRequest, float]]
+) -> BatchSnapshot:  # fmt: skip
+    """Add the requests whose grammars are compiled, with the seconds that each has waited, as waiting rows."""
+    compiling = [
+        SequenceRow(
+            -1, request.request_id, 0, request.tenant, SequenceState.WAITING, "grammar", request.priority,
+            len(request.prompt_token_ids), 0, 0, 0, request.params.max_tokens or 0, 0, 0, 0, round(seconds, 2),
+            round(seconds, 2),
+        )
+        for request, seconds in requests
+    ]  # fmt: skip
+    if not compiling:
+        return snapshot
+    shown = compiling[: max(0, MAX_ROWS - len(snapshot.rows))]
+    return replace(
+        snapshot, rows=[*snapshot.rows, *shown],
+        num_hidden_rows=snapshot.num_hidden_rows + len(compiling) - len(shown),
+        num_waiting=snapshot.num_waiting + len(compiling),
+        waiting_tokens=snapshot.waiting_tokens + sum(row.prompt_tokens for row in compiling),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The live data of a router: replicas, and the timelines of requests."""

@@ -1,0 +1,1 @@
+"""The live data of one replica, for the web page."""

@@ -1,0 +1,1 @@
+"""The web page: static files without a build step, and the table of them."""

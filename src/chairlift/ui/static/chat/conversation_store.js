@@ -1,0 +1,86 @@
+// ConversationStore: conversations in the browser's IndexedDB; in memory where the browser has none (private windows).
+//
+// `conversations` has what the list shows of each; `messages` has the messages, which may be many.
+const NAME = "chairlift";
+const VERSION = 1;
+
+export class ConversationStore {
+  constructor() {
+    this.opened = open().catch(() => null);
+    this.memory = { conversations: new Map(), messages: new Map() };
+  }
+
+  /** Return whether conversations are kept when the page is closed. */
+  async isPersistent() {
+    return (await this.opened) !== null;
+  }
+
+  /** Return all conversations without their messages, the last changed one first. */
+  async list() {
+    const database = await this.opened;
+    const all = database
+      ? await result(database.transaction("conversations").objectStore("conversations").getAll())
+      : [...this.memory.conversations.values()];
+    return all.sort((one, other) => other.updated - one.updated);
+  }
+
+  /** Return the messages of a conversation. */
+  async messages(id) {
+    const database = await this.opened;
+    if (!database) return this.memory.messages.get(id) ?? [];
+    return (await result(database.transaction("messages").objectStore("messages").get(id))) ?? [];
+  }
+
+  /** Keep a conversation, and its messages unless they are undefined. Raises where the storage is full. */
+  async save(conversation, messages) {
+    const database = await this.opened;
+    if (!database) {
+      this.memory.conversations.set(conversation.id, conversation);
+      if (messages) this.memory.messages.set(conversation.id, messages);
+      return;
+    }
+    const transaction = database.transaction(["conversations", "messages"], "readwrite");
+    transaction.objectStore("conversations").put(conversation);
+    if (messages) transaction.objectStore("messages").put(messages, conversation.id);
+    await finished(transaction);
+  }
+
+  /** Delete a conversation. */
+  async remove(id) {
+    const database = await this.opened;
+    this.memory.conversations.delete(id);
+    this.memory.messages.delete(id);
+    if (!database) return;
+    const transaction = database.transaction(["conversations", "messages"], "readwrite");
+    transaction.objectStore("conversations").delete(id);
+    transaction.objectStore("messages").delete(id);
+    await finished(transaction);
+  }
+}
+
+function open() {
+  return new Promise((resolve, reject) => {
+    const request = indexedDB.open(NAME, VERSION);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("conversations", { keyPath: "id" });
+      request.result.createObjectStore("messages");
+    };
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+    request.onblocked = () => reject(new Error("blocked"));
+  });
+}
+
+function result(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+function finished(transaction) {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onerror = transaction.onabort = () => reject(transaction.error);
+  });
+}

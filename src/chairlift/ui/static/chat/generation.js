@@ -1,0 +1,113 @@
+// A generation: the body of a chat request, and the answer that its stream brings.
+
+/** Return the body of a request for the next answer. `parameters` are the settings of the conversation. */
+export function requestBody(model, messages, parameters) {
+  const body = {
+    model, messages: requestMessages(messages, parameters.system), stream: true,
+    stream_options: { include_usage: true },
+  };
+  for (const name of ["temperature", "top_p", "max_tokens", "seed"]) {
+    if (Number.isFinite(parameters[name])) body[name] = parameters[name];
+  }
+  const stop = (parameters.stop ?? "").split("\n").filter((line) => line !== "");
+  if (stop.length) body.stop = stop;
+  if (parameters.tools?.trim()) body.tools = JSON.parse(parameters.tools);
+  return body;
+}
+
+function requestMessages(messages, system) {
+  const sent = system?.trim() ? [{ role: "system", content: system }] : [];
+  for (const message of messages) {
+    if (message.role !== "assistant") {
+      const call = message.role === "tool" ? { tool_call_id: message.toolCallId } : {};
+      sent.push({ role: message.role, content: message.content, ...call });
+    } else if (message.toolCalls?.length) {
+      sent.push({
+        role: "assistant", content: message.content || null,
+        tool_calls: message.toolCalls.map(({ id, name, text }) => ({
+          id, type: "function", function: { name, arguments: text },
+        })),
+        ...(message.reasoning ? { reasoning_content: message.reasoning } : {}),
+      });
+    } else if (message.content) sent.push({ role: "assistant", content: message.content });
+  }
+  return sent;
+}
+
+/** Return an answer without content. */
+export function emptyAnswer(model) {
+  return {
+    id: crypto.randomUUID?.() ?? String(Math.random()), role: "assistant", model, content: "", reasoning: "",
+    toolCalls: [], isRunning: true, startedAt: Date.now(),
+  };
+}
+
+/**
+ * Run a generation. `answer` grows, and `onChange` is called after each change.
+ * Never raises: `answer.error` has the failure, and `answer.isStopped` says that `signal` was aborted.
+ */
+export async function generate(api, body, answer, signal, onChange) {
+  const clock = { sent: performance.now(), first: 0, last: 0, chunks: 0 };
+  try {
+    let isComplete = false;
+    for await (const { event, data } of api.events("/v1/chat/completions", { body, signal })) {
+      if (data === "[DONE]") isComplete = true;
+      else {
+        const value = JSON.parse(data);
+        if (event === "error" || value.error) throw failureOf(value.error ?? value);
+        apply(value, answer, clock);
+      }
+      onChange();
+    }
+    if (!isComplete && !answer.finish) throw { message: "The connection ended before the answer was complete." };
+  } catch (error) {
+    if (signal.aborted) answer.isStopped = true;
+    else answer.error = described(error);
+  }
+  answer.isRunning = false;
+  answer.stats = statsOf(answer, clock);
+  onChange();
+}
+
+function failureOf({ message, code }) {
+  return Object.assign(new Error(message), { code });
+}
+
+function described(error) {
+  if (error instanceof TypeError) return { message: "The connection to the server was lost.", code: "unreachable" };
+  return { message: error.message, code: error.code ?? "", retryAfter: error.retryAfter ?? null };
+}
+
+function apply(chunk, answer, clock) {
+  if (chunk.usage) answer.usage = chunk.usage;
+  const choice = chunk.choices?.[0];
+  if (!choice) return;
+  if (choice.finish_reason) answer.finish = choice.finish_reason;
+  const delta = choice.delta ?? {};
+  const reasoning = delta.reasoning_content ?? delta.reasoning ?? "";
+  if (delta.content || reasoning || delta.tool_calls) {
+    clock.last = performance.now();
+    clock.first ||= clock.last;
+    clock.chunks += 1;
+  }
+  answer.content += delta.content ?? "";
+  answer.reasoning += reasoning;
+  for (const part of delta.tool_calls ?? []) {
+    const call = (answer.toolCalls[part.index] ??= { id: "", name: "", text: "" });
+    call.id ||= part.id ?? "";
+    call.name += part.function?.name ?? "";
+    call.text += part.function?.arguments ?? "";
+  }
+}
+
+/** Return the times of an answer; the number of tokens is that of the server, else that of the chunks. */
+function statsOf(answer, clock) {
+  if (!clock.first) return null;
+  const tokens = answer.usage?.completion_tokens ?? clock.chunks;
+  const seconds = (clock.last - clock.first) / 1000;
+  return {
+    ttft: (clock.first - clock.sent) / 1000, tokens, isCounted: Boolean(answer.usage),
+    prompt: answer.usage?.prompt_tokens ?? null, cached: answer.usage?.prompt_tokens_details?.cached_tokens ?? null,
+    rate: tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : null,
+  };
+}

@@ -1,0 +1,28 @@
+// MarkdownText: a growing text as Markdown; only the block that grows is rendered again.
+import { Component, html, useLayoutEffect, useMemo, useRef } from "../lib/html.js";
+import { blocksOf, fragmentOf } from "../lib/markdown.js";
+
+export function MarkdownText({ text, isRunning }) {
+  const blocks = useMemo(() => blocksOf(text), [text]);
+  // At the end all blocks are rendered once more: a link's address may be defined below it.
+  return html`<div class="markdown" data-testid="markdown">
+    ${blocks.map((block, index) => html`<${Block} key=${`${index}${isRunning ? "" : "-done"}`} raw=${block.raw}
+      block=${block} />`)}
+  </div>`;
+}
+
+class Block extends Component {
+  shouldComponentUpdate(next) {
+    return next.raw !== this.props.raw;
+  }
+
+  render({ block }) {
+    return html`<${Content} block=${block} />`;
+  }
+}
+
+function Content({ block }) {
+  const element = useRef();
+  useLayoutEffect(() => element.current.replaceChildren(fragmentOf(block)), [block]);
+  return html`<div ref=${element}></div>`;
+}

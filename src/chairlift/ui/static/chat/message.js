@@ -1,0 +1,122 @@
+// Message: one message of a conversation, with its buttons, reasoning, tool calls, failure and times.
+import { html, memo, useEffect, useRef, useState } from "../lib/html.js";
+import { copyText } from "../lib/markdown.js";
+import { Icon, IconButton } from "../shell/icons.js";
+import { MarkdownText } from "./markdown_text.js";
+import { ToolCalls } from "./tool_calls.js";
+
+/** `actions` has edit(index, text), retry(index) and sendResults(results); it is the same object at each rendering. */
+export const Message = memo(({ message, index, actions, isLast, isBusy, isEditing }) => {
+  if (message.role === "user") return html`<${UserMessage} ...${{ message, index, actions, isBusy, isEditing }} />`;
+  if (message.role === "tool") {
+    return html`<div class="tool-result"><${Icon} name="tool" /><pre tabindex="0">${message.content}</pre></div>`;
+  }
+  return html`<${Answer} ...${{ message, index, actions, isLast, isBusy }} />`;
+});
+
+function UserMessage({ message, index, actions, isBusy, isEditing }) {
+  if (isEditing) return html`<${Editor} message=${message} index=${index} actions=${actions} />`;
+  return html`<div class="user-message">
+    <div class="user-text" data-testid="user-text">${message.content}</div>
+    <div class="message-actions">
+      <${CopyButton} text=${message.content} />
+      <${IconButton} icon="edit" label="Edit message" disabled=${isBusy} onClick=${() => actions.startEdit(index)} />
+    </div>
+  </div>`;
+}
+
+function Editor({ message, index, actions }) {
+  const field = useRef();
+  const [text, setText] = useState(message.content);
+  useEffect(() => field.current.focus(), []);
+  const submit = (event) => {
+    event.preventDefault();
+    if (text.trim()) actions.edit(index, text);
+  };
+  const onKeyDown = (event) => {
+    if (event.key === "Escape") actions.startEdit(null);
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+  };
+  return html`<form class="editor" onSubmit=${submit}>
+    <label class="visually-hidden" for="editor">Edited message</label>
+    <textarea id="editor" ref=${field} value=${text} rows=${Math.min(12, text.split("\n").length + 1)}
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+    <div class="editor-actions">
+      <span class="hint">Messages after this one are replaced.</span>
+      <button type="button" class="button" onClick=${() => actions.startEdit(null)}>Cancel</button>
+      <button type="submit" class="button primary" disabled=${!text.trim()}>Send</button>
+    </div>
+  </form>`;
+}
+
+function Answer({ message, index, actions, isLast, isBusy }) {
+  const hasText = message.content !== "" || message.toolCalls?.length > 0;
+  return html`<div class="answer" aria-busy=${message.isRunning ? "true" : undefined}>
+    ${message.reasoning && html`<${Reasoning} message=${message} isThinking=${message.isRunning && !hasText} />`}
+    ${message.content && html`<${MarkdownText} text=${message.content} isRunning=${message.isRunning} />`}
+    ${message.toolCalls?.length > 0 && html`<${ToolCalls} message=${message} isOpen=${isLast && !isBusy}
+      onResults=${actions.sendResults} />`}
+    ${message.isRunning && !hasText && !message.reasoning && html`<div class="waiting" data-testid="waiting">
+      <span class="visually-hidden">Waiting for the first token</span><i></i><i></i><i></i></div>`}
+    ${message.error && html`<${Failure} message=${message} onRetry=${() => actions.retry(index)} isBusy=${isBusy} />`}
+    ${!message.isRunning && html`<${AnswerFooter} ...${{ message, index, actions, isBusy }} />`}
+  </div>`;
+}
+
+function Reasoning({ message, isThinking }) {
+  const [choice, setChoice] = useState(null); // null: open while the model reasons
+  const isOpen = choice ?? isThinking;
+  return html`<details class="reasoning" open=${isOpen} data-testid="reasoning">
+    <summary onClick=${(event) => { event.preventDefault(); setChoice(!isOpen); }}>
+      <${Icon} name="chevron" />${isThinking ? "Reasoning…" : "Reasoning"}
+    </summary>
+    ${isOpen && html`<div class="reasoning-text">${message.reasoning}</div>`}
+  </details>`;
+}
+
+function Failure({ message, onRetry, isBusy }) {
+  const { error } = message;
+  return html`<div class="failure" role="alert" data-testid="failure">
+    <p>${error.message}${error.retryAfter ? ` Try again in ${error.retryAfter} s.` : ""}</p>
+    <button type="button" class="button" disabled=${isBusy} onClick=${onRetry}><${Icon} name="retry" />Retry</button>
+  </div>`;
+}
+
+function AnswerFooter({ message, index, actions, isBusy }) {
+  return html`<div class="answer-footer">
+    <div class="message-actions">
+      ${message.content && html`<${CopyButton} text=${message.content} />`}
+      ${!message.error && html`<${IconButton} icon="retry" label="Answer again" disabled=${isBusy}
+        onClick=${() => actions.retry(index)} />`}
+    </div>
+    <${Stats} message=${message} />
+  </div>`;
+}
+
+function Stats({ message }) {
+  const { stats } = message;
+  const notes = [];
+  if (message.isStopped) notes.push("stopped");
+  else if (message.finish === "length") notes.push("ended at the token limit");
+  if (stats) {
+    notes.push(`${stats.isCounted ? "" : "about "}${stats.tokens} token${stats.tokens === 1 ? "" : "s"}`);
+    if (stats.rate) notes.push(`${stats.rate.toFixed(stats.rate < 10 ? 1 : 0)} tokens/s`);
+    notes.push(`first token ${formatSeconds(stats.ttft)}`);
+    if (stats.prompt !== null) notes.push(`${stats.prompt} prompt${stats.cached ? ` (${stats.cached} cached)` : ""}`);
+  }
+  return html`<p class="stats" data-testid="stats">${notes.map((note) => html`<span key=${note}>${note}</span>`)}</p>`;
+}
+
+function formatSeconds(seconds) {
+  return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
+}
+
+function CopyButton({ text }) {
+  const [isCopied, setIsCopied] = useState(false);
+  const copy = async () => {
+    setIsCopied(await copyText(text));
+    setTimeout(() => setIsCopied(false), 1500);
+  };
+  return html`<${IconButton} icon=${isCopied ? "check" : "copy"} label=${isCopied ? "Copied" : "Copy message"}
+    onClick=${copy} />`;
+}

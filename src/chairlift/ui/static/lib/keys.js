@@ -1,0 +1,51 @@
+// The API key and the admin key: asked for when the server needs one, kept in session storage only.
+import { keepText, keptText } from "./kept.js";
+
+const NAMES = { user: "chairlift.key", admin: "chairlift.admin-key" };
+
+/** Keys of this browser tab, and the requests for one that wait for the person at the page. */
+export class Keys {
+  constructor() {
+    this.open = null; // {kind, message, finish}: the question that the dialog shows
+    this.listeners = new Set();
+    this.values = {};
+    for (const kind of Object.keys(NAMES)) this.values[kind] = keptText(NAMES[kind], "sessionStorage") ?? "";
+  }
+
+  get(kind) {
+    return this.values[kind];
+  }
+
+  set(kind, value) {
+    this.values[kind] = value;
+    keepText(NAMES[kind], value || null, "sessionStorage");
+    this.changed();
+  }
+
+  /** Ask for a key once for all waiting requests; resolves to whether one was given. */
+  ask(kind, message) {
+    if (this.open?.kind === kind) return this.open.promise;
+    if (this.open) return this.open.promise.then(() => this.ask(kind, message));
+    const question = { kind, message };
+    question.promise = new Promise((resolve) => {
+      question.finish = (value) => {
+        this.open = null;
+        if (value) this.set(kind, value);
+        else this.changed();
+        resolve(Boolean(value));
+      };
+    });
+    this.open = question;
+    this.changed();
+    return question.promise;
+  }
+
+  subscribe(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  changed() {
+    for (const listener of this.listeners) listener();
+  }
+}

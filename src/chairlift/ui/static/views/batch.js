@@ -1,0 +1,125 @@
+// The batch view: what the engine of this server computes now, row by row, and where its time and memory go.
+import { count, ms, percent } from "../lib/format.js";
+import { html, useState } from "../lib/html.js";
+import { BatchRows, WAIT_REASONS } from "../live/batch_rows.js";
+import { BatchModel } from "../live/batch_model.js";
+import { Canvas } from "../live/canvas.js";
+import { Chart } from "../live/chart.js";
+import { drawBlockMap, drawSteps, SHARED } from "../live/drawings.js";
+import { LivePage, Section, Tile } from "../live/live_page.js";
+import { useLive } from "../live/live_source.js";
+import { requestOfServer, RequestTable } from "../live/request_waterfall.js";
+
+export function View({ api, settings }) {
+  const { model, source } = useLive(api, () => new BatchModel());
+  const [selected, setSelected] = useState(null);
+  const { hello, batch } = model;
+  if (hello && hello.service !== "server") return html`<${WrongService} />`;
+  return html`<${LivePage} title="Live batch" subtitle=${hello?.models[0]} source=${source}
+      isKnown=${hello !== null && batch !== null}>
+    ${batch && html`<${Tiles} model=${model} />
+    <div class="live-columns">
+      <${BatchRows} model=${model} selected=${selected} onSelect=${setSelected} />
+      <div class="live-side">
+        <${Steps} model=${model} />
+        <${BlockMap} batch=${batch} rows=${model.rows} selected=${selected} />
+      </div>
+    </div>
+    <${Charts} model=${model} theme=${settings.theme} />
+    <${RequestTable} requests=${model.requests.map(requestOfServer).reverse()} />`}
+  </${LivePage}>`;
+}
+
+function WrongService() {
+  return html`<div class="empty-state"><p>This is a router: its replicas compute the batches. Open the page of a replica
+    to see one.</p><a class="button" href="#/fleet">Show the fleet</a></div>`;
+}
+
+function Tiles({ model }) {
+  const { batch, steps, rows } = model;
+  const recent = steps.slice(-16);
+  const busy = recent.reduce((sum, step) => sum + step.duration, 0);
+  const tokens = recent.reduce((sum, step) => sum + step.tokens, 0);
+  const isIdle = batch.num_running === 0;
+  const perStep = recent.length ? tokens / recent.length : 0;
+  const held = batch.held_blocks / batch.total_blocks;
+  const decoding = rows.filter((row) => row.state === "decode").length;
+  const prefilling = rows.filter((row) => row.state === "prefill").length;
+  const waiting = batch.num_waiting;
+  const why = `${count(batch.waiting_tokens)} tokens; ${WAIT_REASONS[batch.wait_reason] ?? batch.wait_reason}`;
+  return html`<dl class="tiles">
+    <${Tile} name="Running" value=${batch.num_running} share=${batch.num_running / batch.max_running_requests}
+      detail=${`of ${count(batch.max_running_requests)}: ${prefilling} prefill, ${decoding} decode`} />
+    <${Tile} name="Waiting" value=${waiting} tone=${waiting ? "warning" : ""}
+      detail=${waiting ? why : "none"} />
+    <${Tile} name="Step time" value=${isIdle || !recent.length ? "–" : ms(busy / recent.length)}
+      detail=${isIdle ? "idle" : `${count((recent.length * 1000) / Math.max(busy, 0.01))} steps/s`} />
+    <${Tile} name="Token budget" value=${isIdle ? "–" : percent(perStep / batch.max_batch_tokens)}
+      share=${isIdle ? 0 : perStep / batch.max_batch_tokens}
+      detail=${`${isIdle ? 0 : count(perStep)} of ${count(batch.max_batch_tokens)} a step`} />
+    <${Tile} name="KV cache" value=${percent(held)} share=${held} tone=${held > 0.9 ? "warning" : ""}
+      detail=${`${count(batch.held_blocks)} of ${count(batch.total_blocks)} blocks`} />
+    <${Tile} name="Preemptions" value=${count(batch.num_preemptions)} tone=${batch.num_preemptions ? "warning" : ""}
+      detail=${`${count(batch.output_tokens)} output tokens so far`} />
+  </dl>`;
+}
+
+function Steps({ model }) {
+  const { steps, batch } = model;
+  const last = steps.at(-1);
+  const hint = html`<span class="legend"><span data-kind="decode">decoded tokens</span>
+    <span data-kind="chunk">prompt chunks, by request</span></span>`;
+  return html`<${Section} title="Last steps" hint=${hint}>
+    <${Canvas} class="steps-canvas" draw=${drawSteps(steps, batch.max_batch_tokens)} />
+    <p class="section-text" data-testid="last-step">${last ? textOfStep(last) : "No step yet."}</p>
+  </${Section}>`;
+}
+
+function textOfStep({ id, tokens, duration, prefills, decodes }) {
+  const chunks = prefills.slice(0, 6).map(([, size]) => size).join(", ");
+  const more = prefills.length > 6 ? " and more" : "";
+  return `Step ${count(id)}: ${tokens} tokens in ${ms(duration)}: ${decodes.length} decoded`
+    + (chunks ? `, prompt chunks of ${chunks}${more}` : "");
+}
+
+/** Blocks that several requests hold; an estimate where a cell stands for many blocks. */
+function numShared({ block_map: runs, blocks_per_cell: perCell }) {
+  return runs.reduce((sum, value, index) => sum + (index % 2 && runs[index - 1] === SHARED ? value * perCell : 0), 0);
+}
+
+function BlockMap({ batch, rows, selected }) {
+  const { total_blocks: total, held_blocks: held, cached_blocks: cached, free_blocks: free } = batch;
+  const row = rows.find((each) => each.key === selected);
+  const hint = batch.blocks_per_cell > 1
+    ? `one cell for ${batch.blocks_per_cell} blocks` : `one cell a block of ${batch.block_size} tokens`;
+  const text = row
+    ? `${row.request_id} holds ${row.num_blocks} blocks, ${row.num_cached_blocks} of them were cached.`
+    : `${percent(held / total)} held. Point at a request to see its blocks.`;
+  return html`<${Section} title="KV cache" hint=${hint}>
+    <${Canvas} class="block-map" draw=${drawBlockMap(batch.block_map, row ? selected : null)} />
+    <table class="block-table"><caption class="visually-hidden">Blocks of the KV cache</caption>
+      <thead class="visually-hidden"><tr><th scope="col">State</th><th scope="col">Blocks</th></tr></thead>
+      <tbody><tr><th scope="row"><i data-kind="held"></i>held by requests</th><td>${count(held)}</td></tr>
+      <tr><th scope="row"><i data-kind="shared"></i>of these, by several</th><td>${count(numShared(batch))}</td></tr>
+      <tr><th scope="row"><i data-kind="cached"></i>cached for later prompts</th><td>${count(cached)}</td></tr>
+      <tr><th scope="row"><i data-kind="free"></i>free</th><td>${count(free)}</td></tr></tbody></table>
+    <p class="section-text">${text}</p>
+  </${Section}>`;
+}
+
+function Charts({ model, theme }) {
+  const { history } = model;
+  if (!history.step) return null;
+  const chart = (title, series, data, format) => html`<${Chart} title=${title} series=${series} data=${data}
+    format=${format} theme=${theme} />`;
+  return html`<${Section} title="Last five minutes" class="charts"><div class="chart-grid">
+    ${chart("Step time", [{ label: "mean step", color: "--decode", isFilled: true }], history.step, ms)}
+    ${chart("Tokens in a step", [{ label: "used", color: "--prefill", isFilled: true },
+      { label: "budget", color: "--preempted", isLimit: true }], history.budget, count)}
+    ${chart("Sequences", [{ label: "running", color: "--decode", isFilled: true },
+      { label: "waiting", color: "--preempted" }], history.sequences, count)}
+    ${chart("Tokens a second", [{ label: "prefill", color: "--prefill" },
+      { label: "decode", color: "--decode", isFilled: true }], history.tokens, count)}
+  </div></${Section}>`;
+}
+

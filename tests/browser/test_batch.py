@@ -1,0 +1,129 @@
+"""The batch view: what the engine computes is seen row by row, with an admin key only, and readers get it as text."""
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from support_browser import WebPage, findings
+from support_server import ADMIN_KEY, Server, real_server
+
+pytestmark = pytest.mark.browser
+OpenPage = Callable[..., WebPage]
+MODEL = "chairlift-demo"
+
+
+@pytest.fixture(scope="module")
+def server(chromium: Any) -> Iterator[Server]:
+    """A server with the demo model, an admin key, and room for two requests at once."""
+    options = ("--served-model-name", MODEL, "--max-running-requests", "2", "--num-blocks", "400")
+    with real_server(*options, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as process:
+        yield process
+
+
+def give_key(page: WebPage, key: str) -> None:
+    page.get("key").fill(key)
+    page.page.get_by_role("button", name="Use key").click()
+
+
+def open_batch(open_page: OpenPage, server: Server, **options: Any) -> WebPage:
+    page = open_page(server, "#/batch", **options)
+    give_key(page, ADMIN_KEY)
+    page.page.wait_for_selector("[data-testid=live][data-state=open]")
+    return page
+
+
+def generate(server: Server, name: str, max_tokens: int) -> httpx.Response:
+    body = {
+        "model": MODEL, "max_tokens": max_tokens, "ignore_eos": True,
+        "messages": [{"role": "user", "content": "a secret " * 20}],
+    }  # fmt: skip
+    headers = {"x-request-id": name}
+    return httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=120)
+
+
+def test_the_view_needs_the_admin_key(open_page: OpenPage, server: Server) -> None:
+    page = open_page(server, "#/batch")
+    give_key(page, "wrong")
+    page.page.get_by_text("The server did not accept this key.").wait_for()
+    page.page.get_by_role("button", name="Cancel").click()
+    page.page.wait_for_selector("[data-testid=live-denied]")
+    page.page.get_by_role("button", name="Try again").click()
+    give_key(page, ADMIN_KEY)
+    page.page.wait_for_selector("[data-testid=live][data-state=open]")
+
+
+def test_requests_are_seen_while_they_run_and_wait_and_afterwards(open_page: OpenPage, server: Server) -> None:
+    page = open_batch(open_page, server)
+    page.page.get_by_text("Nothing runs.").wait_for()
+    with ThreadPoolExecutor(3) as pool:
+        replies = [pool.submit(generate, server, f"request-{number}", 900) for number in range(3)]
+        rows = page.page.locator("[data-testid=rows] tbody tr")
+        page.page.wait_for_function("() => document.querySelectorAll('tr[data-state=decode]').length == 2")
+        waiting = page.page.locator("tr[data-state=waiting]")
+        assert "the batch is full" in waiting.inner_text()
+        assert rows.count() == 3
+        assert re.search(r"Step [\d,.k]+: \d+ tokens in .+: \d+ decoded", page.get("last-step").inner_text())
+        page.page.wait_for_function("() => document.querySelectorAll('.tile b')[0].textContent == '2'")
+        canvas = page.page.locator("canvas.block-map")
+        assert canvas.evaluate("each => each.width * each.height") > 10_000
+        assert (
+            canvas.evaluate("each => new Set(each.getContext('2d').getImageData(0, 0, each.width, 40).data).size") > 4
+        )
+        rows.first.get_by_role("button").focus()
+        page.page.keyboard.press("Enter")
+        page.page.get_by_text(re.compile(r"request-\d holds \d+ blocks")).wait_for()
+        assert [reply.result().status_code for reply in replies] == [200] * 3
+    page.page.get_by_text("Nothing runs.").wait_for()
+    requests = page.page.locator("[data-testid=requests] li")
+    assert requests.count() == 3
+    assert "waited" in page.get("requests").inner_text() and "a place in the batch" in page.get("requests").inner_text()
+    page.page.get_by_label("Only those that waited, were retried or failed").check()
+    assert requests.count() == 1
+    assert "secret" not in page.page.content()
+
+
+def test_the_charts_say_their_newest_values_to_screen_readers(open_page: OpenPage, server: Server) -> None:
+    page = open_batch(open_page, server)
+    assert generate(server, "charted", 50).status_code == 200
+    page.page.wait_for_function(
+        "() => [...document.querySelectorAll('.chart p')].some(each => /Sequences now: running \\d+, waiting \\d+/"
+        ".test(each.textContent))"
+    )
+    assert page.page.locator(".chart .u-wrap").count() == 4
+
+
+@pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)])
+def test_axe_finds_nothing_serious(open_page: OpenPage, server: Server, phone: bool, dark: bool) -> None:
+    page = open_batch(open_page, server, phone=phone, dark=dark)
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(generate, server, "running", 900)
+        page.page.wait_for_selector("tr[data-state=decode]")
+        assert findings(page) == []
+        assert page.page.evaluate("document.querySelector('.live').scrollWidth <= innerWidth"), "it scrolls sideways"
+        assert reply.result().status_code == 200
+
+
+def test_a_server_without_an_admin_key_says_so(open_page: OpenPage, demo_server: Server) -> None:
+    page = open_page(demo_server, "#/batch")
+    assert "CHAIRLIFT_ADMIN_KEY" in page.get("live-absent").inner_text()
+    page.page.goto(f"{demo_server.url}/#/fleet")
+    page.page.wait_for_selector("[data-testid=live-absent]")
+
+
+def test_a_hidden_page_watches_no_more_and_a_server_says_that_it_has_no_fleet(
+    open_page: OpenPage, server: Server
+) -> None:
+    page = open_batch(open_page, server)
+    page.page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.page.wait_for_selector("[data-testid=live][data-state=paused]")
+    page.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    page.page.wait_for_selector("[data-testid=live][data-state=open]")
+    page.page.get_by_role("link", name="Fleet").click()
+    page.page.wait_for_selector("[data-testid=no-fleet]")
