@@ -1,6 +1,6 @@
 """Samples, loads and histories for tests of the autoscaler."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chairlift.autoscaler.config import AutoscalerConfig
@@ -62,3 +62,16 @@ def steady(count: int, seconds: float, *, start: float = 0.0, interval: float = 
     """Return samples of a pool of equal replicas over a time."""
     num_samples = int(seconds / interval) + 1
     return [pool(start + index * interval, *replicas_of(count, **load)) for index in range(num_samples)]
+
+
+class FakeSignals:
+    """Numbers of queries that the test gives."""
+
+    def __init__(self, values: Mapping[str, float | None]) -> None:
+        self.values, self.is_closed = values, False
+
+    async def read(self) -> Mapping[str, float | None]:
+        return self.values
+
+    async def close(self) -> None:
+        self.is_closed = True

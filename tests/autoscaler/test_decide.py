@@ -97,6 +97,9 @@ def test_steps_bound_floors_and_the_budget_bounds_both() -> None:
     decision = history_of(config, draining)[1]
     assert (decision.target, decision.limits) == (2, ("min_replicas", "step", "cost_per_hour"))
     assert decision.cost_per_hour == 60.0
+    returning = [silent(f"d{index}", DRAINING, can_return=True) for index in range(2)]
+    decision = history_of(config, [pool(0, ready("a"), *returning, silent("d9", DRAINING))])[1]
+    assert (decision.target, decision.cost_per_hour) == (3, 40.0), "a replica that is taken back costs nothing more"
 
 
 def test_a_pool_above_its_budget_shrinks_even_without_data_and_in_a_panic() -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,38 @@ def test_a_fleet_wakes_up_loses_replicas_is_updated_and_stops(tmp_path: Path) ->
         wait_until(lambda: pids(tmp_path) == [], 20)  # no request for half a second
         assert httpx.get(server.url + "/v1/models").json()["data"][0]["id"] == "fake", "remembered"
         assert server.stop() == 0
+
+
+class FakePrometheus(BaseHTTPRequestHandler):
+    """Answers each query with one number."""
+
+    number = 0.0
+
+    def do_GET(self) -> None:
+        result = [{"metric": {}, "value": [1.0, str(self.number)]}]
+        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Log nothing."""
+
+
+def test_a_fleet_follows_a_query_of_prometheus(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakePrometheus) as prometheus:
+        threading.Thread(target=prometheus.serve_forever, daemon=True).start()
+        FakePrometheus.number = 16.0
+        url = f"http://127.0.0.1:{prometheus.server_port}"
+        words = ["--prometheus-url", url, "--query", "queue=sum(length)", "--query-target", "queue=8",
+                 "--scale-interval", "0.2", "--max-replicas", "3"]  # fmt: skip
+        with fleet(tmp_path, *words) as server:
+            wait_until(lambda: states(server) == ["ready"] * 2)
+            rule = status(server)["autoscaler"]["newest_decision"]["rules"]["external:queue"]
+            assert rule["desired"] == 2 and 16 in rule["numbers"].values()
+            assert server.stop() == 0
+        prometheus.shutdown()
 
 
 @pytest.mark.full

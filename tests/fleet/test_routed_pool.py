@@ -20,6 +20,7 @@ from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.transitions import HealthState
 from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.router import Router
+from support_autoscaler import FakeSignals
 from support_router import HELLO, running_router
 from support_router_app import complete, routed, served_replica
 from support_server import MODEL, run
@@ -94,6 +95,16 @@ def test_requests_that_wait_for_a_replica_are_counted_with_their_tokens() -> Non
             assert sample.held_requests == 0
 
     run(scenario())
+
+
+def test_numbers_of_queries_take_the_place_of_what_the_router_measured() -> None:
+    async def scenario() -> PoolSample:
+        router, _, source = await pool_of(FakeClock())
+        signals = FakeSignals({"ttft_seconds": 0.5, "queue": 16.0})
+        return await RoutedPool(router, source, signals=signals).measure(PoolSample(at_seconds=1.0))
+
+    sample = run(scenario())
+    assert (sample.ttft_seconds, sample.itl_seconds, sample.external) == (0.5, 0.0, {"queue": 16.0})
 
 
 def test_a_whole_response_has_arrived_and_says_nothing_of_its_first_token() -> None:

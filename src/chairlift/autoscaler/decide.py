@@ -37,7 +37,7 @@ def decide(history: PoolHistory, config: AutoscalerConfig, now: float) -> Decisi
         need = _with_idle_and_wake(need_of(history, config, len(live), now), history, config, sample, now)
         target, limits = _with_floors(need, config, sample, len(live))
         target, limits = _with_limits(target, limits, history, config, live, draining, now)
-    new_cost = max(0, target - len(live)) * config.budget.price(config.budget.replica_type)
+    num_started = max(0, target - len(live) - sum(each.can_return for each in draining))
     order = removal_order(live, config) if target < len(live) else live
     num_removed = max(0, len(live) - target)
     return Decision(
@@ -51,7 +51,8 @@ def decide(history: PoolHistory, config: AutoscalerConfig, now: float) -> Decisi
         panic_until=need.panic_until,
         recommended=need.recommended,
         rules=need.rules,
-        cost_per_hour=cost_per_hour([*order[num_removed:], *draining], config.budget) + new_cost,
+        cost_per_hour=cost_per_hour([*order[num_removed:], *draining], config.budget)
+        + num_started * config.budget.price(config.budget.replica_type),
     )
 
 

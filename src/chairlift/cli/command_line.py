@@ -112,6 +112,7 @@ def _fleet(subcommands: "Subcommands[Parser]") -> None:
     _add_api_key(parser)
     add_settings(parser, "fleet", FLEET)
     add_settings(parser, "autoscaler", AUTOSCALER)
+    add_settings(parser, "signals", SIGNALS)
     add_settings(parser, "router", router_settings.FLEET_ROUTER)
     add_settings(parser, "server", settings.ROUTER_SERVER)
     add_settings(parser, "logging", settings.LOGGING)

@@ -23,14 +23,16 @@ from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.renamed_options import config_of
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.access_settings import ACCESS, TOKENS
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.router_settings import ROUTER
 from chairlift.cli.settings.tracing_settings import TRACING
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.state_folder import write_private
 from chairlift.core.errors import ConfigError
-from chairlift.fleet.unrouted_pool import SAMPLE_FIELDS
+from chairlift.fleet.prometheus_signals import PrometheusSignals
+from chairlift.fleet.query_signals import SAMPLE_FIELDS
+from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
 
 REPLICA_KEY_FILE = "replica.key"
 DEFAULT_HOLD_SECONDS = 120.0
@@ -120,7 +122,8 @@ def parse_step_limit(option: str, text: str) -> StepLimit:
 
 def validate_fleet_options(options: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings of a fleet that are not valid; the files that they name are not read."""
-    autoscaler_config(options)
+    _, targets = parse_queries(options)
+    autoscaler_config(options, targets)
     local_config(options, Path())
     replica_spec("", options, "")
 
@@ -132,6 +135,13 @@ def check_wake_signal(config: AutoscalerConfig, queries: Mapping[str, str]) -> N
             f"min_replicas 0 needs a query {WAKE_QUERY}, the requests that wait at the router for a first replica, as "
             f"in {WAKE_QUERY}=sum(chairlift_router_held_requests)", option="min_replicas",
         )  # fmt: skip
+
+
+def open_signals(options: Mapping[str, Any], queries: Mapping[str, str]) -> PrometheusSignals | None:
+    """Return what asks the queries; None without queries."""
+    if not queries:
+        return None
+    return PrometheusSignals(JSONClient(JSONClientConfig(base_urls=(options["prometheus_url"],))), queries)
 
 
 def parse_queries(options: Mapping[str, Any]) -> tuple[dict[str, str], tuple[ExternalTarget, ...]]:
@@ -273,7 +283,7 @@ def _unset_variables() -> dict[str, str]:
     These are all of them, so that the version of a replica is the same whatever the fleet's environment has.
     """
     server = (setting for setting in settings.SERVER if setting.name != "served_model_name")
-    own = [*server, *ACCESS, *TOKENS, *ROUTER, *FLEET, *AUTOSCALER, settings.CONFIG, *settings.LOGGING]
+    own = [*server, *ACCESS, *TOKENS, *ROUTER, *FLEET, *AUTOSCALER, *SIGNALS, settings.CONFIG, *settings.LOGGING]
     return dict.fromkeys((*settings.SECRETS, *(setting.variable for setting in own)), "")
 
 

@@ -16,8 +16,9 @@ from chairlift.fleet.autoscaler_metrics import AutoscalerMetrics
 from chairlift.fleet.load_reader import LoadReader
 from chairlift.fleet.pool_actuator import PoolActuator
 from chairlift.fleet.pool_limits import PoolLimits
+from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
-from chairlift.fleet.unrouted_pool import Signals, UnroutedPool
+from chairlift.fleet.unrouted_pool import UnroutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS, CONTENT_TYPE, Metrics
 from chairlift.router.proxy.upstream import Upstream, UpstreamConfig
 from chairlift.web.access_log import AccessRecord
@@ -167,6 +168,8 @@ class AutoscalerService:
         """Close the connections; replicas run on."""
         await self._parts.cluster.close()
         await self._session.close()
+        if self._parts.signals is not None:
+            await self._parts.signals.close()
         await self._upstream.close()
 
     async def _update_gauges(self) -> None:

@@ -22,6 +22,7 @@ from chairlift.fleet.cluster_source import ClusterSource
 from chairlift.fleet.load_reader import LoadReader
 from chairlift.fleet.pool_actuator import PoolActuator
 from chairlift.fleet.pool_limits import PoolLimits
+from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS
@@ -54,6 +55,7 @@ class FleetParts:
         unresponsive_seconds: time after which a replica that does not answer is replaced.
         stop_seconds: time to wait for the end of all replicas at the end of the fleet; 0 leaves them running.
         has_versions: whether the cluster starts replicas of `spec`, so that an update replaces them.
+        signals: numbers of the pool from queries; None without queries.
         log_lines: yields the output of the replicas, as (replica id, line); None where the cluster has it.
     """
 
@@ -68,6 +70,7 @@ class FleetParts:
     unresponsive_seconds: float = 60.0
     stop_seconds: float = 60.0
     has_versions: bool = True
+    signals: Signals | None = None
     log_lines: LogLines | None = None
 
 
@@ -101,7 +104,7 @@ class FleetService(RouterService):
         router = self.router
         self._load_session = router.upstream.make_probe_session()
         self.actuator = PoolActuator(
-            parts.cluster, RoutedPool(router, source, parts.slo_quantile),
+            parts.cluster, RoutedPool(router, source, parts.slo_quantile, parts.signals),
             LoadReader(self._load_session, router.upstream.key_headers), parts.spec,
             PoolLimits(
                 max_replicas=parts.autoscaler.max_replicas, budget=parts.autoscaler.budget,
@@ -161,6 +164,8 @@ class FleetService(RouterService):
                 log.error("the replicas could not be stopped: %s", error)
         await self._fleet.cluster.close()
         await self._load_session.close()
+        if self._fleet.signals is not None:
+            await self._fleet.signals.close()
         await super().close()
 
     async def _scale(self) -> None:

@@ -28,6 +28,10 @@ class PrometheusSignals:
         values = await asyncio.gather(*(self._read(name, query) for name, query in self._queries.items()))
         return dict(zip(self._queries, values, strict=True))
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
     async def _read(self, name: str, query: str) -> float | None:
         try:
             response = await self._client.call(

@@ -1,21 +1,9 @@
 """UnroutedPool: a pool whose router is another program, as the actuator of `chairlift autoscaler` sees it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 from chairlift.autoscaler.signals import PoolSample
-
-SAMPLE_FIELDS = ("ttft_seconds", "itl_seconds", "requests_per_second", "held_requests", "held_tokens")
-"""Names of queries whose values are fields of the sample; any other one is an external metric."""
-
-
-class Signals(Protocol):
-    """Reads numbers of the pool from elsewhere."""
-
-    async def read(self) -> Mapping[str, float | None]:
-        """Return the numbers by name; None for one that is missing. Raises nothing for a source that is down."""
-        ...
+from chairlift.fleet.query_signals import Signals, add_signals
 
 
 class UnroutedPool:
@@ -39,9 +27,4 @@ class UnroutedPool:
 
     async def measure(self, sample: PoolSample) -> PoolSample:
         """Return the sample with the numbers of the queries."""
-        if self._signals is None:
-            return sample
-        values = await self._signals.read()
-        fields: dict[str, Any] = {name: values[name] for name in SAMPLE_FIELDS if name in values}
-        external = {name: value for name, value in values.items() if name not in SAMPLE_FIELDS}
-        return replace(sample, external=external, **fields)
+        return await add_signals(sample, self._signals)

@@ -159,7 +159,9 @@ class RouterService:
         router.mark_started()
         replicas: object = len(router.replicas.endpoints)
         if not router.is_ready:
-            replicas = f"{replicas}, none of them is ready: requests are rejected until one is"
+            hold = self._parts.config.hold_timeout
+            what = f"requests wait for one up to {hold:g} s" if hold else "requests are rejected until one is"
+            replicas = f"{replicas}, none of them is ready: {what}"
         models = ", ".join(router.model_names()) or "none yet"
         return ("replicas", replicas), ("models", models), ("policy", self._parts.config.policy)
 

@@ -14,8 +14,6 @@ from chairlift.cli.settings.router_settings import REPLICA_ACCESS
 from chairlift.core.errors import ConfigError
 from chairlift.fleet.autoscaler_process import AutoscalerParts
 from chairlift.fleet.autoscaler_process import run as scale
-from chairlift.fleet.prometheus_signals import PrometheusSignals
-from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,15 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
     opened = open_cluster(options, Path())
     spec = fleet_options.replica_spec(model, options, upstream.read_key() if opened.starts_specs else "")
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
-    signals = None
-    if queries:
-        signals = PrometheusSignals(JSONClient(JSONClientConfig(base_urls=(options["prometheus_url"],))), queries)
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
         code = scale(AutoscalerParts(
             http=http_config(options), listening=listening, tls=tls, read_credentials=read_credentials,
             print_line=service_console.print_line, cluster=opened.cluster, spec=spec,
-            has_versions=opened.starts_specs, autoscaler=autoscaler, upstream=upstream, signals=signals,
+            has_versions=opened.starts_specs, autoscaler=autoscaler, upstream=upstream,
+            signals=fleet_options.open_signals(options, queries),
             start_seconds=options.get("replica_start_timeout", 1800.0),
             unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
         ))  # fmt: skip

@@ -8,7 +8,7 @@ from chairlift.cli.fleet_clusters import open_cluster
 from chairlift.cli.router_options import router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.router_settings import FLEET_ROUTER
 from chairlift.cli.tracing_options import open_tracer
@@ -25,10 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
         "empty_grace": 0.0,  # the list of the fleet's own replicas is right at once
         **settings.resolve_group(settings.ROUTER_SERVER, arguments, environ),
         **settings.resolve_group(FLEET_ROUTER, arguments, environ),
-        **settings.resolve_group((*FLEET, *AUTOSCALER), arguments, environ),
+        **settings.resolve_group((*FLEET, *AUTOSCALER, *SIGNALS), arguments, environ),
     }
     model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
-    autoscaler, listening = fleet_options.autoscaler_config(options), listen_address(options)
+    queries, targets = fleet_options.parse_queries(options)
+    autoscaler, listening = fleet_options.autoscaler_config(options, targets), listen_address(options)
     folder = fleet_options.state_folder(options, environ)
     opened = open_cluster(options, folder)
     key = ""
@@ -53,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
             drain_seconds=options.get("replica_drain_timeout", 120.0),
             start_seconds=options.get("replica_start_timeout", 1800.0),
             unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
-            stop_seconds=opened.stop_seconds, has_versions=opened.starts_specs, log_lines=opened.log_lines,
+            stop_seconds=opened.stop_seconds, has_versions=opened.starts_specs,
+            signals=fleet_options.open_signals(options, queries), log_lines=opened.log_lines,
         ))  # fmt: skip
     finally:
         if tracer is not None:

@@ -128,4 +128,4 @@ SIGNALS = (
     Setting(name="query_target", parse=named_shares, metavar="NAME=X,..", default_text="none",
             help="value of a query's number for which one replica is enough, as in queue=8"),
 )  # fmt: skip
-"""The settings of `autoscaler` alone."""
+"""The numbers that an autoscaler asks Prometheus for."""

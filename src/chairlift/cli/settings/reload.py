@@ -10,7 +10,7 @@ from chairlift.cli.console import log_config
 from chairlift.cli.router_options import router_config
 from chairlift.cli.server_options import check_queue_size, engine_queue_size, server_config
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
+from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.router_settings import FLEET_ROUTER, ROUTER
@@ -37,7 +37,7 @@ FIXED_ROUTER_SETTINGS = _fixed(settings.ROUTER_SERVER, ROUTER, settings.LOGGING)
 
 
 FIXED_FLEET_SETTINGS = _fixed(
-    (settings.MODEL,), settings.ROUTER_SERVER, FLEET_ROUTER, FLEET, AUTOSCALER, settings.LOGGING
+    (settings.MODEL,), settings.ROUTER_SERVER, FLEET_ROUTER, FLEET, AUTOSCALER, SIGNALS, settings.LOGGING
 )  # fmt: skip
 """Settings of `fleet` whose new values apply only at the next start."""
 
