@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
+from jsonschema import Draft202012Validator
 
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.fleet.fleet_process import print_replica_log
@@ -135,6 +137,9 @@ def test_a_fleet_follows_a_query_of_prometheus(tmp_path: Path) -> None:
                  "--scale-interval", "0.2", "--max-replicas", "3"]  # fmt: skip
         with fleet(tmp_path, *words) as server:
             wait_until(lambda: states(server) == ["ready"] * 2)
+            paths = httpx.get(server.url + "/openapi.json").json()["paths"]
+            documented = paths["/admin/fleet"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            jsonschema.validate(status(server), documented, Draft202012Validator)
             rule = status(server)["autoscaler"]["newest_decision"]["rules"]["external:queue"]
             assert rule["desired"] == 2 and 16 in rule["numbers"].values()
             assert server.stop() == 0

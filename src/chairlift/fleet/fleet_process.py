@@ -26,6 +26,8 @@ from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS
+from chairlift.protocol.fleet_openapi import fleet_operations
+from chairlift.router.extension import RouterExtension
 from chairlift.router.router_process import RouterParts, RouterService
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.service.http_process import Drain, ProcessParts
@@ -96,10 +98,10 @@ class FleetService(RouterService):
     def __init__(self, parts: FleetParts, credentials: Credentials, drain: Drain) -> None:
         source, admin = ClusterSource(), FleetAdminRoutes()
         router_parts = replace(parts.router, sources=(*parts.router.sources, source))
-        super().__init__(
-            router_parts, credentials, drain, more_routes=admin.routes(), more_metrics=AUTOSCALER_METRICS,
-            more_topics={"fleet": admin.live_fields},
-        )  # fmt: skip
+        super().__init__(router_parts, credentials, drain, extension=RouterExtension(
+            routes=admin.routes(), operations=tuple(fleet_operations()), metrics=AUTOSCALER_METRICS,
+            topics={"fleet": admin.live_fields},
+        ))  # fmt: skip
         self._fleet = parts
         router = self.router
         self._load_session = router.upstream.make_probe_session()

@@ -135,3 +135,24 @@ REPLICA = object_schema(
     num_ejections=COUNT, num_restarts=COUNT,
 )  # fmt: skip
 REPLICAS = object_schema(replicas=array_schema(REPLICA))
+_REPLICA_COUNTS: Schema = {"type": "object", "additionalProperties": COUNT}
+_DECISION = object_schema(
+    at=_SECONDS, current=COUNT, target=COUNT, remove=array_schema(TEXT), reason=TEXT, limits=array_schema(TEXT),
+    recommended=nullable(_SECONDS), cost_per_hour=_SECONDS, is_panic={"type": "boolean"},
+    is_dry_run={"type": "boolean"},
+    rules={"type": "object", "additionalProperties": object_schema(
+        desired=nullable(_SECONDS), numbers={"type": "object", "additionalProperties": {"type": ["number", "null"]}}
+    )},
+)  # fmt: skip
+FLEET = object_schema(
+    model=TEXT, arguments=array_schema(TEXT), target=COUNT, version=TEXT, is_updating={"type": "boolean"},
+    update_failure=TEXT, failed={"type": "object", "additionalProperties": TEXT},
+    replicas=array_schema(object_schema(
+        replica_id=TEXT, url=TEXT, state=TEXT, age_seconds=_SECONDS, version=TEXT, node=TEXT, replica_type=TEXT,
+        reason=TEXT,
+    )),
+    autoscaler=object_schema(
+        target=COUNT, current=COUNT, replicas=_REPLICA_COUNTS, cold_start_seconds=nullable(_SECONDS),
+        newest_decision=nullable(_DECISION), decisions_with_change=array_schema(_DECISION),
+    ),
+)  # fmt: skip

@@ -43,9 +43,9 @@ _WEIGHT: Schema = {
 }  # fmt: skip
 
 
-def document(names: Sequence[str] = ()) -> Schema:
-    """Return the OpenAPI 3.1 document of a router whose models have these names."""
-    return make_document((*_routed_operations(names), *_own_operations(names)), DESCRIPTION)
+def document(names: Sequence[str] = (), more_operations: Iterable[tuple[str, str, Schema]] = ()) -> Schema:
+    """Return the OpenAPI 3.1 document of a router whose models have these names; more operations come last."""
+    return make_document((*_routed_operations(names), *_own_operations(names), *more_operations), DESCRIPTION)
 
 
 def _routed_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:

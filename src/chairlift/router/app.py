@@ -1,9 +1,8 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
-from collections.abc import Mapping, Sequence
-
 from chairlift.protocol.router_openapi import document
 from chairlift.router.admin import RouterAdminRoutes
+from chairlift.router.extension import RouterExtension
 from chairlift.router.forwarding import ForwardRoute
 from chairlift.router.generation import GenerationRoute
 from chairlift.router.live.live_fleet import live_fleet
@@ -13,7 +12,6 @@ from chairlift.web.auth.credentials import Credentials
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
-from chairlift.web.service.live_feed import Collect
 from chairlift.web.service.page_routes import PageRoutes
 
 GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions")
@@ -21,15 +19,12 @@ GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions")
 
 
 def router_app(
-    router: Router, credentials: Credentials, drain: Drain, host: str = "", more_routes: Sequence[RouteEntry] = (),
-    more_topics: Mapping[str, Collect] | None = None,
+    router: Router, credentials: Credentials, drain: Drain, host: str = "", extension: RouterExtension | None = None
 ) -> HttpApp:  # fmt: skip
-    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on.
-
-    `more_topics` are further events of the live data.
-    """
+    """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
+    extension = extension or RouterExtension()
     generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
-    docs = DocsRoutes(lambda: document(router.model_names()))
+    docs = DocsRoutes(lambda: document(router.model_names(), extension.operations))
     page = PageRoutes(static_files() if router.config.http.ui else ())
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in GENERATION_PATHS),
@@ -49,9 +44,9 @@ def router_app(
         ("POST", "/admin/replicas/drain", admin.drain_replica),
         ("POST", "/admin/replicas/undrain", admin.undrain_replica),
         ("POST", "/admin/replicas/weight", admin.set_weight),
-        ("GET", "/admin/live", live_fleet(router, more_topics or {}).stream),
+        ("GET", "/admin/live", live_fleet(router, extension.topics).stream),
         *page.routes(),
-        *more_routes,
+        *extension.routes,
     ]
     return HttpApp(
         router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,

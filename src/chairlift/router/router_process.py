@@ -3,7 +3,7 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import DiscoverySource
 from chairlift.router.discovery.discovery import Discovery
 from chairlift.router.endpoint import Endpoint
+from chairlift.router.extension import RouterExtension
 from chairlift.router.health.ejection_sharer import EjectionSharer
 from chairlift.router.health.health_metrics import HealthMetrics
 from chairlift.router.health.notify import WebhookNotifier, webhook_session
@@ -22,12 +23,11 @@ from chairlift.router.shared_state.base import SharedEjection
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.service.http_app import HttpApp, RouteEntry
+from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import Drain, ProcessParts, ReloadedSettings
 from chairlift.web.service.http_process import run as run_process
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.service.live_feed import Collect
 
 START_SECONDS = 5.0
 """Seconds to wait at the start for the sources' first answers and a replica that is ready; then the router listens on,
@@ -81,12 +81,12 @@ class RouterService:
 
     def __init__(
         self, parts: RouterParts, credentials: Credentials, drain: Drain, *,
-        more_routes: Sequence[RouteEntry] = (), more_metrics: frozenset[str] = frozenset(),
-        more_topics: Mapping[str, Collect] | None = None,
+        extension: RouterExtension | None = None,
     ) -> None:  # fmt: skip
+        extension = extension or RouterExtension()
         self._parts = parts
-        self.router = router = Router(parts.config, more_metrics=more_metrics, tracer=parts.tracer)
-        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, more_routes, more_topics)
+        self.router = router = Router(parts.config, more_metrics=extension.metrics, tracer=parts.tracer)
+        self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, extension)
         self._update_certificate_expiry()
         clock, rng = router.clock, random.Random()
         self._discovery = Discovery(
