@@ -72,7 +72,12 @@ def test_both_ends_of_a_tied_pipeline_have_the_table() -> None:
     [
         ({"quant_method": "fp8"}, 8), ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 4 + 20 / 128),
         ({"quant_method": "awq", "bits": 4, "group_size": 64}, 4 + 20 / 64), ({"quant_method": "mxfp4"}, 4.25),
-        ({"load_in_4bit": True}, 4), ({"load_in_8bit": True}, 8),
+        ({"load_in_4bit": True}, 4), ({"load_in_8bit": True}, 8), ({"quant_method": "compressed-tensors"}, 8),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 128, "type": "int"}}}}, 4 + 16 / 128),
+        ({"quant_method": "compressed-tensors", "config_groups": {
+            "a": {"weights": {"num_bits": 4, "group_size": 128}}, "b": {"weights": {"num_bits": 8}}}}, 8),
+        ({"quant_method": "compressed-tensors", "config_groups": ["x"]}, 8),
     ],
 )  # fmt: skip
 def test_bits_of_quantized_weights(quantization: dict[str, Any], bits: float) -> None:
@@ -81,6 +86,22 @@ def test_bits_of_quantized_weights(quantization: dict[str, Any], bits: float) ->
     quantized = ModelMemory(shape=shape, dtype="bfloat16")
     rest = 2 * (shape.parameters - shape.matrices)
     assert quantized.weights == math.ceil(rest + shape.matrices * bits / 8) and quantized.is_quantized
+
+
+@pytest.mark.parametrize(("left_out", "is_plain"), [
+    ({"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]}, True),
+    ({"ignore": ["re:.*self_attn.*", "lm_head"]}, True),
+    ({"modules_to_not_convert": ["model.layers.0.self_attn"]}, False),
+    ({"modules_to_not_convert": ["lm_head"]}, False), ({"modules_to_not_convert": None}, False),
+])  # fmt: skip
+def test_attention_that_a_checkpoint_does_not_quantize(left_out: dict[str, Any], is_plain: bool) -> None:
+    config = {**TINY, "model_type": "llama", "quantization_config": {"quant_method": "fp8", **left_out}}
+    shape = shape_of_content(config)
+    quantized = ModelMemory(shape=shape, dtype="bfloat16")
+    attention = shape.num_layers * shape.attention.matrices
+    rest = 2 * (shape.parameters - shape.matrices)
+    assert quantized.weights == math.ceil(rest + shape.matrices + attention * is_plain)
+    assert ModelMemory(shape=shape, dtype="bfloat16", quantization="int8-channel").attention_bytes == 1
 
 
 def test_own_quantization_keeps_an_embedding_table_that_is_no_lm_head() -> None:

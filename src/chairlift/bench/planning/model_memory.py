@@ -37,6 +37,7 @@ def check_dtype(name: str) -> str:
 def weight_bits(quantization: Mapping[str, Any]) -> float:
     """Return the bits of a quantized weight, its share of the scale included. Raises ConfigError for a new method."""
     method = str(quantization.get("quant_method") or "bitsandbytes")
+    quantization = {**quantization, **_group_weights(quantization)}
     bits = quantization.get("bits") or quantization.get("w_bit")
     if quantization.get("load_in_4bit") or quantization.get("_load_in_4bit"):
         bits = 4
@@ -49,6 +50,25 @@ def weight_bits(quantization: Mapping[str, Any]) -> float:
     group = quantization.get("group_size") or quantization.get("q_group_size") or GROUP_SIZES.get(method, 0)
     scale = SCALE_BITS // 2 if method == "mxfp4" else SCALE_BITS + bits * (method in ("awq", "gptq"))
     return bits + (scale / group if isinstance(group, int) and group > 0 else 0.0)
+
+
+def _group_weights(quantization: Mapping[str, Any]) -> dict[str, Any]:
+    """Return bits and group size of compressed-tensors' config_groups: those of the group with the most bits."""
+    groups = quantization.get("config_groups")
+    members = groups.values() if isinstance(groups, dict) else ()
+    weights = [each.get("weights") for each in members if isinstance(each, dict)]
+    found = [each for each in weights if isinstance(each, dict) and isinstance(each.get("num_bits"), int)]
+    if not found:
+        return {}
+    widest = max(found, key=lambda each: int(each["num_bits"]))
+    return {"bits": widest["num_bits"], "group_size": widest.get("group_size")}
+
+
+def has_plain_attention(quantization: Mapping[str, Any]) -> bool:
+    """Return whether the projections of every attention layer are left out of a quantization."""
+    left_out = quantization.get("modules_to_not_convert") or quantization.get("ignore") or ()
+    names = [str(each).removeprefix("re:") for each in left_out]
+    return any("attn" in name and not any(char.isdigit() for char in name) for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +111,12 @@ class ModelMemory:
         return weight_bits(self.shape.quantization) / 8 if self.shape.quantization else float(self.itemsize)
 
     @property
+    def attention_bytes(self) -> float:
+        """Bytes of a weight in the projections of attention, which a checkpoint's quantization may leave out."""
+        is_plain = self.quantization == "none" and has_plain_attention(self.shape.quantization)
+        return float(self.itemsize) if is_plain else self.matrix_bytes
+
+    @property
     def head_bytes(self) -> float:
         """Bytes of a parameter of the lm_head; Chairlift's quantization includes it."""
         return OWN_QUANTIZATION.get(self.quantization, float(self.itemsize))
@@ -117,14 +143,15 @@ class ModelMemory:
         table again where the two are tied).
         """
         shape = self.shape
-        layers = [shape.attention.matrices + mlp.matrices for mlp in shape.mlps]
+        attention = shape.attention.matrices * self.attention_bytes
+        layers = [attention + mlp.matrices * self.matrix_bytes for mlp in shape.mlps]
         vectors = [shape.attention.vectors + shape.layer_norms + mlp.vectors for mlp in shape.mlps]
         stages = []
         for stage, span in enumerate(stage_layers(shape.num_layers, pipeline)):
             is_last = stage == pipeline - 1
             tables = shape.table * self.table_bytes * (stage == 0)
             tables += self.head_bytes * (shape.head if pipeline == 1 else shape.table * is_last)
-            matrices = sum(layers[span.start : span.stop]) * self.matrix_bytes
+            matrices = sum(layers[span.start : span.stop])
             small = sum(vectors[span.start : span.stop]) + shape.hidden_size * is_last
             stages.append((matrices + tables) / tensor + small * self.itemsize)
         return math.ceil(max(stages))
@@ -133,7 +160,9 @@ class ModelMemory:
     def read_weights(self) -> float:
         """Bytes of the weights that a step with many tokens reads: all experts, and the lm_head."""
         head = self.shape.table * self.head_bytes
-        return self.shape.matrices * self.matrix_bytes + head + self.shape.vectors * self.itemsize
+        attention = self.shape.num_layers * self.shape.attention.matrices
+        matrices = (self.shape.matrices - attention) * self.matrix_bytes + attention * self.attention_bytes
+        return matrices + head + self.shape.vectors * self.itemsize
 
     @property
     def kv_per_token(self) -> int:
