@@ -151,6 +151,16 @@ def test_the_key_of_the_replicas_is_made_once_and_is_private(tmp_path: Path) -> 
     assert replica_key(folder) not in ("", key)
 
 
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"folder .*file.* cannot be used: .*Not a directory|File exists"):
+        replica_key(tmp_path / "file")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / fleet_options.REPLICA_KEY_FILE).write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="has a key that is no text"):
+        replica_key(tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

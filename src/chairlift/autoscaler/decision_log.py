@@ -5,8 +5,7 @@ import logging
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.rules.base import RuleResult
-from chairlift.autoscaler.signals import PoolSample
-from chairlift.core.load_report import ReplicaState
+from chairlift.autoscaler.signals import SHOWN_STATES, PoolSample
 
 MIN_SECONDS = 60.0
 """Time between two lines without a change, as reasons may alternate, and between two lines on one change."""
@@ -54,9 +53,6 @@ def decision_line(decision: Decision, sample: PoolSample, *, is_dry_run: bool = 
     if is_dry_run:
         parts.append("dry run, nothing is changed")
     return "; ".join(parts)
-
-
-SHOWN_STATES = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING)
 
 
 def _result(result: RuleResult) -> str:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from chairlift.core.load_report import ReplicaState
 
+SHOWN_STATES = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING)
+"""States of replicas that logs and metrics count."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSample:

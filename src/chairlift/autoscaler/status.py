@@ -8,8 +8,7 @@ from typing import Any
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import PoolHistory
-from chairlift.autoscaler.signals import PoolSample
-from chairlift.core.load_report import ReplicaState
+from chairlift.autoscaler.signals import SHOWN_STATES, PoolSample
 
 NUM_DECISIONS = 100
 """Decisions that are kept: those with a change, and the newest one."""
@@ -108,9 +107,6 @@ class AutoscalerStatus:
 
 def _change(decision: dict[str, Any]) -> tuple[int, int]:
     return decision["current"], decision["target"]
-
-
-SHOWN_STATES = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING)
 
 
 def decision_as_json(decision: Decision, wall_seconds: float, *, is_dry_run: bool) -> dict[str, Any]:

@@ -264,16 +264,20 @@ def state_folder(options: Mapping[str, Any], environ: Mapping[str, str]) -> Path
 
 
 def replica_key(folder: Path) -> str:
-    """Return the API key of the fleet's replicas, which is made at the first start and kept for the next ones."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Return the API key of the fleet's replicas, which is made at the first start and kept for the next ones.
+
+    Raises ConfigError where the folder cannot be used.
+    """
     file = folder / REPLICA_KEY_FILE
     try:
-        if key := file.read_text(encoding="ascii").strip():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if file.exists() and (key := file.read_text(encoding="ascii").strip()):
             return key
-    except FileNotFoundError:
-        pass
-    key = secrets.token_urlsafe(32)
-    write_private(file, f"{key}\n")
+        key = secrets.token_urlsafe(32)
+        write_private(file, f"{key}\n")
+    except (OSError, UnicodeDecodeError) as error:
+        what = "has a key that is no text" if isinstance(error, UnicodeDecodeError) else f"cannot be used: {error}"
+        raise ConfigError(f"the fleet's folder {folder} {what}", option="state_dir") from None
     return key
 
 
