@@ -113,7 +113,7 @@ def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(fold
     (example,) = [each for each in examples(README) if "chairlift router" in each.body]
     *servers, request, kill = commands(example.body)
     assert len(servers) == 3 and request.startswith("curl ") and "kill -9 %1" in kill
-    ready = f"until curl -sf {SERVED}/readyz; do sleep 0.1; done >/dev/null"
+    ready = f"until curl -sf {SERVED}/load | grep -q '\"healthy\": *2'; do sleep 0.1; done"
     script = "\n".join(["set -m", "trap 'kill -9 $(jobs -p)' EXIT", "trap exit TERM", *servers, ready, request, kill,
                         "wait %4"])  # fmt: skip
     request = request.replace('"n": 32', '"n": 8')  # still seconds of streaming
