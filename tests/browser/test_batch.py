@@ -63,8 +63,7 @@ def test_requests_are_seen_while_they_run_and_wait_and_afterwards(open_page: Ope
         replies = [pool.submit(generate, server, f"request-{number}", 900) for number in range(3)]
         rows = page.page.locator("[data-testid=rows] tbody tr")
         page.page.wait_for_function("() => document.querySelectorAll('tr[data-state=decode]').length == 2")
-        waiting = page.page.locator("tr[data-state=waiting]")
-        assert "the batch is full" in waiting.inner_text()
+        page.page.locator("tr[data-state=waiting]", has_text="the batch is full").wait_for()
         assert rows.count() == 3
         assert re.search(r"Step [\d,.k]+: \d+ tokens in .+: \d+ decoded", page.get("last-step").inner_text())
         page.page.wait_for_function("() => document.querySelectorAll('.tile b')[0].textContent == '2'")
