@@ -3,9 +3,9 @@
 import math
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from grafana_dashboards.__main__ import DASHBOARDS
-from support_prometheus import PrometheusServer, prometheus, wait_until
+from support_prometheus import PrometheusServer, prometheus, repeated, wait_until
 from support_server import ADMIN_KEY, CHAT, HELLO, TESTS, running_server
 
 pytestmark = pytest.mark.full
@@ -61,25 +61,13 @@ def values_of(server: PrometheusServer, metric: str, label: str) -> list[str]:
 @contextmanager
 def load(url: str) -> Iterator[None]:
     """Send streams, whole responses and invalid requests until the end of the context."""
-    is_over = threading.Event()
     bodies: list[dict[str, Any]] = [
         {**HELLO, "stream": True, "max_tokens": 20, "ignore_eos": True}, {**HELLO, "max_tokens": 5},
         {**HELLO, "temperature": 99},
     ]  # fmt: skip
 
-    def send(body: dict[str, Any]) -> None:
-        while not is_over.wait(0.1):
-            httpx.post(url + CHAT, json=body, timeout=30)
-
-    threads = [threading.Thread(target=send, args=(body,), daemon=True) for body in bodies]
-    for thread in threads:
-        thread.start()
-    try:
+    with repeated([partial(httpx.post, url + CHAT, json=body, timeout=30) for body in bodies]):
         yield
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join(30)
 
 
 def test_no_panel_is_empty_and_every_variable_has_values(tmp_path: Path) -> None:

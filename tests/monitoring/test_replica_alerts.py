@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
 from support_certificates import CertificateAuthority
-from support_prometheus import AlertReceiver, alertmanager, prometheus
+from support_prometheus import AlertReceiver, alertmanager, prometheus, repeated
 from support_server import Server, fake_server
 
 pytestmark = pytest.mark.full
@@ -44,21 +45,12 @@ def engine_pid(server: Server) -> int:
 @contextmanager
 def flood(url: str, num_clients: int, num_prompt_tokens: int, num_tokens: int) -> Iterator[None]:
     """Keep requests of so many clients open until the end of the context."""
-    is_over = threading.Event()
 
     def send(number: int) -> None:
-        while not is_over.wait(0.1):
-            post(url, num_tokens - number % 4, f"client {number:2} ".ljust(num_prompt_tokens, "x"))
+        post(url, num_tokens - number % 4, f"client {number:2} ".ljust(num_prompt_tokens, "x"))
 
-    threads = [threading.Thread(target=send, args=(number,), daemon=True) for number in range(num_clients)]
-    for thread in threads:
-        thread.start()
-    try:
+    with repeated([partial(send, number) for number in range(num_clients)]):
         yield
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join(60)
 
 
 def test_an_overloaded_replica(tmp_path: Path) -> None:
