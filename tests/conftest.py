@@ -3,6 +3,7 @@
 `make test` runs a share of the seeds and steps; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 
 # Before anything imports torch or huggingface_hub; children of the tests inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Several workers share few processors, where threads that spin while they wait take a processor from those that work.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -39,6 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip_full)
         if not BROWSER and item.get_closest_marker("browser"):
             item.add_marker(skip_browser)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the tests and modules, a million objects, out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from chairlift.engine.runner.fake import FakeConfig
 from support_process import TIMEOUT_SECONDS
 from support_server import COMPLETIONS, Server
 
-NUM_STREAMS = 100
-SLOW_ENGINE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8192, seconds_per_step=0.02, verify=False)
+NUM_STREAMS = 40
+SLOW_ENGINE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8192, seconds_per_step=0.015, verify=False)
 LONG_REQUEST: dict[str, Any] = {"model": "fake", "prompt": "hello", "max_tokens": 250, "seed": 1}
 
 

@@ -225,7 +225,8 @@ def starting_server(
 
 @contextmanager
 def real_server(*args: str, **environ: str) -> Iterator[Server]:
-    """Start `chairlift serve` on a free port."""
+    """Start `chairlift serve` on a free port, with one thread of the native kernels, as workers share the CPUs."""
+    environ = {"CHAIRLIFT_CPU_THREADS": "1", **environ}
     with running_server([sys.executable, "-m", "chairlift", "serve", "--port", "0", *args], environ) as server:
         yield server.wait_until_ready()
 

@@ -39,6 +39,7 @@ from support_process import (
     starts_only_once,
     wait_until,
 )
+from support_shares import each_value
 
 NUM_OPEN = 200
 SLOW_ENGINE = FakeConfig(seconds_per_step=0.02, num_blocks=4096)
@@ -363,8 +364,7 @@ time.sleep(3600)
 """
 
 
-@pytest.mark.parametrize("token", [1, HANG])
-@pytest.mark.parametrize("fork", ["", "os.fork() or time.sleep(3600)"])
+@pytest.mark.parametrize(("token", "fork"), each_value([1, HANG], ["", "os.fork() or time.sleep(3600)"], count=3))
 def test_the_engine_leaves_when_its_spawner_is_killed(token: int, fork: str) -> None:
     """Also during a step that hangs, and while a fork of the spawner has the pipe open."""
     command = python_command(SPAWNER.format(tests=str(TESTS), token=token, fork=fork))

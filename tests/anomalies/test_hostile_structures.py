@@ -123,7 +123,7 @@ json.dump(sizes, sys.stdout)
 
 
 def test_thousands_of_schemas_in_a_row_leave_memory_flat() -> None:
-    count = 10_000 if FULL else 1_500
+    count = 10_000 if FULL else 800
     process = subprocess.run([sys.executable, "-c", SCRIPT, str(count)], capture_output=True, text=True, timeout=900)
     assert process.returncode == 0, process.stderr
     resident_bytes = json.loads(process.stdout)

@@ -13,8 +13,8 @@ from chairlift.autoscaler.limits.schedule import Schedule
 from support_autoscaler_plant import READY, STARTING, Plant, Tick, num_needed, reversals
 
 IS_FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
-SEEDS = range(1000 if IS_FULL else 40)
-FEW_SEEDS = range(1000 if IS_FULL else 10)
+SEEDS = range(1000 if IS_FULL else 20)
+FEW_SEEDS = range(1000 if IS_FULL else 5)
 WINDOWS = WindowConfig()
 REVERSAL_SECONDS = 600.0
 

@@ -10,6 +10,7 @@ from cpu_roofline import roofline_run
 from cpu_roofline.model_flops import Shape, flops
 
 
+@pytest.mark.full
 def test_a_turn_adds_up(model: Path) -> None:
     result = roofline_run.measure(str(model), {"dtype": "bfloat16", "quantization": "int8", "num_blocks": 1024})
     config = json.loads((model / "config.json").read_text())

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -126,6 +127,7 @@ def test_ctrl_c_aborts_what_is_open() -> None:
 
     def interrupt() -> None:
         gate.reached.wait(30)
+        time.sleep(0.2)  # until the main thread waits: a signal just before a wait is handled only behind it
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -1,6 +1,8 @@
-"""A seeded request samples the same tokens alone, in 50 batches, after a preemption and after a flush."""
+"""A seeded request samples the same tokens alone, in 2 batches, after a preemption and after a flush.
 
-import os
+`make test-all` takes 50 batches.
+"""
+
 import random
 
 import pytest
@@ -8,10 +10,12 @@ import pytest
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.llm.model_names import RANDOM
+from support_engine import FULL
 from support_oracle import oracle, own_prompt, shared_prompt
+from support_shares import each_value
 
-BATCHES = 50
-
+BATCHES = 50 if FULL else 2
+MADE_BATCHES = 6 if FULL else 3
 
 DRAWN = {
     "plain": SamplingParams(temperature=1.0, seed=7, max_tokens=24, ignore_eos=True),
@@ -54,7 +58,7 @@ def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[Sa
 def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=600, max_chunk_tokens=16) as llm:
         alone = llm.generate([PROMPT], DRAWN[name], use_tqdm=False)[0].outputs
-        for batch in range(BATCHES if os.environ.get("CHAIRLIFT_FULL") == "1" else 6):
+        for batch in range(BATCHES):
             rng = random.Random(batch)
             prompts, params = neighbours(rng, rng.randrange(1, 16))
             place = rng.randrange(len(prompts) + 1)
@@ -70,9 +74,9 @@ def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
                 assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("architecture", "name", "overlap"), each_value(["llama", "qwen3"], DRAWN, [False, True], count=10)
+)
 def test_a_preemption_does_not_change_a_draw(architecture: str, name: str, overlap: bool) -> None:
     folder, params = oracle(architecture, None).folder, DRAWN[name]
     options = {"dtype": "float64", "block_size": 4, "max_chunk_tokens": 16, "overlap": overlap}
@@ -108,8 +112,7 @@ MADE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize(("name", "overlap"), each_value(MADE, [False, True]))
 def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: str, overlap: bool) -> None:
     """With other requests of the same kinds, some of which are preempted because blocks run out."""
     prompt, processors = (
@@ -121,7 +124,7 @@ def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: s
         (alone,) = roomy.generate([prompt], MADE[name], use_tqdm=False)
     plain = SamplingParams(temperature=1.0, max_tokens=90, ignore_eos=True)
     with LLM(RANDOM, num_blocks=60, max_model_len=200, **options) as tight:
-        for batch in range(6):
+        for batch in range(MADE_BATCHES):
             rng = random.Random(batch)
             others = [rng.choice((plain, *MADE.values())) for _ in range(rng.randrange(3, 12))]
             prompts = [prompt[: rng.randrange(1, len(prompt))] for _ in others]

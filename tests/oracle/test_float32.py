@@ -1,5 +1,7 @@
 """Whole runs in float32 against transformers: equal tokens, but where its two likeliest are within 1e-4."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -16,26 +18,33 @@ def first_difference(ours: list[int], theirs: list[int]) -> int | None:
     return next((at for at, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), None)
 
 
+@cache
+def continuations(architecture: str) -> list[tuple[list[int], tuple[torch.Tensor, ...]]]:
+    """Return the tokens that transformers makes of each prompt, and the logits that it chose them from."""
+    torch.set_num_threads(1)
+    model, results = tiny_hf_model(architecture, 1, torch.float32), []
+    for prompt in PROMPTS:
+        made = model.generate(
+            torch.tensor([prompt]), max_new_tokens=OUTPUT, do_sample=False, eos_token_id=None, pad_token_id=0,
+            output_logits=True, return_dict_in_generate=True,
+        )  # fmt: skip
+        results.append((made.sequences[0, len(prompt) :].tolist(), made.logits))
+    return results
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("chunk", [7, None])
 def test_float32_tokens_equal_generate_but_at_near_ties(architecture: str, chunk: int | None, tmp_path) -> None:
-    torch.set_num_threads(1)
-    model = tiny_hf_model(architecture, 1, torch.float32)
     folder = save_tiny(architecture, tmp_path, 1)
     params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
     with LLM(folder, dtype="float32", num_blocks=400, max_chunk_tokens=chunk) as llm:
         made = llm.generate(PROMPTS, params, use_tqdm=False)
     same = 0
-    for prompt, output in zip(PROMPTS, made, strict=True):
-        theirs = model.generate(
-            torch.tensor([prompt]), max_new_tokens=OUTPUT, do_sample=False, eos_token_id=None, pad_token_id=0,
-            output_logits=True, return_dict_in_generate=True,
-        )  # fmt: skip
-        expected = theirs.sequences[0, len(prompt) :].tolist()
+    for (expected, logits), output in zip(continuations(architecture), made, strict=True):
         at = first_difference(output.outputs[0].token_ids, expected)
         if at is None:
             same += 1
             continue
-        best, second = theirs.logits[at][0].topk(2).values.tolist()
+        best, second = logits[at][0].topk(2).values.tolist()
         assert best - second < NEAR_TIE, f"token {at} differs although the gap is {best - second}"
     assert same >= len(PROMPTS) - 1, "near ties hide what this test should see"

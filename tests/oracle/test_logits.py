@@ -14,6 +14,7 @@ import torch
 from chairlift.model.loading.registry import load_model
 from support_batches import teacher_forced_logits
 from support_models import VARIANTS, VOCAB_SIZE, save_tiny, tiny_hf_model
+from support_shares import each_value
 
 CPU = torch.device("cpu")
 CHUNKINGS = ((1, 1), (16, 7), (37, 64), (32, 10_000))
@@ -47,11 +48,11 @@ def furthest(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float(((found - expected).abs().amax(-1) / expected.abs().amax(-1)).max())
 
 
-@pytest.mark.parametrize(("block_size", "chunk"), CHUNKINGS)
-@pytest.mark.parametrize("kind", VARIANTS)
+@pytest.mark.parametrize(("chunking", "kind"), each_value(CHUNKINGS, VARIANTS))
 def test_float64_logits_equal_transformers_at_every_position(
-    folders: dict[str, Path], kind: str, block_size: int, chunk: int
+    folders: dict[str, Path], kind: str, chunking: tuple[int, int]
 ) -> None:
+    block_size, chunk = chunking
     lengths = (70, 33, 1, 21) if chunk == 1 else (150, 67, 1, 21)
     batch = sequences(block_size, lengths)
     model = tiny_hf_model(kind, 5)

@@ -6,6 +6,7 @@ import torch
 from chairlift import LLM, SamplingParams
 from chairlift.core.request import TokenLogprob
 from support_oracle import Oracle, oracle, own_prompt
+from support_shares import each_value
 
 ARCHITECTURES = ("llama", "mistral", "qwen3", "gemma3")
 
@@ -25,8 +26,7 @@ def check(logprobs: list[TokenLogprob | None] | None, right: torch.Tensor, promp
         assert [value for _, value in entry.top] == pytest.approx(values.tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 7, 16])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("chunk", "architecture"), each_value([None, 1, 7, 16], ARCHITECTURES))
 def test_they_are_those_of_the_whole_prompt(architecture: str, chunk: int | None) -> None:
     reference = oracle(architecture, 20 if architecture in {"mistral", "gemma3"} else None)
     prompts = [list(own_prompt(number, length)) for number, length in enumerate((1, 2, 33, 64))]

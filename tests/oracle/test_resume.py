@@ -9,8 +9,9 @@ import pytest
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.outputs import RequestOutput
+from support_engine import FULL
 
-COUNT = 200
+COUNT = 200 if FULL else 64
 OPTIONS: dict[str, Any] = {"dtype": "float64", "num_blocks": 900, "max_running_requests": 24, "max_batch_tokens": 256}
 STRUCTURES = (
     StructuredOutput(regex="[a-z]{3,9}( [a-z]{3,9}){2,4}"),

@@ -1,6 +1,10 @@
-"""The n-th allocation, launch, collect or row fails, for every n that a fixed scenario reaches; outputs are checked."""
+"""The n-th allocation, launch, collect or row fails; outputs are checked.
 
-from collections.abc import Callable
+`make test-all` tries every n that a fixed scenario reaches, `make test` each fourth launch, collect and allocation and
+each ninth row.
+"""
+
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -10,10 +14,21 @@ from chairlift.core.request import FinishReason
 from chairlift.engine.kv.free_block_list import BlockId
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.step_plan import StepPlan
-from support_engine import EngineHarness, Hook, NthCall, make_request
+from support_engine import FULL, EngineHarness, Hook, NthCall, make_request
 
 MODES = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
 GROUPS = pytest.mark.parametrize("windows", [(None,), (None, 6)], ids=["full", "windowed"])
+
+
+def failing_calls(share: int, at_least: int) -> Iterator[NthCall]:
+    """Yield calls that fail at n = 1, 2, 3 and so on, or at one n of each `share`, until a run has no such call."""
+    nth = 1
+    while True:
+        yield (call := NthCall(nth))
+        if not call.was_reached:
+            break
+        nth += 1 if FULL else share
+    assert nth > at_least
 
 
 def run_scenario(
@@ -53,9 +68,7 @@ def test_the_scenario_has_preemptions_and_cache_hits(overlap: bool, windows: tup
 @GROUPS
 def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None, ...]) -> None:
     """OutOfBlocks although blocks are free: no block leaks, and a request that fails was the only running one."""
-    nth = 0
-    while True:
-        call = NthCall(nth := nth + 1)
+    for call in failing_calls(4, at_least=30):
 
         def prepare(harness: EngineHarness, call: NthCall = call) -> None:
             harness.audit.allocations_may_fail = True
@@ -72,9 +85,6 @@ def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None
         harness = run_scenario(overlap, windows, prepare=prepare)
         failed = [final.error for final in harness.finals.values() if final.finish_reason is FinishReason.ERROR]
         assert len(failed) <= 1 and all(isinstance(error, OutOfBlocks) for error in failed)
-        if not call.was_reached:
-            break
-    assert nth > 30
 
 
 @pytest.mark.parametrize("stage", ["launch", "collect"])
@@ -82,9 +92,7 @@ def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None
 @GROUPS
 def test_every_step_may_fail_once(stage: str, overlap: bool, windows: tuple[int | None, ...]) -> None:
     """A step that fails once fails no request, unless it has only one row."""
-    nth = 0
-    while True:
-        call = NthCall(nth := nth + 1)
+    for call in failing_calls(4, at_least=30):
         alone = []
 
         def hook(plan: StepPlan, at: str, call: NthCall = call, alone: list[bool] = alone) -> None:
@@ -99,18 +107,13 @@ def test_every_step_may_fail_once(stage: str, overlap: bool, windows: tuple[int 
         failed = [final.error for final in harness.finals.values() if final.finish_reason is FinishReason.ERROR]
         assert len(failed) == sum(alone) and all(isinstance(error, ForwardFailed) for error in failed)
         assert harness.scheduler.counters.failed_steps == call.was_reached
-        if not call.was_reached:
-            break
-    assert nth > 30
 
 
 @MODES
 @GROUPS
 def test_every_row_may_fail_once(overlap: bool, windows: tuple[int | None, ...]) -> None:
     """The n-th row of the run fails; only its request ends, unless it had ended already."""
-    nth = 0
-    while True:
-        call = NthCall(nth := nth + 1)
+    for call in failing_calls(9, at_least=60):
 
         def row_errors(plan: StepPlan, call: NthCall = call) -> list[tuple[int, ChairliftError]]:
             faults: list[tuple[int, ChairliftError]] = []
@@ -124,9 +127,6 @@ def test_every_row_may_fail_once(overlap: bool, windows: tuple[int | None, ...])
         harness = run_scenario(overlap, windows, row_errors=row_errors)
         failed = [final.error for final in harness.finals.values() if final.finish_reason is FinishReason.ERROR]
         assert len(failed) <= call.was_reached and all(isinstance(error, RequestFailed) for error in failed)
-        if not call.was_reached:
-            break
-    assert nth > 60
 
 
 @MODES

@@ -22,7 +22,7 @@ from chairlift.engine.structured.grammar import Grammar
 from support_engine import make_request, submit
 from support_grammars import EOS, VOCAB_SIZE, grammar_of
 
-NUM_SEEDS = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 40
+NUM_SEEDS = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 20
 REGEXES = ("[ab]{3}c", "[a-m]*x", "([a-m]*x|[n-z]+y|[^q]{3,20}){2,9}", "a?b?c?d", "(yes|no)( (yes|no)){0,3}", ".{0,60}")
 SCHEMA = {
     "type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "yy"]}}, "required": ["a", "b"],

@@ -20,7 +20,7 @@ from chairlift.router.replicas.reservation import Reservation
 from conftest import FULL
 from support_replica_set import SeededPolicy, TransitionLog, probed, url
 
-NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 10_000 if FULL else 600, 2, 120
+NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 10_000 if FULL else 300, 2, 120
 MODELS = ("m", "n")
 
 

@@ -5,7 +5,7 @@ import pytest
 from conftest import FULL
 from support_fleet_histories import FleetHistory
 
-NUM_HISTORIES = 10_000 if FULL else 400
+NUM_HISTORIES = 10_000 if FULL else 200
 SHARDS = 8
 
 

@@ -148,7 +148,7 @@ def instances(number: int) -> tuple[Any, ...]:
 
     schema, values = schemas(NUM_SCHEMAS)[number], []
 
-    @settings(max_examples=20, database=None, derandomize=True, deadline=None, phases=[Phase.generate],
+    @settings(max_examples=20 if FULL else 10, database=None, derandomize=True, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(from_schema(as_json_schema_7(schema), custom_formats={"uuid": uuids().map(str)}))
     def draw(value: Any) -> None:
@@ -187,7 +187,7 @@ def validator(schema: Any) -> Any:
     return JsonSchemaValidator(schema, format_checker=CHECKER)
 
 
-@pytest.mark.parametrize("number", range(0, NUM_SCHEMAS, 1 if FULL else 5))
+@pytest.mark.parametrize("number", range(0, NUM_SCHEMAS, 1 if FULL else 15))
 def test_every_valid_instance_can_be_written(number: int) -> None:
     schema = schemas(NUM_SCHEMAS)[number]
     template, rng = grammar_of(json_schema=schema), random.Random(number)

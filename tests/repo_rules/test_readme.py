@@ -9,6 +9,7 @@ the order in which they stand, so that a later one may read the files of an earl
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
+from chairlift.bench.offline import comparison
+from chairlift.cli.main import main
 from support_server import real_server
 from support_services_processes import free_port
 from support_source_tree import ROOT
@@ -29,6 +32,10 @@ PAGES = ("README.md", "docs/quickstart.md", "docs/python.md", "docs/from-vllm.md
 
 REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
 FENCE = re.compile(REASON + r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+RUN: set[str] = set()
+"""Console lines that ran in this process: a line that two pages show runs once."""
 
 
 def text_of(page: str) -> str:
@@ -69,9 +76,8 @@ def commands(body: str) -> list[str]:
 
 def run(command: list[str], folder: Path) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240
-    )
+    environ = {**os.environ, "PATH": path, "CHAIRLIFT_CPU_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -85,6 +91,14 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readme")
+
+
+def run_here(line: str) -> None:
+    """Run a comparison in this process: it does not wait until the machine is quiet, as other tests run beside it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "MAX_QUIET_WAIT_SECONDS", 0.0)
+        patch.setenv("CHAIRLIFT_CPU_THREADS", "1")
+        assert main(shlex.split(line)[1:]) == 0
 
 
 @pytest.mark.parametrize("page", PAGES[:3])
@@ -104,7 +118,12 @@ def test_the_console_examples_run(page: str, folder: Path, address: str) -> None
     lines = [line for example in blocks for line in commands(example.body)]
     assert any(line.startswith("chairlift generate") for line in lines)
     for line in lines:
-        if not line.startswith("curl ") or shutil.which("curl"):
+        if line in RUN:
+            continue
+        RUN.add(line)
+        if line.startswith("chairlift bench offline "):
+            run_here(line)
+        elif not line.startswith("curl ") or shutil.which("curl"):
             run(["sh", "-c", line.replace(SERVED, address)], folder)
     assert any(SERVED in line for line in lines)
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from support_bad_input import exchange, rejection_message
+from support_engine import FULL
 from support_server import CHAT, HELLO, Server
 
 pytestmark = pytest.mark.usefixtures("good_request_still_works")
@@ -66,7 +67,7 @@ def test_16_a_head_without_end(server: Server) -> None:
 
 @pytest.mark.parametrize("path", [
     b"//v1/models", b"/v1/../admin/state", b"/v1/%2e%2e/admin/state", b"/v1/models/", b"/livez/", b"/LIVEZ",
-    b"/v1/models%00", b"/admin/state", b"/%61dmin/state", b"/", b"/v1", b"/v1/models/fake/../../admin",
+    b"/v1/models%00", b"/admin/state", b"/%61dmin/state", b"/v1", b"/v1/models/fake/../../admin",
 ])  # fmt: skip
 def test_18_and_20_paths_that_are_none(server: Server, path: bytes) -> None:
     response = exchange(server, b"GET %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path)
@@ -124,8 +125,8 @@ def test_59_bodies_of_two_lengths(server: Server) -> None:
     assert response.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
 
 
-def test_60_a_thousand_idle_connections(server: Server, http: httpx.Client) -> None:
-    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1000)]
+def test_60_many_idle_connections(server: Server, http: httpx.Client) -> None:
+    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1000 if FULL else 200)]
     try:
         assert http.post(CHAT, json=HELLO).status_code == 200
         for each in connections:

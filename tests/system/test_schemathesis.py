@@ -22,10 +22,10 @@ from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 PHASES = "examples,coverage,fuzzing,stateful" if FULL else "fuzzing,stateful"
-EXAMPLES = 80 if FULL else 12
+EXAMPLES = 80 if FULL else 8
 """Number of examples per operation, besides those of the coverage phase."""
 
-MIN_CASES = 2000 if FULL else 150
+MIN_CASES = 2000 if FULL else 100
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
     "response_headers_conformance", "negative_data_rejection", "unsupported_method", "allow_header_conformance",

@@ -42,6 +42,7 @@ def test_shared_prefixes_are_hit_more_often_and_answered_sooner_than_by_round_ro
     assert mean_ttft(prefix) <= 0.6 * mean_ttft(round_robin)
 
 
+@pytest.mark.full
 def test_prefixes_of_many_sessions_which_no_cache_holds_alone_are_hit_three_times_as_often() -> None:
     load = replace(MANY_SESSIONS, sessions=240)
     prefix, round_robin = measure(load, "prefix"), measure(load, "round_robin")
@@ -56,6 +57,7 @@ def test_prompts_that_share_nothing_wait_no_longer_than_under_round_robin(seed: 
     assert mean_ttft(prefix) <= 1.05 * mean_ttft(round_robin)
 
 
+@pytest.mark.full
 def test_near_saturation_the_hits_keep_the_queues_short() -> None:
     load = replace(SATURATED, sessions=160)
     prefix, round_robin = measure(load, "prefix"), measure(load, "round_robin")

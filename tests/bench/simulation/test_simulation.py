@@ -15,6 +15,7 @@ from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from support_shares import each_value
 
 SECOND = SimStepModel(step=1.0)
 CROWD = SimMachine(step_model=SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, noise=0.2))
@@ -81,8 +82,7 @@ def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> Non
     assert result[1].seconds == pytest.approx(result[0].seconds, rel=0.2)
 
 
-@pytest.mark.parametrize("policy", list(POLICIES))
-@pytest.mark.parametrize("batching", BATCHINGS)
+@pytest.mark.parametrize(("policy", "batching"), each_value(POLICIES, BATCHINGS))
 def test_every_policy_serves_all_requests_and_depends_only_on_the_seed(policy: str, batching: str) -> None:
     load = with_poisson_arrivals(generate("longtail", vocab_size=1000, count=80, seed=3), 30.0)
     config = SchedulerConfig(

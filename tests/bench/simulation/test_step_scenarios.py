@@ -1,5 +1,7 @@
 """Step scenarios: guarantees of the step time target and the paged KV cache, in the simulator with fixed seeds."""
 
+from typing import Any
+
 import pytest
 
 from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, at_once
@@ -13,7 +15,12 @@ from chairlift.bench.simulation.step_scenarios import (
 )
 
 
-@pytest.mark.parametrize("name", list(ITL_CASES))
+def in_full(name: str) -> Any:
+    """Make a parameter that only `make test-all` takes."""
+    return pytest.param(name, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("name", ["small_cpu", in_full("large_gpu")])
 def test_a_target_keeps_the_step_time_and_most_of_the_best_throughput(name: str) -> None:
     numbers = itl_scenario(ITL_CASES[name])
     assert numbers["best_fixed_budget"] > 0 and numbers["best_fixed_p99_over_target"] <= 1.2
@@ -29,7 +36,7 @@ def test_without_a_target_steps_are_late() -> None:
     assert one_run(case, workload, budget=BUDGETS[0])[1] < 1.2, "there is a budget that keeps it"
 
 
-@pytest.mark.parametrize("load", ["broadtail", "growing"])
+@pytest.mark.parametrize("load", ["broadtail", in_full("growing")])
 def test_a_third_of_the_pool_keeps_most_of_the_throughput(load: str) -> None:
     numbers = small_pool(SMALL_CPU, load)
     assert numbers["blocks"] == numbers["wanted_blocks"] // 3
@@ -37,7 +44,7 @@ def test_a_third_of_the_pool_keeps_most_of_the_throughput(load: str) -> None:
     assert numbers["small_mean_running"] < 0.6 * numbers["large_mean_running"], "the pool is what bounds it"
 
 
-@pytest.mark.parametrize("load", ["broadtail", "growing"])
+@pytest.mark.parametrize("load", ["broadtail", in_full("growing")])
 def test_a_small_pool_costs_running_sequences_and_nothing_else(load: str) -> None:
     """Steps cost nearly the same for few and for many sequences, so fewer running sequences are slower."""
     numbers = small_pool(LARGE_GPU, load)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chairlift.cli.chat_backends import AnswerStats, ChatFailed, Message
-from chairlift.cli.commands.chat import HELP, ChatSession
+from chairlift.cli.commands.chat import HELP, ChatSession, _read_question
 from chairlift.cli.console import Console
 
 
@@ -144,9 +144,13 @@ def test_the_command_answers_a_quick_question_and_a_piped_conversation() -> None
 
     quick = chat("--quick", "hello", "--stats", "--quiet")
     assert quick.stdout.strip("\n") and "5 output tokens" in quick.stderr
-    assert chat("--quick", "-", "--quiet", stdin="hello").stdout == quick.stdout
     piped = chat(stdin="hello\n/show\n/quit\n")
     assert "user: hello" in piped.stdout and "/help lists the commands" in piped.stderr
+
+
+def test_a_quick_question_of_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello"))
+    assert (_read_question("-"), _read_question("why")) == ("hello", "why")
 
 
 def test_the_saved_file_is_json(tmp_path: Path) -> None:

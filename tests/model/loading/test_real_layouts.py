@@ -18,6 +18,7 @@ from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_config import parse_config
 from chairlift.model.loading.registry import load_model, parameter_shapes
 from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint
+from support_engine import FULL
 
 MULTIMODAL = "gemma-3-4b-it"
 LOADED = (
@@ -100,7 +101,7 @@ def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", LOADED)
 def test_published_files_load(name: str, tmp_path: Path) -> None:
     folder = write_sparse_checkpoint(tmp_path, {}, stored_shapes(name), SHARDS.get(name, 1))
-    for content in dialects(name):
+    for content in dialects(name)[: 2 if FULL else 1]:  # they are parsed alike, as a test above shows
         (folder / "config.json").write_text(json.dumps(content))
         model, config = load_model(folder, dtype="auto", device=torch.device("cpu"), max_model_len=16)
         assert config.dtype == "bfloat16"

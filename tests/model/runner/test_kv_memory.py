@@ -36,6 +36,7 @@ from chairlift.model.sampling.sampler import Sampler
 from support_batches import Row, make_batch
 from support_models import save_tiny
 from support_sampling import params, sequence
+from support_shares import each_value
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -300,10 +301,10 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("dtype", "name", "kind", "backend"),
+    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], BACKENDS, count=12),
+)
 def test_a_step_stays_below_its_peak(
     backend: str, kind: str, name: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

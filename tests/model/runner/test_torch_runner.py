@@ -15,10 +15,12 @@ from chairlift.engine.runner.base import RunnerSpec
 from chairlift.model.runner import torch_runner
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import LoadedModel, TorchRunner, build, load
+from support_engine import FULL
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
 from support_plans import DrivenSequence, Driver, int32
 from support_sampling import masks_of, params
+from support_shares import each_value
 
 GREEDY = params(temperature=0.0)
 SEEDED = params(seed=99, temperature=0.9, top_p=0.95, repetition_penalty=1.1, logprobs=2)
@@ -54,8 +56,7 @@ def poison(runner: TorchRunner, free: list[int] | None = None) -> None:
                 cache[free] = torch.nan
 
 
-@pytest.mark.parametrize("block_size", [1, 5, 16, 37])
-@pytest.mark.parametrize("chunk", [1, 7, 16, 10**9])
+@pytest.mark.parametrize(("block_size", "chunk"), each_value([1, 5, 16, 37], [1, 7, 16, 10**9]))
 def test_chunks_and_blocks_change_no_token_and_no_logprob(model: LoadedModel, chunk: int, block_size: int) -> None:
     whole = alone(model, PROMPT, SEEDED)
     _, driver = started(model, block_size=block_size)
@@ -80,7 +81,7 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> N
         assert sequence.outputs == right[0, sequence.prompt_length :].tolist()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(6 if FULL else 3))
 def test_a_seeded_request_gives_the_same_tokens_alone_and_among_others(model: LoadedModel, seed: int) -> None:
     rng = np.random.default_rng(seed)
     _, driver = started(model, seed, block_size=int(rng.integers(1, 20)), num_blocks=2000)

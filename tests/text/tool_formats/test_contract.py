@@ -86,7 +86,7 @@ def test_text_without_calls_stays(tool_format: ToolFormat, text: str) -> None:
     check_every_split(tool_format, text, Merged(text))
 
 
-MANY = 200_000 if FULL else 10_000
+MANY = 200_000 if FULL else 4_000
 FILLERS = ("x", " ", "\n", "{", "[", '"', "<", "`", "(", "\\", ",")
 
 

@@ -10,6 +10,7 @@ from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
+from support_shares import each_value
 
 CPU = torch.device("cpu")
 
@@ -79,9 +80,9 @@ def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, b
     assert not after[0, 1].isfinite().all()
 
 
-@pytest.mark.parametrize("window", [0, 20, 100, 300])
-@pytest.mark.parametrize("shared", [1, 2, 3])
-@pytest.mark.parametrize("name", instruction_sets())
+@pytest.mark.parametrize(
+    ("window", "shared", "name"), each_value([0, 20, 100, 300], [1, 2, 3], instruction_sets(), count=16)
+)
 def test_a_token_has_the_same_bits_in_every_chunk(name: str, shared: int, window: int) -> None:
     """The other rows of a tile change which key tiles are read together, but not the order of a row's sums."""
     need_native()
