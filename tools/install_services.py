@@ -1,4 +1,4 @@
-"""Install the servers that tests start (etcd, Redis, dnsmasq, Prometheus), if this is Debian and the user is root.
+"""Install the servers that tests start (etcd, Redis, Prometheus, nginx, ...), if this is Debian and the user is root.
 
 Without them the tests that need them are skipped, with the reason; with CHAIRLIFT_REQUIRE_SERVICES=1 they fail.
 """
@@ -18,6 +18,7 @@ PACKAGES = {
     "promtool": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
     "amtool": "prometheus-alertmanager",
+    "nginx": "nginx",
 }
 """The programs that tests need, and Debian's packages that have them."""
 

@@ -3,119 +3,97 @@
 from pathlib import Path
 from typing import Any
 
-import kubernetes
 import pytest
-import yaml
+from jsonschema import ValidationError
 
-from chairlift.cli.command_line import build_parser, check_command
+from chairlift.cli.settings.config_file import read_config
 from chairlift.cluster.kubernetes.workload_url import parse_workload_url
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from support_certificates import CertificateAuthority
 from support_kubernetes_cluster import MANIFESTS
+from support_kubernetes_manifests import Deployed, check_object, documents, of_kind, read
 from support_source_tree import ROOT
 
 FILES = sorted(MANIFESTS.rglob("*.yaml"))
-MODELS = {"v1": "V1", "apps/v1": "V1", "policy/v1": "V1", "autoscaling/v2": "V2",
-          "networking.k8s.io/v1": "V1", "rbac.authorization.k8s.io/v1": "V1"}  # fmt: skip
 SCALED_OBJECT = {
     "scaleTargetRef": {"apiVersion", "kind", "name"}, "pollingInterval": int, "cooldownPeriod": int,
     "minReplicaCount": int, "maxReplicaCount": int, "triggers": list,
 }  # fmt: skip
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chairlift-replica"}
-
-
-class StrictLoader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]  # type: ignore[no-untyped-call]
-        assert len(keys) == len(set(keys)), f"a key occurs twice in {keys}"
-        return super().construct_mapping(node, deep)
-
-
-def documents(*paths: Path) -> list[dict[str, Any]]:
-    return [each for path in paths for each in yaml.load_all(path.read_text("utf-8"), StrictLoader)]
-
-
-def of_kind(kind: str, found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
-
-
 BASE = documents(*sorted(MANIFESTS.glob("*.yaml")))
-DEPLOYMENTS = of_kind("Deployment", BASE)
-
-
-def template(name: str) -> dict[str, Any]:
-    return dict(DEPLOYMENTS[name]["spec"]["template"])
-
-
-def container(name: str) -> dict[str, Any]:
-    (found,) = template(name)["spec"]["containers"]
-    return dict(found)
-
-
-def options(name: str) -> dict[str, str]:
-    """Return the flags of a Deployment's command; `--a b` and `--a=b` alike."""
-    words = [part for word in container(name)["args"][1:] for part in word.split("=", 1)]
-    flags = [number for number, word in enumerate(words) if word.startswith("--")]
-    return {words[at]: " ".join(words[at + 1 : end]) for at, end in zip(flags, [*flags[1:], None], strict=True)}
+DEPLOYED = Deployed(BASE)
+DEPLOYMENTS = DEPLOYED.deployments
+template, container, options = DEPLOYED.pod, DEPLOYED.container, DEPLOYED.options
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_object_is_one_of_the_official_models_without_unknown_fields(path: Path) -> None:
-    """What the client's model does not know is missing when it writes the object again."""
-    client = kubernetes.client.ApiClient()
+def test_every_object_is_valid_and_has_no_unknown_field(path: Path) -> None:
     assert documents(path)
     for each in documents(path):
-        if each["kind"] == "ScaledObject":
-            assert each["apiVersion"] == "keda.sh/v1alpha1" and set(each) == {"apiVersion", "kind", "metadata", "spec"}
-            continue
-        model = MODELS[each["apiVersion"]] + each["kind"]
-        parsed = client._ApiClient__deserialize(each, model)
-        assert client.sanitize_for_serialization(parsed) == each
+        check_object(each)
 
 
-def test_an_unknown_field_and_a_double_key_would_be_found(tmp_path: Path) -> None:
-    client = kubernetes.client.ApiClient()
-    body = {**DEPLOYMENTS["chairlift-router"], "spec": {**DEPLOYMENTS["chairlift-router"]["spec"], "replica": 2}}
-    assert client.sanitize_for_serialization(client._ApiClient__deserialize(body, "V1Deployment")) != body
-    (tmp_path / "a.yaml").write_text("a: {b: 1, b: 2}", "utf-8")
+@pytest.mark.parametrize("change", [{"replica": 2}, {"replicas": "two"}, {"strategy": {"type": 7}}, {"template": 1}])
+def test_an_unknown_field_and_a_wrong_value_would_be_found(change: dict[str, Any]) -> None:
+    router = DEPLOYMENTS["chairlift-router"]
+    with pytest.raises(ValidationError):
+        check_object({**router, "spec": {**router["spec"], **change}})
+
+
+def test_a_double_key_would_be_found() -> None:
     with pytest.raises(AssertionError, match="a key occurs twice"):
-        documents(tmp_path / "a.yaml")
+        read("a: {b: 1, b: 2}")
 
 
-def test_names_labels_and_ports_agree() -> None:
-    assert len({(each["kind"], each["metadata"]["name"]) for each in BASE}) == len(BASE)
+def test_names_labels_ports_and_references_agree() -> None:
     assert list(DEPLOYMENTS) == ["chairlift-autoscaler", "chairlift-replica", "chairlift-router"]
-    accounts, labels = of_kind("ServiceAccount", BASE), [template(name)["metadata"]["labels"] for name in DEPLOYMENTS]
     assert len({container(name)["image"] for name in DEPLOYMENTS}) == 1
-    for name, each in DEPLOYMENTS.items():
-        assert each["spec"]["selector"]["matchLabels"] == template(name)["metadata"]["labels"] == {"app": name}
-        assert template(name)["spec"]["serviceAccountName"] in accounts
-        ports = {port["name"] for port in container(name).get("ports", ())}
-        probes = [value["httpGet"] for key, value in container(name).items() if key.endswith("Probe")]
-        assert {probe["port"] for probe in probes} <= ports
-        assert {probe["path"] for probe in probes} <= {"/livez", "/readyz"}
-    for name, each in of_kind("Service", BASE).items():
-        assert each["spec"]["selector"] == {"app": name}
-        (port,) = each["spec"]["ports"]
-        assert port["targetPort"] in {known["name"] for known in container(name)["ports"]}
-    for kind, field in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
-        (each,) = of_kind(kind, BASE).values()
-        assert each["spec"][field]["matchLabels"] == {"app": "chairlift-replica"}
+    DEPLOYED.check_references()
     sources = of_kind("NetworkPolicy", BASE)["chairlift-replica"]["spec"]["ingress"][0]["from"]
-    assert [each["podSelector"]["matchLabels"] for each in sources if "podSelector" in each] == [labels[2], labels[0]]
-    for each in of_kind("RoleBinding", BASE).values():
-        assert each["roleRef"]["name"] in of_kind("Role", BASE)
-        assert [subject["name"] in accounts for subject in each["subjects"]] == [True]
+    pods = [each["podSelector"]["matchLabels"]["app"] for each in sources if "podSelector" in each]
+    assert pods == ["chairlift-router", "chairlift-autoscaler"]
+    assert set(of_kind("PodDisruptionBudget", BASE)) == {"chairlift-replica", "chairlift-router"}
+    assert set(of_kind("NetworkPolicy", BASE)) == set(DEPLOYMENTS)
+
+
+def test_pods_have_no_rights_and_limits() -> None:
+    DEPLOYED.check_rights()
+    assert template("chairlift-replica")["spec"]["automountServiceAccountToken"] is False
+
+
+def test_the_settings_files_are_valid(tmp_path: Path) -> None:
+    for name, each in of_kind("ConfigMap", BASE).items():
+        (text,) = each["data"].values()
+        (tmp_path / "settings.yaml").write_text(text, "utf-8")
+        file = read_config(str(tmp_path / "settings.yaml"))
+        assert not file.problems and file.values
+        assert not {f"--{key.replace('_', '-')}" for key in read(text)[0]} & options(name).keys()
+
+
+def test_reference_errors_would_be_found() -> None:
+    for kind, path in (("Service", "selector"), ("NetworkPolicy", "podSelector")):
+        objects = [each for each in BASE if each["kind"] != kind]
+        broken = {**of_kind(kind, BASE)["chairlift-router"]}
+        broken["spec"] = {
+            **broken["spec"],
+            path: {"app": "no-such"} if kind == "Service" else {"matchLabels": {"a": "b"}},
+        }
+        with pytest.raises(ValueError, match="not enough values"):
+            Deployed([*objects, broken]).check_references()
+
+
+def test_the_pod_monitor_finds_the_pods() -> None:
+    (monitor,) = documents(MANIFESTS / "alternatives" / "podmonitor.yaml")
+    (expression,) = monitor["spec"]["selector"]["matchExpressions"]
+    assert (
+        sorted(expression["values"]) == list(DEPLOYMENTS) and monitor["spec"]["jobLabel"] == expression["key"] == "app"
+    )
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert all(endpoint["port"] == container(name)["ports"][0]["name"] for name in DEPLOYMENTS)
 
 
 def test_commands_are_valid_and_their_urls_name_what_the_manifests_make(tmp_path: Path) -> None:
-    parser = build_parser()
-    for name in DEPLOYMENTS:
-        assert container(name)["command"] == ["chairlift"]
-        check_command(parser, container(name)["args"])
-        parser.parse_args(container(name)["args"])
+    DEPLOYED.check_commands()
     CertificateAuthority(tmp_path, "cluster").file.rename(tmp_path / "ca.crt")
     inside = {"environ": {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "service_account": tmp_path}
     url = parse_workload_url(options("chairlift-autoscaler")["--cluster"], **inside)
@@ -123,26 +101,21 @@ def test_commands_are_valid_and_their_urls_name_what_the_manifests_make(tmp_path
     assert url.port in {port["name"] for port in container(url.name)["ports"]}
     source = KubernetesSource(options("chairlift-router")["--discovery"], **inside)
     assert source._service in of_kind("Service", BASE)
-    for name in DEPLOYMENTS:
-        (port,) = container(name)["ports"]
-        assert options(name)["--port"] == str(port["containerPort"])
 
 
 @pytest.mark.parametrize("name", ["chairlift-replica", "chairlift-router"])
 def test_a_pod_has_the_time_to_drain(name: str) -> None:
-    pause = int(container(name)["lifecycle"]["preStop"]["exec"]["command"][1])
-    seconds = pause + int(options(name)["--drain-timeout"])
-    assert seconds + 10 <= template(name)["spec"]["terminationGracePeriodSeconds"]
+    DEPLOYED.check_drain(name)
 
 
 def test_every_process_is_probed_and_the_autoscalers_metrics_can_be_read_as_the_routers() -> None:
     for name in DEPLOYMENTS:
         assert container(name)["livenessProbe"]["httpGet"]["path"] == "/livez"
         assert container(name)["readinessProbe"]["httpGet"]["path"] == "/readyz"
-        assert options(name)["--host"] == "0.0.0.0"
     autoscaler, router = (template(f"chairlift-{name}") for name in ("autoscaler", "router"))
     assert autoscaler["metadata"]["annotations"] == router["metadata"]["annotations"]
-    assert autoscaler["spec"]["volumes"] == router["spec"]["volumes"]
+    (keys,) = [each for each in router["spec"]["volumes"] if each["name"] == "keys"]
+    assert keys in autoscaler["spec"]["volumes"]
     assert {"--key-file", "--public-metrics"} <= options("chairlift-autoscaler").keys()
 
 

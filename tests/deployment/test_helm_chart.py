@@ -1,0 +1,166 @@
+"""deploy/helm/chairlift, rendered by Helm's own library: what deploy/kubernetes has, and each choice of its values."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import helm_python as helm
+import pytest
+import yaml
+
+from chairlift import __version__
+from support_kubernetes_cluster import MANIFESTS
+from support_kubernetes_manifests import Deployed, Object, check_object, documents, of_kind, read
+from support_source_tree import ROOT
+
+CHART = ROOT / "deploy" / "helm" / "chairlift"
+INSTANCE, SETTINGS = "app.kubernetes.io/instance", "chairlift/settings"
+EVERYTHING: dict[str, Any] = {
+    "image": {"repository": "registry.test/chairlift", "tag": "9", "pullSecrets": ["pull"]},
+    "keys": {"secret": "other-keys"},
+    "replica": {
+        "settings": {"model": "/models/m", "max_batch_tokens": 4096}, "args": ["--max-model-len=8k"],
+        "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}],
+        "drainTimeout": 300, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "resources": {"requests": {"cpu": "4", "memory": "32Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"}},
+    },
+    "models": {"storageClass": "nfs", "size": "1Ti"},
+    "router": {
+        "count": 3, "service": {"type": "LoadBalancer", "port": 443}, "args": ["--hold-timeout=30"],
+        "nodeSelector": {"pool": "cpu"}, "settings": {"policy": "least_connections"},
+    },
+    "autoscaler": {"args": ["--target-wait=2"], "maxReplicas": 3},
+    "podMonitor": {"enabled": True},
+    "ingress": {"enabled": True, "host": "llm.test", "tlsSecret": "llm-tls"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chart() -> Any:
+    return helm.Chart.load(CHART)
+
+
+def render(chart: Any, values: Mapping[str, Any] | None = None, name: str = "chairlift") -> list[Object]:
+    chart.validate_schema(dict(values or {}))
+    files = chart.render(dict(values or {}), name=name, namespace="default")
+    return [each for file in sorted(files) if file.endswith(".yaml") for each in read(files[file])]
+
+
+def without(value: Any, *keys: str) -> Any:
+    """Return a copy of a value without these keys, wherever they are."""
+    if isinstance(value, dict):
+        return {key: without(each, *keys) for key, each in value.items() if key not in keys}
+    return [without(each, *keys) for each in value] if isinstance(value, list) else value
+
+
+def check(objects: list[Object]) -> Deployed:
+    for each in objects:
+        check_object(each)
+    deployed = Deployed(objects)
+    deployed.check_references()
+    deployed.check_commands()
+    deployed.check_rights()
+    for name in deployed.deployments:
+        if not name.endswith("-autoscaler"):
+            deployed.check_drain(name)
+    return deployed
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_the_defaults_make_what_the_manifests_have(chart: Any) -> None:
+    rendered = by_name(without(render(chart), INSTANCE, SETTINGS, "imagePullPolicy"))
+    plain = by_name(documents(*sorted(MANIFESTS.glob("*.yaml"))))
+    del rendered["PersistentVolumeClaim", "chairlift-models"]["metadata"]["annotations"]
+    assert rendered.keys() == plain.keys()
+    for key, each in plain.items():
+        if key[0] == "ConfigMap":
+            for each_side in (each, rendered[key]):
+                each_side["data"] = {name: yaml.safe_load(text) for name, text in each_side["data"].items()}
+        assert rendered[key] == each, key
+
+
+def test_the_defaults_and_every_value_make_valid_objects_that_agree(chart: Any) -> None:
+    check(render(chart, name="other"))
+    deployed = check(render(chart, EVERYTHING, "llm"))
+    replica, router = deployed.pod("llm-replica")["spec"], deployed.pod("llm-router")["spec"]
+    assert replica["terminationGracePeriodSeconds"] == 330 and replica["nodeSelector"] == {"gpu": "h100"}
+    assert deployed.container("llm-replica")["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert deployed.container("llm-replica")["image"] == "registry.test/chairlift:9"
+    assert router["imagePullSecrets"] == [{"name": "pull"}]
+    assert deployed.options("llm-router")["--hold-timeout"] == "30"
+    (text,) = of_kind("ConfigMap", deployed.objects)["llm-replica"]["data"].values()
+    assert yaml.safe_load(text) == {**chart.values["replica"]["settings"], **EVERYTHING["replica"]["settings"]}
+    kinds = [each["kind"] for each in deployed.objects]
+    assert {"Ingress", "PodMonitor", "PersistentVolumeClaim"} <= set(kinds)
+    for each in deployed.objects:
+        selector = each.get("spec", {}).get("selector", {})
+        if each["kind"] in ("Deployment", "Service", "PodMonitor"):
+            assert selector.get("matchLabels", selector)[INSTANCE] == "llm"
+
+
+def test_new_settings_make_new_pods(chart: Any) -> None:
+    def digest(model: str) -> str:
+        deployed = Deployed(render(chart, {"replica": {"settings": {"model": model}}}))
+        return str(deployed.pod("chairlift-replica")["metadata"]["annotations"][SETTINGS])
+
+    assert digest("a") == digest("a") != digest("b")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [({"hpa": {"enabled": True}}, "HorizontalPodAutoscaler"), ({"keda": {"enabled": True}}, "ScaledObject"), ({}, "")],
+)
+def test_one_scaler_or_a_fixed_number(chart: Any, values: dict[str, Any], kind: str) -> None:
+    objects = render(chart, {**values, "autoscaler": {"enabled": False}})
+    deployed = check(objects)
+    scalers = [each for each in objects if each["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")]
+    assert [each["kind"] for each in scalers] == ([kind] if kind else [])
+    assert ("replicas" in deployed.deployments["chairlift-replica"]["spec"]) is (not kind)
+    assert "chairlift-autoscaler" not in deployed.deployments
+    if kind:
+        names = {"HorizontalPodAutoscaler": "hpa.yaml", "ScaledObject": "keda.yaml"}
+        assert scalers == documents(MANIFESTS / "alternatives" / names[kind])
+
+
+def test_two_scalers_are_refused(chart: Any) -> None:
+    with pytest.raises(helm.HelmRenderError, match="only one of autoscaler, hpa and keda"):
+        render(chart, {"hpa": {"enabled": True}})
+    with pytest.raises(helm.HelmRenderError, match=r"ingress.host is needed"):
+        render(chart, {"ingress": {"enabled": True}})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"replicas": 3}, {"replica": {"count": "3"}}, {"replica": {"settings": {"maxModelLen": 5}}},
+        {"replica": {"settings": {"port": 9}}}, {"replica": {"args": [1]}}, {"router": {"count": 0}},
+        {"router": {"service": {"type": "External"}}}, {"image": {"pullPolicy": "Sometimes"}}, {"keys": {"secret": ""}},
+        {"models": {"size": "100 GB"}}, {"models": {"accessMode": "RWX"}}, {"keda": {"prometheusUrl": "prometheus"}},
+        {"replica": {"resources": {"limits": {"memory": None}}}},
+    ],
+)  # fmt: skip
+def test_the_schema_rejects(chart: Any, values: dict[str, Any]) -> None:
+    with pytest.raises(helm.HelmValuesError):
+        render(chart, values)
+
+
+def test_helm_finds_nothing_wrong_and_the_versions_are_those_of_the_program(chart: Any) -> None:
+    report = helm.lint(str(CHART), strict=True)
+    assert report["errors"] == [] and all(each["severity"] <= 1 for each in report["messages"])
+    assert (chart.version, chart.metadata["appVersion"]) == (__version__, __version__)
+
+
+def test_the_schema_describes_every_value(chart: Any) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+
+    def check_level(values: dict[str, Any], level: dict[str, Any], path: str) -> None:
+        assert values.keys() <= level["properties"].keys(), path
+        for name, each in values.items():
+            if "properties" in level["properties"][name]:
+                assert level["properties"][name]["additionalProperties"] is False
+                check_level(each, level["properties"][name], f"{path}.{name}")
+
+    check_level(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")), schema, "")
