@@ -40,7 +40,6 @@ GUARDED_PATHS = (
     "/docs",
     "/openapi.json",
     "/nowhere",
-    "/",
     CHAT,
 )
 JWT = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."

@@ -165,7 +165,8 @@ def test_the_latencies_of_a_traced_request_are_exemplars_of_its_trace() -> None:
 
     page = run(scenario())
     lines = [line for line in page.splitlines() if f'# {{trace_id="{sink.traces[0].trace_id}"}}' in line]
-    assert {line.partition("_bucket")[0] for line in lines} == {
+    between_pieces = {"chairlift_inter_token_latency_seconds"}  # only where the stream came in several pieces
+    assert {line.partition("_bucket")[0] for line in lines} - between_pieces == {
         "chairlift_time_to_first_token_seconds", "chairlift_e2e_request_latency_seconds",
         "chairlift_request_queue_time_seconds",
     }  # fmt: skip
