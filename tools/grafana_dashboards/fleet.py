@@ -1,18 +1,13 @@
 """FLEET: the dashboard of routers and autoscalers: replicas, health, attempts, scaling."""
 
-from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles
+from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles, or_zero, sum_rate
 
 HERE = 'instance=~"$instance"'
 ROUTERS = f'{HERE},job="chairlift-router"'
 
 
 def _rate(metric: str, by: str, more: str = "") -> str:
-    return f"sum by ({by}) (rate({metric}{{{HERE}{more}}}[$__rate_interval]))"
-
-
-def _or_zero(expr: str) -> str:
-    """Return a query that has a zero where nothing was counted yet."""
-    return f"{expr} or vector(0)"
+    return sum_rate(metric, by, HERE + more)
 
 
 REQUESTS = Row("Requests", (
@@ -53,7 +48,7 @@ REPLICAS = Row("Replicas", (
         Query(_rate("chairlift_router_replica_transitions_total", "state"), "{{state}}"),
     )),
     Panel("Ejections by reason", "ops", (
-        Query(_or_zero(_rate("chairlift_router_ejections_total", "reason")), "{{reason}}"),
+        Query(or_zero(_rate("chairlift_router_ejections_total", "reason")), "{{reason}}"),
         Query(_rate("chairlift_router_ejections_suppressed_total", "instance"), "suppressed"),
     ), "Suppressed: half of the replicas were ejected already."),
     Panel("Attempts by outcome", "ops", (Query(_rate("chairlift_router_attempts_total", "outcome"), "{{outcome}}"),)),

@@ -104,11 +104,21 @@ class Dashboard:
         }
 
 
+def sum_rate(metric: str, by: str, matchers: str, window: str = "$__rate_interval") -> str:
+    """Return the query of a counter's rate, summed by these labels."""
+    return f"sum by ({by}) (rate({metric}{{{matchers}}}[{window}]))"
+
+
+def or_zero(expr: str) -> str:
+    """Return a query that has a zero where nothing was counted yet."""
+    return f"{expr} or vector(0)"
+
+
 def histogram_quantiles(
     metric: str, matchers: str, quantiles: Sequence[float] = (0.5, 0.95, 0.99)
 ) -> tuple[Query, ...]:
     """Return queries of the quantiles of a histogram."""
-    rate = f"sum by (le) (rate({metric}_bucket{{{matchers}}}[$__rate_interval]))"
+    rate = sum_rate(f"{metric}_bucket", "le", matchers)
     return tuple(Query(f"histogram_quantile({each:g}, {rate})", f"p{each * 100:g}") for each in quantiles)
 
 

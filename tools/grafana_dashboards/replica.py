@@ -1,13 +1,13 @@
 """REPLICA: the dashboard of replicas: requests, engine, KV cache, processes, machine, GPU."""
 
-from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles
+from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles, sum_rate
 
 HERE = 'instance=~"$instance"'
 REPLICAS = f'{HERE},job="chairlift-replica"'
 
 
 def _rate(metric: str, by: str = "", more: str = "") -> str:
-    return f"sum by ({by or 'instance'}) (rate({metric}{{{REPLICAS}{more}}}[$__rate_interval]))"
+    return sum_rate(metric, by or "instance", REPLICAS + more)
 
 
 def _mean(metric: str, by: str = "instance") -> str:

@@ -1,6 +1,6 @@
 """TENANTS and SLO: the dashboards of tenants, and of availability and latency targets."""
 
-from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable
+from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, or_zero, sum_rate
 
 JOB = 'job=~"$job"'
 TENANT = f'{JOB},tenant=~"$tenant"'
@@ -8,13 +8,9 @@ MODEL = f'{JOB},model=~"$model"'
 JOBS = Variable("job", "chairlift_ready", "job")
 
 
-def _rate(metric: str, by: str, matchers: str, window: str = "$__rate_interval") -> str:
-    return f"sum by ({by}) (rate({metric}{{{matchers}}}[{window}]))"
-
-
 def _share_met(by: str, metric: str, matchers: str, window: str = "$__rate_interval") -> str:
-    met = _rate(metric, by, f'{matchers},met="true"', window)
-    return f"{met} / {_rate(metric, by, matchers, window)}"
+    met = sum_rate(metric, by, f'{matchers},met="true"', window)
+    return f"{met} / {sum_rate(metric, by, matchers, window)}"
 
 
 TENANTS = Dashboard(
@@ -23,10 +19,10 @@ TENANTS = Dashboard(
     (
         Row("Use", (
             Panel("Requests", "reqps", (
-                Query(_rate("chairlift_tenant_requests_total", "tenant", TENANT), "{{tenant}}"),
+                Query(sum_rate("chairlift_tenant_requests_total", "tenant", TENANT), "{{tenant}}"),
             )),
             Panel("Tokens per second", "short", (
-                Query(_rate("chairlift_tenant_tokens_total", "tenant", TENANT), "{{tenant}}"),
+                Query(sum_rate("chairlift_tenant_tokens_total", "tenant", TENANT), "{{tenant}}"),
             )),
             Panel("Tokens in the last hour", "short", (
                 Query(f"sum by (tenant) (increase(chairlift_tenant_tokens_total{{{TENANT}}}[1h]))", "{{tenant}}"),
@@ -37,11 +33,11 @@ TENANTS = Dashboard(
                 Query(_share_met("tenant, slo", "chairlift_tenant_slo_requests_total", TENANT), "{{tenant}} {{slo}}"),
             ), "Needs --slo-ttft-ms or --slo-itl-ms."),
             Panel("Rejected by a limit (429)", "reqps", (
-                Query(_rate("chairlift_tenant_requests_total", "tenant", f'{TENANT},status="429"') + " or vector(0)",
+                Query(or_zero(sum_rate("chairlift_tenant_requests_total", "tenant", f'{TENANT},status="429"')),
                       "{{tenant}}"),
             )),
             Panel("Errors of the server", "reqps", (
-                Query(_rate("chairlift_tenant_requests_total", "tenant", f'{TENANT},status=~"5.."') + " or vector(0)",
+                Query(or_zero(sum_rate("chairlift_tenant_requests_total", "tenant", f'{TENANT},status=~"5.."')),
                       "{{tenant}}"),
             )),
         )),
@@ -82,7 +78,7 @@ SLO = Dashboard(
                 Query(f"job:chairlift_request_errors:ratio_rate6h{{{JOB}}} / 0.001", "{{job}} 6 hours"),
             ), "1 uses up the allowed errors in 30 days, 14.4 in two."),
             Panel("Requests by result", "reqps", (
-                Query(_rate("chairlift_model_requests_total", "result", MODEL), "{{result}}"),
+                Query(sum_rate("chairlift_model_requests_total", "result", MODEL), "{{result}}"),
             )),
         )),
     ),
