@@ -54,7 +54,7 @@ ENVIRONMENT = (
 """Variables of other software that change whether or how fast a model runs."""
 
 COMPILERS = ("c++", "g++", "clang++")
-DEVELOPMENT_EXTRAS = ("contract", "test", "dev")
+DEVELOPMENT_EXTRAS = ("browser", "contract", "test")
 REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(?P<bound>[^;]*)(;.*extra == [\"'](?P<extra>[^\"']+)[\"'])?")
 
 
