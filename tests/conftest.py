@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
     """After the test Chairlift's log is set up as it was before it."""
     log = logging.getLogger("chairlift")

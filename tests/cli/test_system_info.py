@@ -24,6 +24,13 @@ CPUINFO = "".join(
 )
 
 
+def test_a_password_in_a_variable_is_not_shown() -> None:
+    environ = {"CHAIRLIFT_SHARED_STATE": "redis://:hunter2@redis", "CHAIRLIFT_NOTIFY_URL": "https://a/hunter2"}
+    assert environment(environ) == {
+        "CHAIRLIFT_SHARED_STATE": "redis://***@redis", "CHAIRLIFT_NOTIFY_URL": "https://a/***",
+    }  # fmt: skip
+
+
 def test_the_cpu_has_its_cores_and_quota(tmp_path: Path) -> None:
     proc = files(tmp_path / "proc", cpuinfo=CPUINFO, self__cgroup="0::/\n")
     result = cpu(proc, files(tmp_path / "cgroup", **{"cpu.max": "150000 100000\n"}))

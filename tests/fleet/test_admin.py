@@ -58,6 +58,8 @@ def test_the_status_has_replicas_their_states_and_the_decisions() -> None:
         assert fields["autoscaler"]["decisions_with_change"][0]["target"] == 1
         live = await admin.routes.live_fields()
         assert json.loads(json.dumps(live)) == fields, "the live data has the same fields"
+        pool = admin.routes.pool()  # the part of /admin/debug: arguments may have secrets
+        assert pool["replicas"] == fields["replicas"] and pool.keys().isdisjoint({"arguments", "model"})
 
     run(scenario())
 

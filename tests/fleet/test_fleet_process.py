@@ -17,8 +17,11 @@ import jsonschema
 import pytest
 from jsonschema import Draft202012Validator
 
+from chairlift.cli.diagnosis.diagnosis import diagnose
+from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.fleet.fleet_process import print_replica_log
+from chairlift.protocol.response_schemas import ROUTER_DEBUG
 from support_process import wait_until
 from support_server import ADMIN_KEY, CHAT, HELLO, TESTS, Server, events, running_server
 
@@ -245,6 +248,14 @@ def test_only_administrators_see_the_fleet(idle_fleet: Server) -> None:
     for method, path in (("GET", "/admin/fleet"), ("POST", "/admin/fleet/update")):
         response = httpx.request(method, idle_fleet.url + path, json={})
         assert response.status_code in (401, 403), response.text
+
+
+def test_the_debug_report_has_the_autoscaler_and_a_pool_of_zero_is_no_fault(idle_fleet: Server) -> None:
+    report = httpx.get(f"{idle_fleet.url}/admin/debug", headers=ADMIN).json()
+    Draft202012Validator(ROUTER_DEBUG).validate(report)
+    assert (report["autoscaler"]["target"], report["pool"]["replicas"]) == (0, [])
+    keys = Keys(admin=ADMIN_KEY)
+    assert diagnose(ServerReader(idle_fleet.url, keys), keys, 0.1).as_json()["ok"]
 
 
 @pytest.fixture(scope="module")

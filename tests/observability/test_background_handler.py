@@ -53,6 +53,8 @@ def test_who_logs_does_not_wait_and_what_has_no_room_is_counted(log: logging.Log
     wait_for(stuck, 10)
     log.warning("after")
     wait_for(stuck, 12)
+    if "line 10" in stuck.lines:  # the thread held one line before the queue was full
+        wait_for(stuck, 13)
     kept = [line for line in stuck.lines if line.startswith("line")]
     reports = [line for line in stuck.lines if "dropped" in line]
     assert kept == [f"line {number}" for number in range(len(kept))] and 10 <= len(kept) <= 11
@@ -94,7 +96,6 @@ def test_closing_writes_what_is_there_and_does_not_wait_for_a_stuck_writer(log: 
     stuck.free.set()
 
 
-@pytest.mark.usefixtures("log_as_before")
 @pytest.mark.parametrize("form", ["human", "json"])
 def test_a_line_keeps_the_id_of_its_request(form: str) -> None:
     stream = io.StringIO()
@@ -110,7 +111,6 @@ def test_a_line_keeps_the_id_of_its_request(form: str) -> None:
     assert "req-7" in within and "req-7" not in outside
 
 
-@pytest.mark.usefixtures("log_as_before")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
 def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log"

@@ -25,8 +25,6 @@ from chairlift.observability.logging import (
     use_background_writer,
 )
 
-pytestmark = pytest.mark.usefixtures("log_as_before")
-
 
 def formatted(form: str, message: str, *arguments: Any, **more: Any) -> str:
     stream = io.StringIO()
@@ -104,7 +102,7 @@ def test_the_oldest_file_goes_when_there_are_enough(tmp_path: Path) -> None:
 def test_a_second_call_takes_the_place_of_the_first(tmp_path: Path) -> None:
     first, second = io.StringIO(), io.StringIO()
     configure(LogConfig(file=str(tmp_path / "log")), first)
-    (_, was) = logging.getLogger(ROOT).handlers
+    (_, was, _) = logging.getLogger(ROOT).handlers
     configure(LogConfig(), second)
     logging.getLogger("chairlift.x").warning("hello")
     assert first.getvalue() == "" and second.getvalue().count("hello") == 1

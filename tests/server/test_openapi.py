@@ -143,6 +143,7 @@ STATUSES = {
     "get /openapi.json": "200 401 403 405",
     "post /admin/drain": "202 401 403 404 405",
     "get /admin/live": "200 401 403 404 405 429",
+    "get /admin/debug": "200 401 403 404 405",
     "get /admin/state": "200 401 403 404 405 503",
     "get /admin/requests/{id}": "200 401 403 404 405 503",
 }

@@ -248,6 +248,31 @@ def test_gauges_are_kept_whatever_one_of_them_does(
     ]
 
 
+def test_gauges_go_on_while_the_engine_hangs_and_one_question_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PULSE_SECONDS", 0.001)
+    hang, questions = threading.Event(), list[int]()
+
+    async def check(replica: Replica) -> None:
+        cache_state = replica.service.client.cache_state
+
+        def wait() -> Any:
+            questions.append(1)
+            hang.wait(TIMEOUT_SECONDS)
+            return cache_state()
+
+        monkeypatch.setattr(replica.service.client, "cache_state", wait)
+        for _ in range(3):
+            await replica._update_gauges()
+        page = (await replica.metrics_page())[0]
+        assert b"chairlift_ready 1.0" in page and b'chairlift_process_memory_bytes{process="api"}' in page
+        assert questions == [1] and b'chairlift_kv_cache_blocks{state="free"}' not in page
+        hang.set()
+        while b'chairlift_kv_cache_blocks{state="free"} 128.0' not in (await replica.metrics_page())[0]:
+            await replica._update_gauges()
+
+    with_replica(check)
+
+
 @pytest.mark.parametrize("device", ["", "cpu", "cuda:1"])
 def test_the_gpu_of_the_engines_device_is_measured(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, ResourceMonitor]] = []

@@ -113,7 +113,7 @@ class RecordingHandler(logging.Handler):
 
 
 @pytest.fixture
-def access_log(log_as_before: None) -> Iterator[RecordingHandler]:
+def access_log() -> Iterator[RecordingHandler]:
     """The access log at level INFO, independent of other loggers."""
     logger, handler = logging.getLogger("chairlift.web.access_log"), RecordingHandler()
     level = logger.level

@@ -46,6 +46,7 @@ def build_parser() -> Parser:
     _key(subcommands)
     _token(subcommands)
     _doctor(subcommands)
+    _debug_dump(subcommands)
     _plan(subcommands)
     _top(subcommands)
     return parser
@@ -286,14 +287,47 @@ def _generate(subcommands: "Subcommands[Parser]") -> None:
 def _doctor(subcommands: "Subcommands[Parser]") -> None:
     parser = add_command(
         subcommands, "doctor", help="check whether this machine can run a model",
-        description=texts.DOCTOR_HELP, usage="chairlift doctor [MODEL] [--json] [options]",
+        description=texts.DOCTOR_HELP,
+        usage="chairlift doctor [MODEL] [--json] [options]\n       chairlift doctor --url URL [--json] [options]",
     )  # fmt: skip
     add_model(parser)
+    parser.add_argument(
+        "--url", metavar="URL", help="URL of a live router or replica to check (default: check this machine)"
+    )
+    _add_live_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_verbosity(parser)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
     add_server_flags(parser)
+
+
+def _debug_dump(subcommands: "Subcommands[Parser]") -> None:
+    parser = add_command(
+        subcommands, "debug_dump", name="debug-dump", help="write the state of a live server to an archive",
+        description=texts.DEBUG_DUMP_HELP, usage="chairlift debug-dump [--url URL] [--output FILE.tar.gz] [options]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--url", metavar="URL", default="http://127.0.0.1:8000",
+        help="URL of a router or of one replica (default: http://127.0.0.1:8000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", metavar="FILE.tar.gz", help="the archive (default: chairlift-debug-HOST-PORT-TIME.tar.gz)"
+    )
+    _add_live_options(parser)
+    add_verbosity(parser)
+    add_settings(parser, "logging", settings.LOGGING)
+
+
+def _add_live_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--interval", type=value_parsers.number, default=3.0, metavar="SECONDS",
+        help="seconds between the two readings of a live server (default: 3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--replica-key-file", metavar="FILE",
+        help="file with the API key of a router's replicas in its first line (default: CHAIRLIFT_API_KEY)",
+    )  # fmt: skip
 
 
 def _plan(subcommands: "Subcommands[Parser]") -> None:

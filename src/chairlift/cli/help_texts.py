@@ -176,7 +176,11 @@ Check whether this machine can run MODEL (by default the embedded demo model), a
   chairlift doctor
   chairlift doctor MODEL --max-model-len 8192
 
-Every problem is printed with a remedy. The exit code is 1 when the model cannot run."""
+  chairlift doctor --url http://localhost:8000
+
+Every problem is printed with a remedy. The exit code is 1 when the model cannot run. With --url a live server is
+checked, and the replicas behind a router; the exit code is 1 when requests fail or will fail soon. The keys are the
+variables CHAIRLIFT_API_KEY and CHAIRLIFT_ADMIN_KEY. docs/troubleshooting.md has a section on each problem."""
 
 PLAN_HELP = """\
 Plan a deployment of MODEL: the memory and the parallel sizes of a replica, how many replicas keep the latency targets
@@ -189,6 +193,16 @@ at a rate, and their cost. Only config.json is read, and nothing is loaded.
 A replica is simulated with the real scheduler. Its step times are estimated from the speed of the devices, or fitted to
 measured steps (--step-model). The last column says where each number comes from. docs/planning.md explains them."""
 
+DEBUG_DUMP_HELP = """\
+Write what explains the behaviour of a live server to one archive: its state, open requests without their texts,
+settings without secrets, recent log lines, metrics, versions, and what `doctor --url` finds. Through a router it has
+the replicas, too.
+
+  chairlift debug-dump --url http://localhost:8000
+  chairlift debug-dump --url http://router:8000 --output dump.tar.gz
+
+The keys are the variables CHAIRLIFT_API_KEY and CHAIRLIFT_ADMIN_KEY. A part that fails or hangs is in the archive with
+its error. The exit code is 1 when the server does not answer at all."""
 TOP_HELP = """\
 Show the replicas of a router, or one replica, in a table that is read again every two seconds: state, requests, tokens
 a second, cache hits, KV cache use and attempts.

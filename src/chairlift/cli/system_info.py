@@ -12,6 +12,7 @@ from typing import Any
 
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.declaration import PREFIX
+from chairlift.cli.shown_settings import without_secrets
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.host.cpu_capacity import cpu_quota
 from chairlift.core.host.gpu_reader import GpuReader
@@ -96,10 +97,13 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the relevant variables that are set; the values of API keys are left out."""
+    """Return the relevant variables that are set; API keys, and passwords in URLs, are left out."""
     names = [*ENVIRONMENT, *sorted(name for name in environ if name.startswith(PREFIX))]
     hidden = dict.fromkeys(settings.SECRETS, "set, and not shown")
-    return {name: hidden.get(name, environ[name]) for name in names if name in environ}
+    return {
+        name: hidden.get(name) or without_secrets(environ[name], name.removeprefix(PREFIX).lower())
+        for name in names if name in environ
+    }  # fmt: skip
 
 
 def compiler(environ: Mapping[str, str]) -> dict[str, str] | None:

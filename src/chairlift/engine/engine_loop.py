@@ -270,6 +270,10 @@ class EngineLoop:
         """Whether step() would do nothing until a request is submitted."""
         return self.scheduler.is_idle
 
+    def now(self) -> float:
+        """Return the time of the clock by which requests are queued."""
+        return self._clock.now()
+
     def check_integrity(self) -> list[str]:
         """Check blocks, slots and counters; logs and returns the errors."""
         errors = self.scheduler.check_integrity()

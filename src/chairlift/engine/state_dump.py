@@ -1,10 +1,15 @@
 """Snapshots: describe a scheduler and its cache for people, admin pages and tests."""
 
+from itertools import chain, islice
+
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.sequence import Sequence
-from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.sequence import Sequence, SequenceStatus
+from chairlift.engine.stats import CacheState, SchedulerState, SequenceState
 from chairlift.engine.timeline import WaitReason
+
+MAX_SEQUENCES = 500
+"""Sequences that a state describes: describing one takes a few microseconds, between two steps of the engine."""
 
 
 def wait_reason_of(sequence: Sequence, queue_reason: WaitReason) -> str:
@@ -14,7 +19,23 @@ def wait_reason_of(sequence: Sequence, queue_reason: WaitReason) -> str:
     return queue_reason
 
 
-def scheduler_state(scheduler: Scheduler) -> SchedulerState:
+def _describe(sequence: Sequence, queue_reason: WaitReason, now: float) -> SequenceState:
+    is_waiting = sequence.status is SequenceStatus.WAITING
+    return SequenceState(
+        request_id=sequence.request_id,
+        choice=sequence.choice_index,
+        state=sequence.state,
+        wait_reason=wait_reason_of(sequence, queue_reason) if is_waiting else "",
+        age_seconds=round(max(0.0, now - sequence.timeline_recorder.queued_at), 3),
+        prompt_tokens=sequence.num_prompt_tokens,
+        output_tokens=sequence.num_output_tokens,
+        computed_tokens=sequence.num_computed_tokens,
+        cached_tokens=sequence.cached_tokens,
+        preemptions=sequence.num_preemptions,
+    )
+
+
+def scheduler_state(scheduler: Scheduler, now: float) -> SchedulerState:
     """Return the waiting requests, in order, with reasons, and the state of every open request."""
     waiting = list(scheduler.waiting)
     reason = scheduler.wait_clock.reason
@@ -25,6 +46,9 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
         waiting_order=[sequence.request.request_id for sequence in waiting],
         wait_reasons={sequence.request.request_id: wait_reason_of(sequence, reason) for sequence in waiting},
         states={name: next(iter(group.open.values())).state for name, group in scheduler.sequence_groups.items()},
+        sequences=[
+            _describe(each, reason, now) for each in islice(chain(scheduler.running.values(), waiting), MAX_SEQUENCES)
+        ],
         in_flight=len(scheduler.in_flight_steps),
         max_in_flight=counters.max_in_flight,
         steps=counters.steps,

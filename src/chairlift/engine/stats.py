@@ -102,14 +102,36 @@ class StepStats:
         return self.collect_started_ms + self.collect_ms + self.commit_ms
 
 
+class SequenceState(TypedDict):
+    """One open choice of a request, without its tokens; for people and admin pages.
+
+    `age_seconds` counts from its arrival at the engine. `wait_reason` is "" unless it waits.
+    """
+
+    request_id: str
+    choice: int
+    state: str
+    wait_reason: str
+    age_seconds: float
+    prompt_tokens: int
+    output_tokens: int
+    computed_tokens: int
+    cached_tokens: int
+    preemptions: int
+
+
 class SchedulerState(TypedDict):
-    """Waiting requests, in order, and their reasons; for people and admin pages."""
+    """Waiting requests, in order, and their reasons; for people and admin pages.
+
+    `sequences` has the running choices first, and MAX_SEQUENCES of them all at most.
+    """
 
     waiting_requests: int
     active_requests: int
     waiting_order: list[str]
     wait_reasons: dict[str, str]
     states: dict[str, str]
+    sequences: list[SequenceState]
     in_flight: int
     max_in_flight: int
     steps: int

@@ -48,6 +48,10 @@ class FleetAdminRoutes:
         decisions = autoscaler["decisions_with_change"][:NUM_LIVE_DECISIONS]
         return status | {"autoscaler": autoscaler | {"decisions_with_change": decisions}}
 
+    def pool(self) -> dict[str, Any]:
+        """Return the replicas of the pool and the state of an update; a replica's arguments may have secrets."""
+        return {**asdict(self._actuator.status), "replicas": self._actuator.replicas()}
+
     async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Replace the replicas by those of another model or other arguments. Raises InvalidRequest."""
         body = parse_json_object(await read_body(scope, receive, max_bytes=MAX_BODY_BYTES, seconds=BODY_SECONDS))

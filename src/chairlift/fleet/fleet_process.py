@@ -123,6 +123,8 @@ class FleetService(RouterService):
         router.hold.on_hold = self.controller.wake
         self._is_open = asyncio.Event()  # set once the cluster can be used
         self._metrics = AutoscalerMetrics(router.telemetry.metrics)
+        router.debug_parts["autoscaler"] = self.controller.status.as_json
+        router.debug_parts["pool"] = admin.pool
         admin.attach(self.controller, self.actuator, parts.parse_spec)
 
     @property

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from chairlift.observability.recent_log import RecentLog
+
 if TYPE_CHECKING:
     from chairlift.observability.background_handler import BackgroundHandler
 
@@ -143,10 +145,17 @@ def use_background_writer() -> "BackgroundHandler":
     from chairlift.observability.background_handler import BackgroundHandler
 
     log = logging.getLogger(ROOT)
-    background = BackgroundHandler(log.handlers)
+    recent = [handler for handler in log.handlers if isinstance(handler, RecentLog)]
+    background = BackgroundHandler([handler for handler in log.handlers if not isinstance(handler, RecentLog)])
     background.addFilter(_attach_ids)
-    log.handlers[:] = [background]
+    log.handlers[:] = [background, *recent]
     return background
+
+
+def recent_lines() -> list[dict[str, Any]]:
+    """Return the last log records of this process, the oldest first; none where the log is not configured."""
+    handlers = logging.getLogger(ROOT).handlers
+    return [line for handler in handlers if isinstance(handler, RecentLog) for line in handler.lines()]
 
 
 def line_handler(stream: TextIO) -> "BackgroundHandler":
@@ -178,6 +187,9 @@ def configure(config: LogConfig, stream: TextIO) -> None:
         old.close()
     for handler in handlers:
         log.addHandler(handler)
+    recent = RecentLog()
+    recent.addFilter(_attach_ids)
+    log.addHandler(recent)
     log.propagate = False
     log.setLevel(min(handler.level for handler in handlers))
 
@@ -188,7 +200,8 @@ def set_levels(config: LogConfig) -> None:
 
     log = logging.getLogger(ROOT)
     fronts = [handler for handler in log.handlers if isinstance(handler, BackgroundHandler)]
-    writers = [writer for front in fronts for writer in front.handlers] or log.handlers
+    own = [handler for handler in log.handlers if not isinstance(handler, RecentLog)]
+    writers = [writer for front in fronts for writer in front.handlers] or own
     for writer in writers:
         has_file = isinstance(writer, logging.FileHandler)
         writer.setLevel(config.level if has_file else max(config.level, config.stream_level))

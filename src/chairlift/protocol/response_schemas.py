@@ -108,6 +108,15 @@ STATE = object_schema(
     integrity_errors=array_schema(TEXT),
     startup_report={"type": "object"},
 )
+_OBJECT: Schema = {"type": "object"}
+_PROCESS_FIELDS: dict[str, Schema] = {
+    "service": TEXT, "version": TEXT, "time": _SECONDS, "uptime_seconds": _SECONDS, "settings": _OBJECT,
+    "processes": _OBJECT, "host": _OBJECT, "libraries": _OBJECT, "log": array_schema(_OBJECT),
+}  # fmt: skip
+DEBUG = object_schema(
+    **_PROCESS_FIELDS, state=_STATE, reason=TEXT, models=array_schema(TEXT), fingerprint=TEXT, admission=_OBJECT,
+    resources=_OBJECT, engine=_OBJECT, recent_steps=array_schema(_OBJECT), finished_requests=array_schema(_OBJECT),
+)  # fmt: skip
 REQUEST: Schema = {
     "anyOf": [
         object_schema(request_id=TEXT, outcome=TEXT, seconds=_SECONDS, events=array_schema({"type": "array"}),
@@ -156,3 +165,13 @@ FLEET = object_schema(
         newest_decision=nullable(_DECISION), decisions_with_change=array_schema(_DECISION),
     ),
 )  # fmt: skip
+ROUTER_DEBUG = with_optional(
+    object_schema(
+        **_PROCESS_FIELDS, state=_STATE, reason=TEXT, models=array_schema(TEXT), admission=_OBJECT,
+        open_requests=array_schema(_OBJECT), num_open_requests=COUNT, held_requests=_OBJECT,
+        replicas=array_schema(_OBJECT), transitions=array_schema(_OBJECT), sources=array_schema(_OBJECT),
+        shared_state=_OBJECT,
+    ),
+    autoscaler=_OBJECT, pool=_OBJECT,
+)  # fmt: skip
+"""A fleet has `autoscaler` and `pool`, too."""

@@ -90,6 +90,10 @@ def _own_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     yield "/admin/replicas", "get", make_operation(
         "List the replicas with their health and load", schemas.REPLICAS, error_statuses=HIDDEN
     ) | ADMIN  # fmt: skip
+    yield "/admin/debug", "get", make_operation(
+        "Everything that explains the router's behaviour, without texts and keys", schemas.ROUTER_DEBUG,
+        error_statuses=HIDDEN,
+    ) | ADMIN  # fmt: skip
     for verb, summary, body in (
         ("drain", "Send a replica no new requests, and hand its streams over", _DRAIN),
         ("undrain", "Use a drained replica again", _DRAIN),

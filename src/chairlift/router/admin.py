@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.core.errors import ModelNotFound
 from chairlift.core.validation import invalid_param
-from chairlift.router.discovery.base import SourceStatus
+from chairlift.router.debug_report import plain_value, router_debug_report, source_fields
 from chairlift.router.endpoint import MAX_WEIGHT
 from chairlift.router.router import Router
 from chairlift.web.body import Receive, Scope, Send, header, parse_json_object, read_body
@@ -64,10 +64,14 @@ class RouterAdminRoutes:
         """Send every replica with its health and load, the discovery sources and the shared state."""
         router, now = self._router, self._router.clock.now()
         await send_object(send, {
-            "replicas": [plain(asdict(each)) for each in router.replicas.statuses(now)],
+            "replicas": [plain_value(asdict(each)) for each in router.replicas.statuses(now)],
             "sources": [source_fields(each, now) for each in router.source_statuses()],
             "shared_state": asdict(router.shared_state.status()),
         })  # fmt: skip
+
+    async def debug(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything that explains the router's behaviour, without texts and keys."""
+        await send_object(send, await router_debug_report(self._router))
 
     async def drain_replica(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a replica no new requests, and hand its streams over. Raises NotFound."""
@@ -103,24 +107,9 @@ class RouterAdminRoutes:
 
     async def _send_replica(self, send: Send, replica_id: str) -> None:
         statuses = self._router.replicas.statuses(self._router.clock.now())
-        await send_object(send, next(plain(asdict(each)) for each in statuses if each.replica_id == replica_id))
+        await send_object(send, next(plain_value(asdict(each)) for each in statuses if each.replica_id == replica_id))
 
     def _model(self, name: str) -> dict[str, Any]:
         fields = {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
         length = self._router.max_model_len(name)
         return fields if length is None else {**fields, "max_model_len": length}
-
-
-def source_fields(status: SourceStatus, now: float) -> dict[str, Any]:
-    """Return the JSON object of a source; a time of this process's clock means nothing to others."""
-    fields = asdict(status)
-    return fields | {"state_seconds": round(now - fields.pop("since"), 3)}
-
-
-def plain(value: Any) -> Any:
-    """Return a value without sets, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, frozenset | set | tuple | list):
-        return [plain(each) for each in (sorted(value) if isinstance(value, frozenset | set) else value)]
-    return value

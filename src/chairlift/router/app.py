@@ -41,6 +41,7 @@ def router_app(
         ("GET", "/load", admin.load),
         ("POST", "/admin/drain", admin.drain),
         ("GET", "/admin/replicas", admin.replicas),
+        ("GET", "/admin/debug", admin.debug),
         ("POST", "/admin/replicas/drain", admin.drain_replica),
         ("POST", "/admin/replicas/undrain", admin.undrain_replica),
         ("POST", "/admin/replicas/weight", admin.set_weight),

@@ -65,6 +65,8 @@ class Router:
         random: source of the seeds of requests that have none.
         clock: the clock of all decisions.
         tracer: traces requests; None traces none.
+        shown_settings: the settings of the process, without secrets.
+        debug_parts: further parts of /admin/debug: each function returns one as JSON has it.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class Router:
         self.upstream = Upstream(config.upstream)
         self.tenants = SharedTenantLimiter(config.http.tenant, self.shared_state.tenant_usage, self.clock)
         self.open_proxies: set[RequestProxy] = set()
+        self.shown_settings: Mapping[str, Any] = {}
+        self.debug_parts: dict[str, Callable[[], Any]] = {}
         self._policy = make_policy(config.policy, config.seed)
         self._index = PrefixIndex() if config.policy == PREFIX_POLICY else None
         if self._index is not None:

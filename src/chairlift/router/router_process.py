@@ -3,8 +3,8 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.observability.tracing.tracer import Tracer
@@ -49,6 +49,7 @@ class RouterParts:
         print_line: prints a line for people.
         read_settings: reads the settings again on SIGHUP; raises ConfigError. None without a settings file.
         tracer: traces requests; None traces none.
+        shown_settings: the settings of the process, without secrets, for administrators.
     """
 
     config: RouterConfig
@@ -59,6 +60,7 @@ class RouterParts:
     print_line: Callable[[str], None]
     read_settings: Callable[[], ReloadedSettings] | None = None
     tracer: Tracer | None = None
+    shown_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run(parts: RouterParts) -> int:
@@ -86,6 +88,7 @@ class RouterService:
         extension = extension or RouterExtension()
         self._parts = parts
         self.router = router = Router(parts.config, more_metrics=extension.metrics, tracer=parts.tracer)
+        router.shown_settings = parts.shown_settings
         self.app: HttpApp = router_app(router, credentials, drain, parts.listening.host, extension)
         self._update_certificate_expiry()
         clock, rng = router.clock, random.Random()

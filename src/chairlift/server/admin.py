@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 from chairlift.core.errors import NotFound
+from chairlift.server.debug_report import DebugReport
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send, header
 from chairlift.web.middleware import send_bytes, send_object
@@ -16,6 +17,7 @@ class AdminRoutes:
         """Create the routes; `drain` starts the shutdown and returns at once."""
         self._replica = replica
         self._drain = drain
+        self._debug_report = DebugReport(replica)
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the Prometheus page; no other request waits for it."""
@@ -42,6 +44,10 @@ class AdminRoutes:
             "startup_report": llm.report,
         }
         await send_object(send, body)
+
+    async def debug(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything that explains the replica's behaviour, without texts and keys; never fails as a whole."""
+        await send_object(send, await self._debug_report.build())
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a finished request's record, or the state of an open one's sequences. Raises NotFound."""

@@ -60,6 +60,7 @@ def _routes(replica: Replica, drain: Drain) -> list[RouteEntry]:
         ("GET", "/openapi.json", docs.schema),
         ("POST", "/admin/drain", admin.drain),
         ("GET", "/admin/state", admin.state),
+        ("GET", "/admin/debug", admin.debug),
         ("GET", "/admin/requests/{id}", admin.request),
         ("GET", "/admin/live", live_batch(replica).stream),
     ]

@@ -96,6 +96,9 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     yield "/admin/state", "get", make_operation(
         "State of the scheduler and the cache", schemas.STATE, error_statuses=f"{HIDDEN} {SERVED}"
     ) | ADMIN  # fmt: skip
+    yield "/admin/debug", "get", make_operation(
+        "Everything that explains the server's behaviour, without texts and keys", schemas.DEBUG, error_statuses=HIDDEN
+    ) | ADMIN  # fmt: skip
     yield "/admin/requests/{id}", "get", make_operation(
         "Timeline of a request", schemas.REQUEST, parameters=[path_parameter("id")], name="timeline",
         error_statuses=f"{HIDDEN} {SERVED}",

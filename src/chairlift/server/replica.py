@@ -7,7 +7,8 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +18,8 @@ from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
 from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.validation import invalid_param
-from chairlift.engine.stats import StepStats
+from chairlift.engine.client.base import EngineClient
+from chairlift.engine.stats import CacheState, StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 from chairlift.observability.slo import LatencyTargets
@@ -48,6 +50,7 @@ log = logging.getLogger(__name__)
 
 TEXT_THREADS = 4
 PULSE_SECONDS = 1.0
+NUM_RECENT_STEPS = 64
 MAX_IGNORED_CHARS = 1024
 MAX_IGNORED_NAMES = 256
 TINY_BODY_BYTES = 1024
@@ -80,10 +83,16 @@ class Replica:
         resources: measures the use of CPUs, memory and GPUs while update_gauges_forever() runs.
         reporter: tells load balancers and routers about the replica.
         tracer: traces requests; None traces none.
+        engine_pid: returns the pid of the engine's process; None without one.
+        recent_steps: stats of the last steps.
+        shown_settings: the settings of the process, without secrets.
     """
 
-    def __init__(self, config: ServerConfig, tracer: Tracer | None = None) -> None:
-        self.config, self.tracer = config, tracer
+    def __init__(
+        self, config: ServerConfig, tracer: Tracer | None = None, shown_settings: Mapping[str, Any] | None = None
+    ) -> None:  # fmt: skip
+        self.config, self.tracer, self.shown_settings = config, tracer, shown_settings or {}
+        self.recent_steps: deque[StepStats] = deque(maxlen=NUM_RECENT_STEPS)
         self.lifecycle = Lifecycle()
         targets = LatencyTargets.of_milliseconds(config.http.slo_ttft_ms, config.http.slo_itl_ms)
         self.telemetry = Telemetry(config.served_names[0], config.metric_aliases, targets)
@@ -102,6 +111,8 @@ class Replica:
         self._service: TextService | None = None
         self._malloc_trimmer: MallocTrimmer | None = None
         self._llm: AsyncLLM | None = None
+        self._cache_reading: asyncio.Future[CacheState] | None = None
+        self.engine_pid: Callable[[], int | None] = lambda: None
 
     def reload_limits(self, limits: HttpConfig) -> None:
         """Apply the limits of another config; every other setting stays."""
@@ -121,19 +132,25 @@ class Replica:
         """
         self.admission.max_running = max_running
         self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
+        self.engine_pid = engine_pid
         self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
-        self._engine_pid = engine_pid
         self.reporter.attach_service(service)
         self.resources.watch_gpus(service.client.info.device)
 
         def on_step(stats: StepStats) -> None:
             self.admission.engine_counts = stats.waiting, stats.running
+            self.recent_steps.append(stats)
             self.reporter.record_step(stats)
             self.telemetry.record_step(stats, budget)
             self.history.record(stats)
 
         service.client.watch_steps(on_step)
         self.lifecycle.mark_started(lambda: service.client.state)
+
+    @property
+    def has_service(self) -> bool:
+        """Whether a text service is attached: the engine has started once."""
+        return self._service is not None
 
     @property
     def service(self) -> TextService:
@@ -270,8 +287,11 @@ class Replica:
 
         Returns the page and its content type, by the header Accept.
         """
-        render = partial(self.telemetry.metrics.render_for, accept)
-        return await asyncio.get_running_loop().run_in_executor(self._metrics_thread, render)
+        return await self.in_metrics_thread(partial(self.telemetry.metrics.render_for, accept))
+
+    async def in_metrics_thread(self, work: Callable[[], T]) -> T:
+        """Run `work` in the thread of reports, which never waits for the engine: `work` must not either."""
+        return await asyncio.get_running_loop().run_in_executor(self._metrics_thread, work)
 
     async def load(self) -> LoadReport:
         """Return the replica's load."""
@@ -303,12 +323,12 @@ class Replica:
             client = self._service.client
             restarts = client.restarts
             block_bytes = float(client.info.block_bytes)
-            if (pid := self._engine_pid()) is not None:
+            if (pid := self.engine_pid()) is not None:
                 pids["engine"] = pid
             try:
                 load = await self.load()
                 if load.state is ReplicaState.READY:
-                    cache = await asyncio.to_thread(client.cache_state)
+                    cache = await self._read_cache_state(client)
             except ChairliftError as error:
                 log.debug("the engine did not reply: %s", error)
         self.history.sample(load)
@@ -317,6 +337,19 @@ class Replica:
         self.telemetry.record_resources(self.resources.usage)
         if self._malloc_trimmer is not None:
             await asyncio.to_thread(self._malloc_trimmer.trim_if_large)
+
+    async def _read_cache_state(self, client: EngineClient) -> CacheState | None:
+        """Return the state of the cache, None if the engine takes longer than PULSE_SECONDS.
+
+        One question at a time is open: while the engine hangs, the other gauges go on, and one thread waits.
+        """
+        if self._cache_reading is None:
+            self._cache_reading = asyncio.ensure_future(asyncio.to_thread(client.cache_state))
+        done, _ = await asyncio.wait({self._cache_reading}, timeout=PULSE_SECONDS)
+        if not done:
+            return None
+        reading, self._cache_reading = self._cache_reading, None
+        return reading.result()
 
     async def close(self) -> None:
         """Stop the engine; open requests end with an error."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.cpu_affinity import pin_process, usable_cpus
@@ -46,6 +46,7 @@ class ServerParts:
         read_settings: reads the settings again on SIGHUP; raises ConfigError. None without a settings file.
         registration: the replica's entry in a registry; None without one.
         tracer: traces requests; None traces none.
+        shown_settings: the settings of the process, without secrets, for administrators.
     """
 
     config: ServerConfig
@@ -60,6 +61,7 @@ class ServerParts:
     read_settings: Callable[[], ReloadedSettings] | None = None
     registration: Registration | None = None
     tracer: Tracer | None = None
+    shown_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run(parts: ServerParts) -> int:
@@ -82,7 +84,7 @@ class ReplicaService:
 
     def __init__(self, parts: ServerParts, credentials: Credentials, drain: Drain) -> None:
         self._parts = parts
-        self.replica = Replica(parts.config, parts.tracer)
+        self.replica = Replica(parts.config, parts.tracer, parts.shown_settings)
         self.app: HttpApp = server_app(self.replica, credentials, drain, parts.listening.host)
         self._update_certificate_expiry()
         self._starting: asyncio.Task[TextService] | None = None

@@ -176,6 +176,10 @@ class Telemetry:
         """Return the record of a finished request; None if it is not kept."""
         return self._records.get(request_id)
 
+    def recent_records(self, limit: int) -> list[dict[str, Any]]:
+        """Return the records of the requests that finished last, the newest last, `limit` at most."""
+        return list(self._records.values())[-limit:]
+
     # -- the engine ------------------------------------------------------------------------------------------------
 
     def record_step(self, stats: StepStats, budget: int) -> None:

@@ -19,6 +19,7 @@ from chairlift.llm.build import build_service
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.model.kernels.cpu import library
 from support_checkpoints import PUBLISHED
+from support_fleet_server import open_fleet_server
 from support_models import save_tiny
 
 KEYS = {
@@ -287,3 +288,29 @@ def test_missing_kernels_are_a_warning_with_their_cost_and_a_remedy(
     problem = next(each for each in report["problems"] if "half of their speed" in each["what"])
     assert problem["level"] == "warning" and "not compiled" in problem["what"] and "install g++" in problem["do"]
     assert re.search(r"^  native kernels +none$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_live_server_is_checked_instead_of_this_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", None)
+    with open_fleet_server() as server:
+        command = ["doctor", "--url", server.url, "--interval", "0.1"]
+        server.routes = {"/livez": {}, "/readyz": {"state": "ready"}, "/load": {}, "/version": {"version": "1.2"},
+                         "/metrics": "chairlift_kv_cache_usage_ratio 1\nchairlift_sequences_waiting 2\n"}  # fmt: skip
+        assert main(command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == f"replica {server.url}, Chairlift 1.2"
+        start = lines.index(f"  warning: {server.url}: 100% of the KV cache is held by requests, and 2 sequences wait")
+        assert lines[start + 1].startswith("      -> add replicas")
+        assert lines[start + 2].strip() == "docs/troubleshooting.md#the-kv-cache-is-full"
+        server.routes.pop("/readyz")
+        assert main([*command, "--json"]) == 1
+        report = json.loads(capsys.readouterr().out)
+        assert not report["ok"] and {"cache_full", "not_ready"} <= {each["check"] for each in report["problems"]}
+    assert main(command) == 1 and "does not answer" in capsys.readouterr().out
+
+
+def test_a_model_and_a_live_server_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "MODEL", "--url", "http://127.0.0.1:1"]) == 2
+    assert "exclude each other" in capsys.readouterr().err

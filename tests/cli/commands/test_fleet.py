@@ -40,6 +40,7 @@ def test_the_list_of_the_fleets_own_replicas_is_believed_at_once_and_requests_ar
     assert main(["fleet", "--port", "0", "--state-dir", str(tmp_path / "state"), "--quiet"]) == 0
     config = given[0].router.config
     assert given[0].signals is None
+    assert given[0].router.shown_settings["hold_timeout"] == 120.0
     assert (config.empty_grace_seconds, config.hold_timeout) == (0.0, 120.0)
 
 

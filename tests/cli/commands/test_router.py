@@ -110,6 +110,9 @@ def test_a_router_of_a_file_and_flags_serves_the_models_of_its_replicas(tmp_path
                 assert http.post(CHAT, json={**body, "user": "u" * 2000}).status_code == 413
                 [row] = http.get("/admin/replicas", headers=admin).json()["replicas"]
                 assert (row["weight"], row["kind"], row["num_attempts"]) == (2.0, "chairlift", 2)
+                report = http.get("/admin/debug", headers=admin).json()
+                assert report["settings"]["policy"] == "least_connections"
+                assert "does not read temperature" in str(report["log"])
             assert any(line.split() == ["policy", "least_connections"] for line in router.lines), router.log
             assert "does not read temperature" in router.log
             assert router.stop() == 0

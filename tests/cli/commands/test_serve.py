@@ -147,6 +147,8 @@ def test_keys_of_the_environment() -> None:
         assert httpx.get(server.url + "/v1/models").status_code == 401
         assert httpx.get(server.url + "/v1/models", headers={"authorization": "Bearer k"}).status_code == 200
         assert httpx.get(server.url + "/admin/state", headers={"authorization": "Bearer a"}).status_code == 200
+        settings = httpx.get(server.url + "/admin/debug", headers={"authorization": "Bearer a"}).json()["settings"]
+        assert (settings["model"], settings["CHAIRLIFT_API_KEY"]) == ("chairlift:random", "set")
 
 
 def test_flags_of_other_servers_keys_and_a_seed_reach_the_server() -> None:

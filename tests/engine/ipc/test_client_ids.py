@@ -12,12 +12,14 @@ def test_an_id_of_another_client_has_that_clients_number() -> None:
     assert display_id(1, 1, "mine") == "mine" and display_id(1, 2, "its") == "client 2: its"
 
 
-def test_ids_are_replaced_in_the_scheduler_state() -> None:
+def test_ids_are_replaced_everywhere_in_the_scheduler_state() -> None:
     scheduler = make_scheduler()
-    scheduler.add_request(make_request("7", 4), 0.0)
-    state = with_ids(dict(scheduler_state(scheduler)), {"7": "mine"})
-    assert state["waiting_order"] == ["mine"] and state["states"] == {"mine": "pending"}
-    assert list(state["wait_reasons"]) == ["mine"]
+    scheduler.add_request(make_request("engine-1", 3, 1), 0.0)
+    scheduler.add_request(make_request("other", 3, 1), 0.0)
+    state = with_ids(dict(scheduler_state(scheduler, 0.0)), {"engine-1": "mine"})
+    assert state["waiting_order"] == ["mine", "other"] and state["states"]["mine"] == "pending"
+    assert "engine-1" not in str(state) and str(state).count("mine") == 4
+    assert [each["request_id"] for each in state["sequences"]] == ["mine", "other"]
 
 
 def test_rows_of_requests_that_have_ended_are_left_out() -> None:

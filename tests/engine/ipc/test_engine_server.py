@@ -209,6 +209,7 @@ def test_questions_are_answered_without_waiting_for_the_step(make_harness: Calla
     assert state_of_a["states"] == {"running": "decoding", "client 2: waits": "pending"}
     assert state_of_b["states"] == {"client 1: running": "decoding", "waits": "pending"}
     assert state_of_b["wait_reasons"] == {"waits": "running_limit"}
+    assert [each["request_id"] for each in state_of_b["sequences"]] == ["client 1: running", "waits"]
     harness.send(b"b", RemoteCall(3, "batch_snapshot"))
     rows = decode_reply("batch_snapshot", harness.wait_for_reply(b"b", 3).payload).rows
     assert [(row.request_id, row.state) for row in rows] == [("client 1: running", "decode"), ("waits", "waiting")]

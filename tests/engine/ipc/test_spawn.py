@@ -157,7 +157,6 @@ def test_nothing_of_the_request_is_on_the_command_line() -> None:
         process.stop()
 
 
-@pytest.mark.usefixtures("log_as_before")
 def test_a_child_logs_at_the_level_of_the_stream_and_not_of_the_file(tmp_path: Path) -> None:
     assert _stream_log_level() == logging.getLogger().getEffectiveLevel()
     configure(LogConfig(level=logging.DEBUG, stream_level=logging.ERROR, file=str(tmp_path / "log")), io.StringIO())

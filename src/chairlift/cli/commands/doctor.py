@@ -1,10 +1,10 @@
-"""`chairlift doctor`: reports the machine, a model's memory use, and problems with remedies."""
+"""`chairlift doctor`: reports the machine, a model's memory use, or a live server, and problems with remedies."""
 
 import argparse
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
@@ -13,7 +13,7 @@ from chairlift import __version__
 from chairlift.cli import system_info
 from chairlift.cli.console import Console, escape_line
 from chairlift.cli.settings import settings
-from chairlift.core.errors import ChairliftError, ModelError
+from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from chairlift.llm.model_names import DEMO, no_model_given
 
 ERROR, WARNING = "error", "warning"
@@ -73,10 +73,12 @@ class DoctorReport:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine the machine and the model, and print the report.
+    """Examine the machine and the model, or the server of --url, and print the report.
 
-    Returns the exit code: 1 if the model cannot run.
+    Returns the exit code: 1 if the model cannot run, or if requests to the server fail or will fail soon.
     """
+    if arguments.url is not None:
+        return run_live(arguments)
     environ = settings.process_environment()
     options = settings.resolve_group(settings.ENGINE, arguments, environ)
     if arguments.model is None:
@@ -87,6 +89,23 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(report, ensure_ascii=False, indent=2))
     else:
         print("\n".join(map(escape_line, format_report(report))))
+    return 0 if report["ok"] else 1
+
+
+def run_live(arguments: argparse.Namespace) -> int:
+    """Examine the server of --url and print the report; returns the exit code. Raises ConfigError."""
+    from chairlift.cli.diagnosis.diagnosis import diagnose
+    from chairlift.cli.diagnosis.live_options import live_server
+
+    if arguments.model is not None:
+        raise ConfigError("MODEL and --url exclude each other: the server knows its model", option="url")
+    report = diagnose(*live_server(arguments)).as_json()
+    if arguments.json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        version = f", Chairlift {report['version']}" if report["version"] else ""
+        lines = [f"{report['service']} {report['url']}{version}", *(f"  replica {url}" for url in report["replicas"])]
+        print("\n".join(map(escape_line, [*lines, *problem_lines(report["problems"])])))
     return 0 if report["ok"] else 1
 
 
@@ -196,12 +215,16 @@ def format_report(report: dict[str, Any]) -> list[str]:
     lines += _section("machine", _machine_rows(report))
     lines += _section("libraries", [_library_row(library) for library in report["libraries"]])
     lines += _section("model", _model_rows(report["model"]))
-    if report["problems"]:
-        lines += ["", "problems"]
-        for problem in report["problems"]:
-            lines += [f"  {problem['level']}: {problem['what']}", f"      -> {problem['do']}"]
-    else:
-        lines += ["", "no problems"]
+    return lines + problem_lines(report["problems"])
+
+
+def problem_lines(problems: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the lines of problems with their remedies, and the page about each if it has one."""
+    lines = ["", "problems" if problems else "no problems"]
+    for problem in problems:
+        server = f"{problem['server']}: " if "server" in problem else ""
+        lines += [f"  {problem['level']}: {server}{problem['what']}", f"      -> {problem['do']}"]
+        lines += [f"         {problem['see']}"] if "see" in problem else []
     return lines
 
 

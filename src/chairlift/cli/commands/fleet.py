@@ -11,6 +11,7 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.router_settings import FLEET_ROUTER
+from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.fleet.fleet_process import FleetParts
 from chairlift.fleet.fleet_process import run as serve
@@ -48,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             router=RouterParts(
                 config=config, sources=(), listening=listening, tls=tls, read_credentials=read_credentials,
                 print_line=service_console.print_line, read_settings=reloader, tracer=tracer,
+                shown_settings=shown_settings({"model": model, **options}, environ),
             ),
             cluster=opened.cluster, spec=spec, parse_spec=fleet_options.updated_spec, autoscaler=autoscaler,
             slo_quantile=options.get("slo_quantile", 0.95),

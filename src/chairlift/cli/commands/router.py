@@ -7,6 +7,7 @@ from chairlift.cli.router_options import discovery_sources, router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.router.router_process import RouterParts
 from chairlift.router.router_process import run as route
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         code = route(RouterParts(
             config=config, sources=sources, listening=listening, tls=tls, tracer=tracer,
-            read_credentials=read_credentials,
+            read_credentials=read_credentials, shown_settings=shown_settings(options, environ),
             print_line=service_console.print_line,
             read_settings=None if arguments.settings_file is None else SettingsReloader.of_router(arguments, environ),
         ))  # fmt: skip

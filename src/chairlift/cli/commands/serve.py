@@ -8,6 +8,7 @@ from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare
@@ -48,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             read_settings=None if arguments.settings_file is None else SettingsReloader.of_server(
                 arguments, environ, names, engine["max_queue_size"]
             ), registration=registration, tracer=tracer,
+            shown_settings=shown_settings({"model": prepared.model, **options, **engine}, environ),
         ))  # fmt: skip
     finally:
         if tracer is not None:

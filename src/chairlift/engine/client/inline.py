@@ -144,7 +144,7 @@ class InlineClient:
 
     def scheduler_state(self) -> SchedulerState:
         """Return the waiting requests, in order, and their wait reasons."""
-        return self._run_command(lambda: state_dump.scheduler_state(self._loop.scheduler))
+        return self._run_command(lambda: state_dump.scheduler_state(self._loop.scheduler, self._loop.now()))
 
     def cache_state(self) -> CacheState:
         """Return the block counts of the KV cache."""

@@ -13,12 +13,16 @@ def display_id(reader: int, owner: int, request_id: str) -> str:
 
 
 def with_ids(state: dict[str, Any], client_ids: Mapping[str, str]) -> dict[str, Any]:
-    """Replace the request ids in a SchedulerState."""
-    renamed = {
+    """Replace the request ids in a SchedulerState; an id that `client_ids` lacks stays."""
+    renamed: dict[str, Any] = {
         key: {client_ids.get(each, each): value for each, value in state[key].items()}
         for key in ("wait_reasons", "states")
     }
-    return state | renamed | {"waiting_order": [client_ids.get(each, each) for each in state["waiting_order"]]}
+    renamed["waiting_order"] = [client_ids.get(each, each) for each in state["waiting_order"]]
+    renamed["sequences"] = [
+        each | {"request_id": client_ids.get(each["request_id"], each["request_id"])} for each in state["sequences"]
+    ]
+    return state | renamed
 
 
 def with_row_ids(snapshot: BatchSnapshot, client_id: Callable[[str], str | None]) -> BatchSnapshot:

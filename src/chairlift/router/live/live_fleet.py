@@ -5,7 +5,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from chairlift.router.admin import plain, source_fields
+from chairlift.router.debug_report import plain_value, source_fields
 from chairlift.router.router import Router
 from chairlift.web.service.live_feed import Collect, LiveFeed
 
@@ -26,7 +26,7 @@ def live_fleet(router: Router, more_topics: Mapping[str, Collect]) -> LiveFeed:
         return _router(router)
 
     async def replicas() -> object:
-        return [plain(asdict(each)) for each in router.replicas.statuses(router.clock.now())]
+        return [plain_value(asdict(each)) for each in router.replicas.statuses(router.clock.now())]
 
     async def open_requests() -> object:
         return [each.as_json() for each in islice(router.timelines.open, MAX_OPEN_REQUESTS)]

@@ -115,6 +115,7 @@ class RequestProxy:
         self._timers: dict[tuple[TimerKind, int], _RunningTimer] = {}
         self._blocked_until = -1.0
         self._is_aborted = False
+        self._started_at = now()
         self.num_attempts = 0
         self.reservation: Reservation | None = None
         self.error_code = ""
@@ -132,6 +133,17 @@ class RequestProxy:
             return None
         reservation = self._reservations[attempt.number]
         return reservation.replica_id, reservation.model, since
+
+    def describe(self) -> dict[str, Any]:
+        """Return what an administrator may know of the request, as JSON has it."""
+        return {
+            "request_id": self._request.request_id,
+            "age_seconds": round(self._now() - self._started_at, 3),
+            "attempts": self.num_attempts,
+            "replicas": [each.replica_id for each in self._reservations.values()],
+            "has_output": self._has_output,
+            "is_waiting": self.is_waiting,
+        }
 
     def move(self, replica_id: str) -> None:
         """Send the request to a replica, and leave the one where it waits."""

@@ -25,3 +25,7 @@ class EventLog:
         """Return the kept entries after the first `number`, oldest first."""
         num_new = min(self.num_added - number, len(self._entries))
         return list(islice(self._entries, len(self._entries) - num_new, None)) if num_new > 0 else []
+
+    def entries(self) -> Sequence[object]:
+        """Return the entries that are kept, the oldest first."""
+        return list(self._entries)

@@ -1,0 +1,30 @@
+"""`chairlift debug-dump`: writes what explains a live server's behaviour to one archive."""
+
+import argparse
+from pathlib import Path
+
+from chairlift.cli.console import Console
+from chairlift.cli.diagnosis.archive import default_name, write_archive
+from chairlift.cli.diagnosis.diagnosis import diagnose
+from chairlift.cli.diagnosis.live_options import live_server
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the server and its replicas, and write the archive.
+
+    Returns the exit code, 1 if the server does not answer; the archive says why then. Raises ConfigError and OSError.
+    """
+    reader, replica_keys, interval = live_server(arguments)
+    path = Path(arguments.output or default_name(reader.url))
+    if not path.parent.is_dir():
+        raise NotADirectoryError(20, "no such folder", str(path.parent))
+    diagnosis = diagnose(reader, replica_keys, interval)
+    write_archive(diagnosis, path, [reader.keys, replica_keys])
+    first, *replicas = diagnosis.snapshots
+    num_read = sum(each.is_reachable for each in replicas)
+    behind = f", {num_read} of {len(replicas)} replicas" if replicas else ""
+    Console(quiet=arguments.quiet).print_line(
+        f"{path}: {'the server' if first.is_reachable else 'the server does not answer'}{behind}, "
+        f"{len(diagnosis.findings)} problems"
+    )
+    return 0 if first.is_reachable else 1

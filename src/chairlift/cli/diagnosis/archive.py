@@ -1,0 +1,104 @@
+"""write_archive: writes what was read and found of a live server to one tar.gz file, without keys.
+
+FOLDER/manifest.json      versions, and each part with its status or its error
+FOLDER/doctor.json        what is wrong
+FOLDER/server/...         debug.json, metrics.txt, load.json, health answers of the server
+FOLDER/replicas/HOST_PORT/...   the same of each replica behind a router
+"""
+
+import io
+import json
+import os
+import platform
+import re
+import tarfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from chairlift import __version__
+from chairlift.cli.diagnosis.diagnosis import Diagnosis
+from chairlift.cli.diagnosis.server_reader import Keys, Part, Snapshot
+
+HIDDEN = b"***"
+MIN_KEY_CHARS = 4
+"""A shorter key would hide parts of ordinary words."""
+
+
+def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys]) -> None:
+    """Write the archive, readable by its owner alone, as a whole or not at all. Raises OSError.
+
+    The servers send no secrets; should one send a key that it got from here, that is replaced.
+    """
+    secrets = {key.encode() for each in keys for key in (each.api, each.admin) if len(key) >= MIN_KEY_CHARS}
+    folder, now = path.name.partition(".")[0] or "chairlift-debug", time.time()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in _files(diagnosis, now):
+            shown = _without(secrets, content)
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mtime, entry.mode = len(shown), int(now), 0o600
+            archive.addfile(entry, io.BytesIO(shown))
+    partial = path.with_name(path.name + ".part")
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(buffer.getvalue())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _without(secrets: Iterable[bytes], content: bytes) -> bytes:
+    for secret in sorted(secrets, key=len, reverse=True):  # one key may begin with another
+        content = content.replace(secret, HIDDEN)
+    return content
+
+
+def default_name(url: str) -> str:
+    """Return the name of an archive about a server: chairlift-debug-HOST-PORT-TIME.tar.gz."""
+    return f"chairlift-debug-{_address(url, '-')}-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
+
+
+def _files(diagnosis: Diagnosis, now: float) -> Iterator[tuple[str, bytes]]:
+    first, *replicas = diagnosis.snapshots
+    names = {"server": first}
+    for each in replicas:
+        name = f"replicas/{_address(each.url, '_')}"
+        names[name if name not in names else f"{name}_{len(names)}"] = each
+    yield "manifest.json", _json({
+        "chairlift": __version__, "python": platform.python_version(), "platform": platform.platform(),
+        "time": round(now, 3), "url": diagnosis.url,
+        "servers": {name: {"url": each.url, "parts": _part_facts(each)} for name, each in names.items()},
+    })  # fmt: skip
+    yield "doctor.json", _json(diagnosis.as_json())
+    for folder, snapshot in names.items():
+        for name, part in snapshot.parts.items():
+            yield f"{folder}/{name}.{'txt' if name == 'metrics' else 'json'}", _content(part)
+
+
+def _part_facts(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        name: {"path": part.path, "status": part.status, "error": part.error, "seconds": round(part.seconds, 3)}
+        for name, part in snapshot.parts.items()
+    }
+
+
+def _content(part: Part) -> bytes:
+    return part.body if part.status else _json({"error": part.error})
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, indent=2).encode()
+
+
+def _address(url: str, separator: str) -> str:
+    parts = urlsplit(url)
+    host = re.sub(r"[^A-Za-z0-9.-]", separator, parts.hostname or "server")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return host if port is None else f"{host}{separator}{port}"

@@ -1,0 +1,171 @@
+"""ServerReader: reads the routes of a live server at once, each within a time limit of its own."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from chairlift.cli.http_request import send_request
+from chairlift.core.errors import ConfigError
+
+PART_SECONDS = 8.0
+"""Seconds for one route. A replica's /admin/debug waits for its engine for some seconds."""
+
+PARTS: Mapping[str, str] = {
+    "livez": "/livez", "readyz": "/readyz", "health": "/health", "version": "/version", "load": "/load",
+    "metrics": "/metrics", "debug": "/admin/debug",
+}  # fmt: skip
+"""Routes that are read, by the name of the part."""
+
+SECOND_PARTS = ("load", "metrics")
+"""Parts that are read twice, to see what changes; of a router the report, too."""
+
+MAX_SERVERS = 16
+"""Servers that are read at the same time."""
+
+ADMIN = "/admin/"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """The keys that a server gets.
+
+    Attributes:
+        api: the key of all routes but those of administrators; "" for none.
+        admin: the key of the routes under /admin/; "" for none.
+    """
+
+    api: str = ""
+    admin: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a server answered on one route.
+
+    Attributes:
+        path: path of the route.
+        status: status of the response; 0 without one.
+        body: its body.
+        error: why there is no response; "" for none.
+        seconds: time that it took.
+    """
+
+    path: str
+    status: int = 0
+    body: bytes = b""
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the route answered with success."""
+        return 200 <= self.status < 300
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The JSON object of the body, empty if it is none."""
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The parts of one server at one moment.
+
+    Attributes:
+        url: URL of the server.
+        at_seconds: monotonic time after the reading.
+        wall_from: seconds since 1970 before it, by the clock of this machine.
+        wall_to: the same after it.
+        parts: the parts by name.
+    """
+
+    url: str
+    at_seconds: float
+    wall_from: float
+    wall_to: float
+    parts: Mapping[str, Part]
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return the JSON object of a part that succeeded, else an empty one."""
+        part = self.parts.get(name)
+        return part.object if part is not None and part.is_ok else {}
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether any route answered."""
+        return any(part.status for part in self.parts.values())
+
+
+class ServerReader:
+    """Reads one server."""
+
+    def __init__(self, url: str, keys: Keys, part_seconds: float = PART_SECONDS) -> None:
+        """Check the URL. Raises ConfigError."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {url!r}", option="url")
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.keys, self.part_seconds = keys, part_seconds
+
+    def read(self, names: Sequence[str] = tuple(PARTS)) -> Snapshot:
+        """Return these parts, which are read at the same time; each has its response or its error."""
+        wall_from = time.time()
+        calls = {name: partial(self._read, PARTS[name]) for name in names}
+        results = call_within(calls, self.part_seconds)
+        late = f"no complete answer within {self.part_seconds:g} s"
+        parts = {
+            name: Part(path=PARTS[name], error=late, seconds=self.part_seconds)
+            if (part := results[name]) is None
+            else part
+            for name in names
+        }
+        return Snapshot(
+            url=self.url, at_seconds=time.monotonic(), wall_from=wall_from, wall_to=time.time(), parts=parts
+        )  # fmt: skip
+
+    def _read(self, path: str) -> Part:
+        key = self.keys.admin if path.startswith(ADMIN) else self.keys.api
+        start = time.monotonic()
+        try:
+            status, body = send_request(self.url + path, key, timeout_seconds=self.part_seconds)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return Part(path=path, error=str(error) or type(error).__name__, seconds=time.monotonic() - start)
+        return Part(path=path, status=status, body=body, seconds=time.monotonic() - start)
+
+
+def call_within(calls: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | None]:
+    """Call functions at the same time; None is the result of one that takes longer than `seconds` or raises.
+
+    A thread that is late is left behind: a server that sends a byte now and then could hold it for ever.
+    """
+    results: dict[str, T | None] = dict.fromkeys(calls)
+
+    def call(name: str) -> None:
+        results[name] = calls[name]()
+
+    threads = [threading.Thread(target=call, args=(name,), daemon=True) for name in calls]
+    until = time.monotonic() + seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(results)
+
+
+def read_all(readers: Sequence[ServerReader], names: Sequence[str]) -> list[Snapshot]:
+    """Return a snapshot of each server, MAX_SERVERS at a time; each read ends within its time limit."""
+    with ThreadPoolExecutor(MAX_SERVERS) as threads:
+        return list(threads.map(lambda reader: reader.read(names), readers))

@@ -1,0 +1,119 @@
+"""diagnose: faults that are caused on real replicas and routers are found, and healthy ones have no finding."""
+
+import asyncio
+import socket
+
+import httpx
+import pytest
+
+from chairlift.cli.diagnosis.diagnosis import diagnose
+from chairlift.cli.diagnosis.finding import ERROR, WARNING
+from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.router.endpoint import ReplicaKind
+from chairlift.server import debug_report
+from support_diagnosis import KEYS, USER_KEY, VALID, checks, diagnosed, live_replica
+from support_replica_set import probed
+from support_router import CHAT, HELLO, running_router
+from support_server import run
+from support_services import Gate, fake_service
+
+BODY = {**HELLO, "model": "fake"}
+USER = {"authorization": f"Bearer {USER_KEY}"}
+
+
+def closed_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_healthy_replica_that_has_served_has_no_finding() -> None:
+    async def scenario() -> None:
+        async with live_replica(fake_service()) as live, httpx.AsyncClient() as client:
+            assert (await client.post(live.url + CHAT, json=BODY, headers=USER)).status_code == 200
+            await live.update_gauges()
+            report = (await diagnosed(live.url)).as_json()
+            assert (report["problems"], report["ok"], report["service"]) == ([], True, "replica")
+
+    run(scenario())
+
+
+def test_wrong_and_missing_keys_are_distinguished_from_a_server_that_is_down() -> None:
+    async def scenario() -> None:
+        async with live_replica(fake_service()) as live:
+            wrong = checks(await diagnosed(live.url, Keys(api="wrong", admin="wrong")))
+            assert wrong == {("key_rejected", ERROR), ("admin_key", WARNING)}
+            assert checks(await diagnosed(live.url, Keys(api=USER_KEY))) == {("admin_key", WARNING)}
+        down = diagnose(ServerReader(closed_url(), VALID), VALID, 0.1)
+        assert checks(down) == {("unreachable", ERROR)} and down.as_json()["service"] == "down"
+        assert not down.as_json()["ok"]
+
+    run(scenario())
+
+
+def test_a_full_cache_and_an_engine_that_stands_still_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debug_report, "ENGINE_SECONDS", 0.05)
+    gate = Gate(after=3)
+    config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8, block_size=16)
+
+    async def scenario() -> None:
+        async with live_replica(fake_service(config, hook=gate)) as live, httpx.AsyncClient(timeout=30) as client:
+            prompt = [{"role": "user", "content": "x" * 90}]
+            tasks = [
+                asyncio.create_task(client.post(live.url + CHAT, json={**BODY, "messages": prompt}, headers=USER))
+                for _ in range(3)
+            ]
+            await asyncio.to_thread(gate.reached.wait, 30)
+            live.replica.telemetry.metrics.gauge("kv_cache_usage_ratio").set(1.0)  # its reader waits for the engine
+            diagnosis = await diagnosed(live.url, seconds=0.3)
+            gate.opened.set()
+            await asyncio.gather(*tasks)
+            assert {("hang", ERROR), ("cache_full", WARNING)} <= checks(diagnosis)
+            (hang,) = [each for each in diagnosis.findings if each.check == "hang"]
+            assert "did not answer within 0.05 s" in hang.what
+
+    run(scenario())
+
+
+def test_a_drained_replica_is_not_ready() -> None:
+    async def scenario() -> None:
+        async with live_replica(fake_service()) as live:
+            live.replica.lifecycle.drain()
+            diagnosis = await diagnosed(live.url)
+            assert checks(diagnosis) == {("not_ready", ERROR)} and "draining" in diagnosis.findings[0].what
+
+    run(scenario())
+
+
+def test_through_a_router_its_replicas_are_checked_and_lost_ones_named() -> None:
+    async def scenario() -> None:
+        lost = closed_url()
+        async with (
+            live_replica(fake_service()) as live,
+            running_router([live.url, lost], keys=KEYS, kind=ReplicaKind.CHAIRLIFT, models=("fake",)) as running,
+        ):
+            replicas, now = running.router.replicas, running.router.clock.now()
+            for _ in range(5):
+                replicas.apply_probe(live.url, probed(), now)
+                replicas.apply_probe(lost, probed(is_success=False), now)
+            diagnosis = await diagnosed(running.url)
+            assert checks(diagnosis) == {("replica_state", WARNING), ("replica_not_read", WARNING)}
+            assert all(lost in each.what + each.server for each in diagnosis.findings)
+            report = diagnosis.as_json()
+            assert report["ok"] and sorted(report["replicas"]) == sorted([live.url, lost])
+            replicas.drain(live.url, running.router.clock.now())
+            assert ("no_replica", ERROR) in checks(await diagnosed(running.url))
+
+    run(scenario())
+
+
+def test_a_replica_of_another_server_is_not_read_and_gets_no_key() -> None:
+    async def scenario() -> None:
+        async with (
+            live_replica(fake_service()) as live,
+            running_router([live.url], keys=KEYS, kind=ReplicaKind.OPENAI, models=("fake",)) as running,
+        ):
+            diagnosis = await diagnosed(running.url)
+            assert [each.url for each in diagnosis.snapshots] == [running.url]
+
+    run(scenario())

@@ -1,0 +1,78 @@
+"""ServerReader: each route has its own time limit and its own error, and keys go only to the routes they are for."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, call_within, read_all
+from chairlift.core.errors import ConfigError
+from support_fleet_server import FleetServer, open_fleet_server
+
+NAMES = ("livez", "load", "debug")
+
+
+@pytest.fixture
+def server() -> Iterator[FleetServer]:
+    with open_fleet_server() as server:
+        server.routes = {"/livez": {}, "/load": {"state": "ready"}, "/admin/debug": {"service": "replica"}}
+        server.keys = {"/load": "user", "/admin/debug": "admin"}
+        yield server
+
+
+def test_each_route_gets_its_key(server: FleetServer) -> None:
+    read = ServerReader(server.url + "/v1/", Keys(api="user", admin="admin")).read(NAMES)
+    assert read.is_reachable and read.object("load") == {"state": "ready"} and read.object("debug")["service"]
+    swapped = ServerReader(server.url, Keys(api="admin", admin="user")).read(NAMES)
+    assert [swapped.parts[name].status for name in NAMES] == [200, 401, 401] and swapped.object("load") == {}
+
+
+def test_a_server_that_never_answers_or_trickles_is_left_behind() -> None:
+    """The second byte of its answer never comes, so that the timeout of each read alone would not end it."""
+    listener, stop = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def trickle() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+            while not stop.wait(0.01):
+                connection.sendall(b"x")
+
+    thread = threading.Thread(target=trickle, daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        read = ServerReader(url, Keys(), part_seconds=0.1).read(("livez",))
+        assert not read.is_reachable and read.parts["livez"].error == "no complete answer within 0.1 s"
+    finally:
+        stop.set()
+        thread.join(10)
+        listener.close()
+
+
+def test_a_closed_port_is_an_error_of_each_part(server: FleetServer) -> None:
+    server.stop()
+    read = ServerReader(server.url, Keys()).read(NAMES)
+    assert not read.is_reachable and all("refused" in part.error for part in read.parts.values())
+
+
+def test_several_servers_are_read_together(server: FleetServer) -> None:
+    readers = [ServerReader(server.url, Keys()) for _ in range(3)]
+    assert [each.parts["livez"].status for each in read_all(readers, ("livez",))] == [200] * 3
+
+
+def test_a_body_that_is_no_object_counts_as_empty() -> None:
+    for body in (b"[1]", b"{", b"\xff"):
+        assert Part(path="/load", status=200, body=body).object == {}
+
+
+def test_a_function_that_raises_has_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    assert call_within({"a": lambda: 1 // 0, "b": lambda: 2}, 5.0) == {"a": None, "b": 2}
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a", "http://"])
+def test_a_url_that_is_none_is_rejected(url: str) -> None:
+    with pytest.raises(ConfigError, match="--url"):
+        ServerReader(url, Keys())
