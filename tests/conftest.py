@@ -23,6 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import HealthCheck, settings
 
+from chairlift.observability.logging import current_id, current_trace_id
+
 FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 
@@ -52,7 +54,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
-    """After the test Chairlift's log is set up as it was before it."""
+    """Chairlift's log begins without ids, and after the test is set up as it was before it."""
+    current_id.set("")
+    current_trace_id.set("")
     log = logging.getLogger("chairlift")
     handlers, level, propagate = log.handlers[:], log.level, log.propagate
     yield

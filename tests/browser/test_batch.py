@@ -56,6 +56,22 @@ def test_the_view_needs_the_admin_key(open_page: OpenPage, server: Server) -> No
     page.page.wait_for_selector("[data-testid=live][data-state=open]")
 
 
+STEPS = """async () => {
+  const { BatchModel } = await import("/ui/live/batch_model.js");
+  const model = new BatchModel();
+  const take = (...ids) => model.takeSteps(ids.map((id) => [id, 1, 2, [], [3]]));
+  take(7, 8);
+  take(8, 9);
+  take(30, 31);
+  return model.steps.map(({ id, isAfterGap }) => [id, isAfterGap]);
+}"""
+
+
+def test_steps_between_two_snapshots_leave_a_gap(open_page: OpenPage, server: Server) -> None:
+    page = open_page(server)
+    assert page.page.evaluate(STEPS) == [[7, False], [8, False], [9, False], [30, True], [31, False]]
+
+
 def test_requests_are_seen_while_they_run_and_wait_and_afterwards(open_page: OpenPage, server: Server) -> None:
     page = open_batch(open_page, server)
     page.page.get_by_text("Nothing runs.").wait_for()

@@ -10,7 +10,9 @@ import pytest
 from chairlift.autoscaler.config import AutoscalerConfig, StepLimit, ThresholdConfig
 from chairlift.autoscaler.limits.schedule import Schedule
 from chairlift.cli import fleet_options
+from chairlift.cli.command_line import build_parser
 from chairlift.cli.fleet_options import autoscaler_config, local_config, replica_key, replica_spec, updated_spec
+from chairlift.cli.settings import settings
 from chairlift.cli.settings.access_settings import LATENCY_TARGETS
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
 from chairlift.cluster.base import ReplicaSpec
@@ -70,6 +72,17 @@ def test_the_replicas_send_their_traces_where_the_fleet_does(monkeypatch: pytest
         "CHAIRLIFT_OTLP_HEADERS_FILE": str(tmp_path / "h"),
     }  # fmt: skip
     assert replica_spec("", {}, "").environ["CHAIRLIFT_OTLP_ENDPOINT"] == ""
+
+
+def test_the_replicas_serve_no_page_where_the_fleet_serves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replica_spec("", {"ui": True}, "").environ["CHAIRLIFT_UI"] == ""
+    spec = replica_spec("", {"ui": False}, "")
+    for words, is_served in ((spec.arguments, False), (("--ui",), True)):
+        for name, value in spec.environ.items():
+            monkeypatch.setenv(name, value)
+        arguments = build_parser().parse_args(["serve", "m", *words])
+        options = settings.resolve_group(settings.SERVER, arguments, settings.process_environment())
+        assert options.get("ui", True) is is_served
 
 
 def test_a_replica_has_its_options_its_key_and_none_of_the_fleets_settings(

@@ -5,7 +5,7 @@ import pytest
 from chairlift.core.clock import FakeClock
 from chairlift.engine import batch_recorder
 from chairlift.engine.batch_recorder import UNREAD_SECONDS, BatchRecorder, with_compiling_requests
-from chairlift.engine.batch_snapshot import CACHED, FREE, SHARED, WITHHELD, BatchSnapshot, SequenceRow
+from chairlift.engine.batch_snapshot import CACHED, COMPILING, FREE, HELD, SHARED, WITHHELD, BatchSnapshot, SequenceRow
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from support_engine import EngineHarness, make_request, make_result, make_scheduler
@@ -89,16 +89,19 @@ def test_rows_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
     step(scheduler, 0.0)
     snapshot = snapshot_of(scheduler)
     assert [row.request_id for row in snapshot.rows] == ["r0", "r1", "r2"] and snapshot.num_hidden_rows == 6
-    more = with_compiling_requests(snapshot, [(make_request("compiling", 4), 0.5)])
+    more = with_compiling_requests(snapshot, [(0, make_request("compiling", 4), 0.5)])
     assert (more.num_hidden_rows, more.num_waiting, len(more.rows)) == (7, 8, 3)
 
 
 def test_requests_whose_grammar_is_compiled_wait_for_it() -> None:
     snapshot = snapshot_of(make_scheduler())
     assert with_compiling_requests(snapshot, []) is snapshot
-    (row,) = with_compiling_requests(snapshot, [(make_request("a", 4, tenant="t"), 0.254)]).rows
-    assert (row.key, row.request_id, row.state, row.wait_reason) == (-1, "a", "waiting", "grammar")
+    compiling = [(0, make_request("a", 4, tenant="t"), 0.254), (5, make_request("b", 4), 0.1)]
+    row, other = with_compiling_requests(snapshot, compiling).rows
+    assert (row.request_id, row.state, row.wait_reason) == ("a", "waiting", "grammar")
     assert (row.tenant, row.prompt_tokens, row.wait_seconds, row.age_seconds) == ("t", 4, 0.25, 0.25)
+    assert (row.key, other.key) == (COMPILING, COMPILING - 5)
+    assert min(FREE, CACHED, WITHHELD, SHARED, HELD) > COMPILING, "a row looks like a state of blocks"
 
 
 def test_the_last_steps_say_what_each_row_got() -> None:
@@ -149,6 +152,9 @@ def test_the_block_map_has_every_block_and_its_holder() -> None:
         state = FREE if block != 11 else WITHHELD
         assert value == (SHARED if len(holders) == 2 else holders[0] if holders else state), block
     assert (snapshot.blocks_per_cell, len(shown)) == (1, 12)
+    assert (snapshot.withheld_blocks, snapshot.free_blocks) == (1, shown.count(FREE))
+    parts = snapshot.free_blocks, snapshot.cached_blocks, snapshot.held_blocks, snapshot.withheld_blocks
+    assert sum(parts) == snapshot.total_blocks == 12
     for name in ("a", "b"):
         scheduler.abort(name, 0.0)
     after = cells(snapshot_of(scheduler))
@@ -167,6 +173,39 @@ def test_a_map_of_a_large_pool_shows_every_nth_block_and_is_kept_for_a_while() -
     scheduler.abort("a", 0.0)
     assert recorder.snapshot(scheduler, 10.4).block_map is snapshot.block_map
     assert 0 not in cells(recorder.snapshot(scheduler, 10.5))
+
+
+def test_a_map_that_takes_long_is_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_maps, seconds = 0, FakeClock()
+    make_map = batch_recorder._block_map
+
+    def slow_map(scheduler: Scheduler, stride: int) -> list[int]:
+        nonlocal num_maps
+        num_maps += 1
+        seconds.advance(0.04)
+        return make_map(scheduler, stride)
+
+    monkeypatch.setattr(batch_recorder, "_block_map", slow_map)
+    scheduler, recorder = make_scheduler(), BatchRecorder(seconds.now)
+    for tenth in range(801):  # snapshots of 80 seconds
+        recorder.snapshot(scheduler, tenth / 10)
+    assert num_maps == 21, "the maps take more than 1 % of a core"
+
+
+def test_a_map_of_many_held_blocks_names_no_rows_and_visits_no_block_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = make_scheduler(num_blocks=40)
+    scheduler.add_request(make_request("a", 40, 9), 0.0)
+    scheduler.add_request(make_request("b", 8, 9, n=2), 0.0)
+    step(scheduler, 0.0)
+    step(scheduler, 1.0)
+    tables = [table for sequence in scheduler.running.values() if (table := sequence.table) is not None]
+    num_held = sum(table.num_held for table in tables)
+    monkeypatch.setattr(batch_recorder, "MAX_NAMED_BLOCKS", num_held)
+    named = cells(snapshot_of(scheduler))
+    assert {0, 1, SHARED} <= set(named) and HELD not in named
+    monkeypatch.setattr(batch_recorder, "MAX_NAMED_BLOCKS", num_held - 1)
+    monkeypatch.setattr(type(tables[0]), "held", lambda table: pytest.fail("a block table is read"))
+    assert cells(snapshot_of(scheduler)) == [HELD if value >= 0 else value for value in named]
 
 
 def test_the_engine_records_only_while_snapshots_are_read() -> None:

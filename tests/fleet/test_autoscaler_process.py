@@ -10,6 +10,9 @@ from typing import Any
 
 import httpx
 
+from chairlift.cli.diagnosis.diagnosis import diagnose
+from chairlift.cli.diagnosis.finding import ERROR
+from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
 from support_process import wait_until
 from support_server import ADMIN_KEY, running_server
 
@@ -85,8 +88,23 @@ def test_an_autoscaler_grows_with_the_load_and_leaves_the_replicas_running() -> 
             assert httpx.get(server.url + "/readyz").status_code == 200
             assert httpx.get(server.url + "/admin/autoscaler").status_code in (401, 403)
             assert httpx.get(server.url + "/v1/models").status_code == 404
+            check_debug_report(server.url)
             assert server.stop() == 0
         assert max(state.targets) == 3 and len(state.replicas) == 3
+
+
+def check_debug_report(url: str) -> None:
+    """The report explains the process, only to administrators, and the commands that read a live server take it."""
+    assert httpx.get(f"{url}/admin/debug").status_code in (401, 403)
+    response = httpx.get(f"{url}/admin/debug", headers=ADMIN)
+    report = response.json()
+    assert (report["service"], report["state"], report["reason"]) == ("autoscaler", "ready", "")
+    assert (report["settings"]["max_replicas"], report["settings"]["CHAIRLIFT_ADMIN_KEY"]) == (3, "set")
+    assert len(report["replicas"]) == 3 and report["autoscaler"]["newest_decision"]["target"] == 3
+    assert report["processes"]["api"]["open_files"] > 0 and ADMIN_KEY not in response.text
+    diagnosis = diagnose(ServerReader(url, Keys(admin=ADMIN_KEY)), Keys(), 0.0)
+    assert diagnosis.as_json()["service"] == "autoscaler"
+    assert [each.check for each in diagnosis.findings if each.level == ERROR] == []
 
 
 def test_a_dry_run_changes_nothing() -> None:

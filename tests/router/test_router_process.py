@@ -212,7 +212,12 @@ def test_sighup_reads_keys_limits_replica_file_and_the_key_of_the_replicas_again
         os.kill(router.process.pid, signal.SIGHUP)
         wait_for_line(router, "the old keys, certificates and limits stay")
         assert [get("/v1/models", key).status_code for key in ("new", "newest")] == [200, 401]
-        assert router.stop() == 0
+        with httpx.stream("GET", f"{router.url}/admin/live", headers={"authorization": "Bearer admin"}) as stream:
+            pieces = stream.iter_bytes()
+            assert b"event: hello" in next(pieces)
+            assert router.stop() == 0
+            list(pieces)  # raises an error if the response is cut
+        assert "Traceback" not in router.log
 
 
 def test_a_router_talks_to_replicas_with_tls_and_serves_a_new_certificate_after_sighup(tmp_path: Path) -> None:

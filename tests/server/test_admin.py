@@ -4,6 +4,11 @@ import asyncio
 import hashlib
 from typing import Any
 
+import pytest
+from jsonschema import Draft202012Validator
+
+from chairlift.protocol.response_schemas import STATE
+from chairlift.server.live import engine_reader
 from chairlift.web.auth.api_keys import KeyRing
 from chairlift.web.auth.principal import ADMIN, Principal
 from support_server import CHAT, HELLO, open_server, run
@@ -52,7 +57,35 @@ def test_the_state_is_that_of_the_engine() -> None:
             data = (await server.http.get("/admin/state", headers=KEY)).json()
             assert data["integrity_errors"] == [] and data["scheduler"]["finished_by_reason"]["length"] == 1
             assert data["cache"]["allocated_blocks"] == 0 and data["cache"]["cached_blocks"] > 0
-            assert isinstance(data["startup_report"], dict)
+            assert isinstance(data["startup_report"], dict) and "error" not in data
+            Draft202012Validator(STATE).validate(data)
+
+    run(scenario())
+
+
+def test_an_engine_that_hangs_is_reported_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 0.02)
+    gate = Gate()
+
+    async def scenario() -> None:
+        async with open_server(fake_service(hook=gate), keys=admin_key_ring()) as server:
+            request = asyncio.create_task(server.http.post(CHAT, json=HELLO))
+            await asyncio.to_thread(gate.reached.wait, 30)
+            response = await server.http.get("/admin/state", headers=KEY)
+            data = response.json()
+            Draft202012Validator(STATE).validate(data)
+            assert response.status_code == 200 and data["state"] == "ready" and data["restarts"] == 0
+            assert data["error"].startswith("the engine did not answer within 0.02 s")
+            assert "scheduler" not in data and isinstance(data["startup_report"], dict)
+            record = await server.http.get("/admin/requests/unknown", headers=KEY)
+            error = record.json()["error"]
+            assert (record.status_code, error["code"], record.headers["retry-after"]) == (503, "unavailable", "2")
+            assert "the engine did not answer" in error["message"]
+            gate.opened.set()
+            await request
+            monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 30.0)
+            data = (await server.http.get("/admin/state", headers=KEY)).json()
+            assert "error" not in data and data["scheduler"]["active_requests"] == 0
 
     run(scenario())
 

@@ -14,6 +14,7 @@ from chairlift.core.errors import EngineDead
 from chairlift.observability.logging import LogConfig, configure
 from chairlift.protocol.response_schemas import DEBUG
 from chairlift.server import debug_report
+from chairlift.server.live import engine_reader
 from chairlift.web.auth.api_keys import KeyRing
 from chairlift.web.auth.principal import ADMIN, Principal
 from support_server import CHAT, HELLO, InProcessServer, open_server, run
@@ -105,7 +106,7 @@ def test_a_very_large_cache_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_hanging_engine_is_waited_for_once_and_only_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debug_report, "ENGINE_SECONDS", 0.02)
+    monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 0.02)
     gate = Gate()
 
     async def scenario() -> None:
@@ -123,7 +124,7 @@ def test_a_hanging_engine_is_waited_for_once_and_only_shortly(monkeypatch: pytes
             assert questions == [1]
             gate.opened.set()
             await request
-            monkeypatch.setattr(debug_report, "ENGINE_SECONDS", 30.0)
+            monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 30.0)
             assert (await debug(server))["engine"]["integrity_errors"] == []
 
     run(scenario())

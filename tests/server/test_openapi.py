@@ -15,6 +15,7 @@ from chairlift.core.errors import InvalidRequest, NotFound
 from chairlift.protocol.router_openapi import document as router_document
 from chairlift.server.app import _routes
 from chairlift.server.config import ServerConfig
+from chairlift.server.live.live_batch import live_batch
 from chairlift.server.openapi import DESCRIPTION, document
 from chairlift.server.replica import Replica
 from chairlift.web.auth.api_keys import read_keys
@@ -119,7 +120,7 @@ def test_every_route_of_the_server_is_in_it_and_no_other() -> None:
     replica = Replica(ServerConfig(served_names=("m",)))
     routes = {
         (re.sub(r":\w+}", "}", path), method.lower())
-        for method, path, _ in _routes(replica, drain)
+        for method, path, _ in _routes(replica, drain, live_batch(replica))
     }  # fmt: skip
     assert {(path, method) for path, method, _ in OPERATIONS} == routes
 

@@ -131,10 +131,10 @@ async def fetch_body(port: int, path: str, key: str) -> bytes:
 
 
 async def fetch_state(port: int) -> dict[str, Any]:
-    """Return the state of the scheduler and the cache; empty if the server did not respond."""
+    """Return the state of the scheduler and the cache; empty if the server or its engine did not respond."""
     body = await fetch_body(port, "/admin/state", ADMIN_KEY)
     state: dict[str, Any] = json.loads(body) if body else {}
-    return state
+    return {} if "error" in state else state
 
 
 async def take_sample(server: ServerProcess, at: float, key: str) -> ServerSample:

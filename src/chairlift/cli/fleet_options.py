@@ -22,7 +22,7 @@ from chairlift.autoscaler.limits.schedule import Schedule
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.renamed_options import config_of
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.access_settings import ACCESS, TOKENS
+from chairlift.cli.settings.access_settings import ACCESS, PAGE, TOKENS
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.router_settings import ROUTER
 from chairlift.cli.settings.tracing_settings import TRACING
@@ -209,7 +209,8 @@ def replica_spec(model: str, options: Mapping[str, Any], key: str) -> ReplicaSpe
     return ReplicaSpec(
         model=_absolute(model), arguments=arguments,
         environ={
-            **_unset_variables(), **_tracing_variables(options), **({"CHAIRLIFT_API_KEY": key} if key else {})
+            **_unset_variables(), **_tracing_variables(options), **_page_variables(options),
+            **({"CHAIRLIFT_API_KEY": key} if key else {}),
         },
         num_cpus=options.get("replica_cpus", 0), num_gpus=options.get("replica_gpus", 0),
         replica_type=options.get("replica_type", "default"),
@@ -297,6 +298,11 @@ def _tracing_variables(options: Mapping[str, Any]) -> dict[str, str]:
     if file := options.get("otlp_headers_file"):
         variables["CHAIRLIFT_OTLP_HEADERS_FILE"] = str(Path(file).absolute())
     return variables
+
+
+def _page_variables(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variable by which replicas serve no web page where the fleet serves none."""
+    return {setting.variable: "false" for setting in PAGE if options.get(setting.name) is False}
 
 
 def _absolute(model: str) -> str:

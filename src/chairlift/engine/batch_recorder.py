@@ -1,13 +1,16 @@
 """BatchRecorder: records the last steps and describes the whole batch, while someone reads its snapshots."""
 
+import math
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, islice
 
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import (
-    SHARED,
+    COMPILING,
+    HELD,
     BatchSnapshot,
     SequenceRow,
     SequenceState,
@@ -30,19 +33,28 @@ MAX_ROWS = 512
 MAX_CELLS = 2000
 """Cells of a block map."""
 
+MAX_NAMED_BLOCKS = 50_000
+"""Blocks in block tables up to which a block map names the row of each; reading that many takes about 5 ms. With more
+held blocks the map only tells held blocks from others."""
+
 MAP_SECONDS = 0.5
-"""Seconds between two block maps, which take most of a snapshot's time."""
+"""Seconds between two block maps at least."""
+
+MAP_CPU_SHARE = 0.01
+"""Share of a core that block maps may take: a map that takes longer is made less often."""
 
 
 class BatchRecorder:
     """Belongs to the engine's thread; exists only while snapshots are read, so that nothing is recorded otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu_seconds: Callable[[], float] = time.thread_time) -> None:
+        """Begin to record; `cpu_seconds` returns the time for which this thread has computed."""
+        self._cpu_seconds = cpu_seconds
         self._steps: deque[StepRecord] = deque(maxlen=MAX_STEPS)
         self._last_end = 0.0
         self._read_at = 0.0
         self._map: list[int] = []
-        self._map_at = -MAP_SECONDS
+        self._map_due_at = -math.inf
 
     def is_unread(self, now: float) -> bool:
         """Return whether the last snapshot was read too long ago."""
@@ -70,8 +82,10 @@ class BatchRecorder:
         rows = list(islice(_rows(scheduler, now), MAX_ROWS))
         counters, limits, counts = scheduler.counters, scheduler.table.limits, scheduler.cache.counts()
         stride = -(-counts.total // MAX_CELLS)
-        if now - self._map_at >= MAP_SECONDS:
-            self._map, self._map_at = _block_map(scheduler, stride), now
+        if now >= self._map_due_at:
+            started_at = self._cpu_seconds()
+            self._map = _block_map(scheduler, stride)
+            self._map_due_at = now + max(MAP_SECONDS, (self._cpu_seconds() - started_at) / MAP_CPU_SHARE)
         return BatchSnapshot(
             rows=rows, num_hidden_rows=len(scheduler.sequences) - len(rows), recent_steps=list(self._steps),
             num_steps=counters.steps, scheduled_tokens=counters.scheduled_tokens,
@@ -80,8 +94,8 @@ class BatchRecorder:
             waiting_tokens=scheduler.waiting_tokens, wait_reason=scheduler.wait_clock.reason,
             num_in_flight=len(scheduler.in_flight_steps), max_running_requests=limits.max_running_requests,
             max_batch_tokens=limits.max_batch_tokens, block_size=scheduler.cache.config.block_size,
-            total_blocks=counts.total, free_blocks=counts.free + counts.withheld, cached_blocks=counts.cached,
-            held_blocks=counts.held, block_map=self._map, blocks_per_cell=stride,
+            total_blocks=counts.total, free_blocks=counts.free, cached_blocks=counts.cached,
+            held_blocks=counts.held, withheld_blocks=counts.withheld, block_map=self._map, blocks_per_cell=stride,
         )  # fmt: skip
 
 
@@ -124,15 +138,16 @@ def _state(sequence: Sequence) -> str:
 
 def _block_map(scheduler: Scheduler, stride: int) -> list[int]:
     """Return the map of every stride-th block in runs."""
-    pool = scheduler.cache.pool
-    cells, references = pool.states(stride)
-    for sequence in scheduler.running.values():
-        if sequence.table is None:
-            continue
-        for _, _, block in sequence.table.held():
-            if not block % stride:
-                cell = block // stride
-                cells[cell] = sequence.arrival_index if references[cell] == 1 else SHARED
+    cells = scheduler.cache.pool.states(stride)
+    tables = {
+        sequence.arrival_index: sequence.table
+        for sequence in scheduler.running.values() if sequence.table is not None
+    }  # fmt: skip
+    if sum(table.num_held for table in tables.values()) <= MAX_NAMED_BLOCKS:
+        for key, table in tables.items():
+            for _, _, block in table.held():
+                if not block % stride and cells[block // stride] == HELD:
+                    cells[block // stride] = key
     runs: list[int] = []
     for value, run in groupby(cells):
         runs += (value, sum(1 for _ in run))
@@ -140,16 +155,19 @@ def _block_map(scheduler: Scheduler, stride: int) -> list[int]:
 
 
 def with_compiling_requests(
-    snapshot: BatchSnapshot, requests: Iterable[tuple[GenerateRequest, float]]
+    snapshot: BatchSnapshot, requests: Iterable[tuple[int, GenerateRequest, float]]
 ) -> BatchSnapshot:  # fmt: skip
-    """Add the requests whose grammars are compiled, with the seconds that each has waited, as waiting rows."""
+    """Add the requests whose grammars are compiled as waiting rows.
+
+    Each has a number of its own, and the seconds that it has waited.
+    """
     compiling = [
         SequenceRow(
-            -1, request.request_id, 0, request.tenant, SequenceState.WAITING, "grammar", request.priority,
-            len(request.prompt_token_ids), 0, 0, 0, request.params.max_tokens or 0, 0, 0, 0, round(seconds, 2),
-            round(seconds, 2),
+            COMPILING - number, request.request_id, 0, request.tenant, SequenceState.WAITING, "grammar",
+            request.priority, len(request.prompt_token_ids), 0, 0, 0, request.params.max_tokens or 0, 0, 0, 0,
+            round(seconds, 2), round(seconds, 2),
         )
-        for request, seconds in requests
+        for number, request, seconds in requests
     ]  # fmt: skip
     if not compiling:
         return snapshot

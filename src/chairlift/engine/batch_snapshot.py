@@ -18,7 +18,8 @@ class SequenceRow(NamedTuple):
     """One choice of an open request.
 
     Attributes:
-        key: unique number of the choice in this engine, -1 while its grammar is compiled.
+        key: unique number of the choice in this engine. While its grammar is compiled it has another one, which is
+            COMPILING or less.
         request_id: id of the request.
         choice: index of the choice in the request.
         tenant: tenant of the request.
@@ -95,11 +96,12 @@ class BatchSnapshot:
         max_batch_tokens: tokens of a step at most.
         block_size: tokens of a KV block.
         total_blocks: blocks of the pool.
-        free_blocks: blocks without contents.
+        free_blocks: blocks without contents that may be handed out.
         cached_blocks: blocks that no sequence holds, with contents that a prompt may reuse.
         held_blocks: blocks that sequences hold.
+        withheld_blocks: blocks above the limit of the pool, which are not handed out.
         block_map: the pool in runs: value, length, value, length. A value is the key of the row that holds the block,
-            or one of FREE, CACHED, WITHHELD, SHARED.
+            or one of FREE, CACHED, WITHHELD, SHARED, HELD.
         blocks_per_cell: blocks for each of which the map shows the first; 1 where it shows all.
     """
 
@@ -122,10 +124,14 @@ class BatchSnapshot:
     free_blocks: int
     cached_blocks: int
     held_blocks: int
+    withheld_blocks: int
     block_map: list[int]
     blocks_per_cell: int
 
 
-FREE, CACHED, WITHHELD, SHARED = -1, -2, -3, -4
-"""Values of a block map for blocks without contents, with reusable contents, above the limit of the pool, and held by
-several sequences."""
+FREE, CACHED, WITHHELD, SHARED, HELD = -1, -2, -3, -4, -5
+"""Values of a block map for blocks without contents, with reusable contents, above the limit of the pool, held by
+several sequences, and held by one sequence that the map does not name."""
+
+COMPILING = -16
+"""Largest key of a row whose grammar is compiled: it is no value of a block map."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.autoscaler.config import AutoscalerConfig
@@ -20,6 +20,7 @@ from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.unrouted_pool import UnroutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS, CONTENT_TYPE, Metrics
+from chairlift.router.debug_report import plain_value
 from chairlift.router.proxy.upstream import Upstream, UpstreamConfig
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
@@ -32,6 +33,7 @@ from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import Drain, ProcessParts, ReloadedSettings
 from chairlift.web.service.http_process import run as run_process
 from chairlift.web.service.listen_address import ListenAddress
+from chairlift.web.service.process_report import process_report
 
 GAUGE_SECONDS = 1.0
 
@@ -55,6 +57,7 @@ class AutoscalerParts:
         start_seconds: time in which a replica must become ready.
         unresponsive_seconds: time after which a replica that does not answer is replaced.
         read_settings: reads the settings again on SIGHUP; None without a settings file.
+        shown_settings: the settings of the process, without secrets, for administrators.
     """
 
     http: HttpConfig
@@ -71,6 +74,7 @@ class AutoscalerParts:
     start_seconds: float = 1800.0
     unresponsive_seconds: float = 60.0
     read_settings: Callable[[], ReloadedSettings] | None = None
+    shown_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def run(parts: AutoscalerParts) -> int:
@@ -115,6 +119,7 @@ class AutoscalerService:
             ("GET", "/health", lifecycle.health),
             ("GET", "/metrics", self._send_metrics),
             ("GET", "/admin/autoscaler", self._send_status),
+            ("GET", "/admin/debug", self._send_debug_report),
         ]  # fmt: skip
         self.app = HttpApp(
             parts.http, credentials, routes, self._not_found, lifecycle=lifecycle,
@@ -183,6 +188,14 @@ class AutoscalerService:
     async def _send_status(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = self.controller.status.as_json()
         await send_object(send, {"replicas": self._actuator.replicas(), "autoscaler": status})
+
+    async def _send_debug_report(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lifecycle = self.lifecycle
+        report = await asyncio.to_thread(
+            process_report, "autoscaler", lifecycle.age, self._parts.shown_settings
+        )  # fmt: skip
+        report |= {"state": lifecycle.state, "reason": lifecycle.reason, "replicas": self._actuator.replicas()}
+        await send_object(send, plain_value(report | {"autoscaler": self.controller.status.as_json()}))
 
     async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotFound(f"there is no route {scope['path'][:200]!r}")

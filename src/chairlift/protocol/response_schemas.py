@@ -102,13 +102,13 @@ LOAD = object_schema(
     prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS, cpu_ratio=_RATIO, memory_ratio=_RATIO,
     gpu_ratio=_RATIO, gpu_memory_ratio=_RATIO,
 )  # fmt: skip
-STATE = object_schema(
-    scheduler={"type": "object"},
-    cache={"type": "object"},
-    integrity_errors=array_schema(TEXT),
-    startup_report={"type": "object"},
-)
 _OBJECT: Schema = {"type": "object"}
+STATE = with_optional(
+    object_schema(state=_STATE, reason=TEXT, restarts=COUNT, startup_report=_OBJECT),
+    scheduler=_OBJECT, cache=_OBJECT, integrity_errors=array_schema(TEXT), error=TEXT,
+)  # fmt: skip
+"""What an engine that hangs does not tell is not there, and `error` says so."""
+
 _PROCESS_FIELDS: dict[str, Schema] = {
     "service": TEXT, "version": TEXT, "time": _SECONDS, "uptime_seconds": _SECONDS, "settings": _OBJECT,
     "processes": _OBJECT, "host": _OBJECT, "libraries": _OBJECT, "log": array_schema(_OBJECT),

@@ -26,6 +26,7 @@ def router_app(
     generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
     docs = DocsRoutes(lambda: document(router.model_names(), extension.operations))
     page = PageRoutes(static_files() if router.config.http.ui else ())
+    feed = live_fleet(router, extension.topics)
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in GENERATION_PATHS),
         ("GET", "/v1/models", admin.models),
@@ -45,7 +46,7 @@ def router_app(
         ("POST", "/admin/replicas/drain", admin.drain_replica),
         ("POST", "/admin/replicas/undrain", admin.undrain_replica),
         ("POST", "/admin/replicas/weight", admin.set_weight),
-        ("GET", "/admin/live", live_fleet(router, extension.topics).stream),
+        ("GET", "/admin/live", feed.stream),
         *page.routes(),
         *extension.routes,
     ]
@@ -53,4 +54,5 @@ def router_app(
         router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,
         admission=router.admission, generation_paths=GENERATION_PATHS,
         on_response=router.telemetry.record_response, host=host, open_paths=page.paths, tracer=router.tracer,
+        live_feed=feed,
     )  # fmt: skip

@@ -1,13 +1,17 @@
 """AdminRoutes: serves /metrics, /load, and the administration routes, which need an admin key."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
-from chairlift.core.errors import NotFound
-from chairlift.server.debug_report import DebugReport
+from chairlift.core.errors import EngineDead, NotFound, Unavailable
+from chairlift.server.debug_report import DebugReport, engine_part
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send, header
 from chairlift.web.middleware import send_bytes, send_object
+
+RETRY_SECONDS = 2.0
+"""Seconds after which a question to an engine that did not answer may be asked again."""
 
 
 class AdminRoutes:
@@ -34,27 +38,29 @@ class AdminRoutes:
         await send_object(send, {"state": self._replica.lifecycle.state}, status=202)
 
     async def state(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the state of the scheduler and the cache."""
-        self._replica.lifecycle.check()
-        llm = self._replica.llm
-        body = {
-            "scheduler": await llm.scheduler_state(),
-            "cache": await llm.cache_state(),
-            "integrity_errors": await llm.check_integrity(),
-            "startup_report": llm.report,
-        }
-        await send_object(send, body)
+        """Send the state of the scheduler and the cache, or why the engine does not tell it."""
+        lifecycle = self._replica.lifecycle
+        lifecycle.check()
+        engine = await engine_part(self._replica, math.inf)
+        await send_object(send, {"state": lifecycle.state, "reason": lifecycle.reason} | engine)
 
     async def debug(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything that explains the replica's behaviour, without texts and keys; never fails as a whole."""
         await send_object(send, await self._debug_report.build())
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a finished request's record, or the state of an open one's sequences. Raises NotFound."""
+        """Send a finished request's record, or the state of an open one's sequences.
+
+        Raises NotFound, and Unavailable while the engine does not answer.
+        """
         request_id = scope["path_params"]["id"]
         body = self._replica.telemetry.record(request_id)
         if body is None and self._replica.lifecycle.phase == "serving":
-            state = await self._replica.llm.scheduler_state()
+            replica = self._replica
+            try:
+                state = await replica.engine_reader.ask("scheduler", replica.service.client.scheduler_state)
+            except EngineDead as error:
+                raise Unavailable(error.message, retry_after=RETRY_SECONDS) from None
             sequences = {
                 seq_name: {"state": status, "wait_reason": state["wait_reasons"].get(seq_name)}
                 for seq_name, status in state["states"].items() if seq_name.rpartition(".")[0] == request_id

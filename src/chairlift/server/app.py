@@ -19,6 +19,7 @@ from chairlift.web.error_responses import Header
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
+from chairlift.web.service.live_feed import LiveFeed
 from chairlift.web.service.page_routes import PageRoutes
 
 GENERATION_PATHS = (chat_completions.PATH, completions.PATH)
@@ -28,16 +29,17 @@ GENERATION_PATHS = (chat_completions.PATH, completions.PATH)
 def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
     """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
     page = PageRoutes(static_files() if replica.config.http.ui else ())
-    routes = [*_routes(replica, drain), *page.routes()]
+    feed = live_batch(replica)
+    routes = [*_routes(replica, drain, feed), *page.routes()]
     return HttpApp(
         replica.config.http, credentials, routes, _not_found([path for _, path, _ in routes]),
         lifecycle=replica.lifecycle, admission=replica.admission, generation_paths=GENERATION_PATHS,
         on_response=replica.telemetry.record_response, host=host, open_paths=page.paths, tracer=replica.tracer,
-        rejection_headers=lambda scope: _load_headers(scope, replica.reporter),
+        rejection_headers=lambda scope: _load_headers(scope, replica.reporter), live_feed=feed,
     )  # fmt: skip
 
 
-def _routes(replica: Replica, drain: Drain) -> list[RouteEntry]:
+def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
     lifecycle, models, admin = replica.lifecycle, ModelRoutes(replica), AdminRoutes(replica, drain)
     docs = DocsRoutes(partial(document, replica.config.served_names))
     chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
@@ -62,7 +64,7 @@ def _routes(replica: Replica, drain: Drain) -> list[RouteEntry]:
         ("GET", "/admin/state", admin.state),
         ("GET", "/admin/debug", admin.debug),
         ("GET", "/admin/requests/{id}", admin.request),
-        ("GET", "/admin/live", live_batch(replica).stream),
+        ("GET", "/admin/live", feed.stream),
     ]
 
 

@@ -18,14 +18,14 @@ from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
 from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.validation import invalid_param
-from chairlift.engine.client.base import EngineClient
-from chairlift.engine.stats import CacheState, StepStats
+from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 from chairlift.observability.slo import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
+from chairlift.server.live.engine_reader import EngineReader
 from chairlift.server.live.step_history import StepHistory
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.telemetry import Telemetry
@@ -81,6 +81,7 @@ class Replica:
         history: what the last minutes came to.
         handover: open requests that a router can resume on another replica.
         resources: measures the use of CPUs, memory and GPUs while update_gauges_forever() runs.
+        engine_reader: asks the engine about its state.
         reporter: tells load balancers and routers about the replica.
         tracer: traces requests; None traces none.
         engine_pid: returns the pid of the engine's process; None without one.
@@ -111,7 +112,7 @@ class Replica:
         self._service: TextService | None = None
         self._malloc_trimmer: MallocTrimmer | None = None
         self._llm: AsyncLLM | None = None
-        self._cache_reading: asyncio.Future[CacheState] | None = None
+        self.engine_reader = EngineReader()
         self.engine_pid: Callable[[], int | None] = lambda: None
 
     def reload_limits(self, limits: HttpConfig) -> None:
@@ -328,7 +329,7 @@ class Replica:
             try:
                 load = await self.load()
                 if load.state is ReplicaState.READY:
-                    cache = await self._read_cache_state(client)
+                    cache = await self.engine_reader.ask("cache", client.cache_state, PULSE_SECONDS)
             except ChairliftError as error:
                 log.debug("the engine did not reply: %s", error)
         self.history.sample(load)
@@ -338,24 +339,12 @@ class Replica:
         if self._malloc_trimmer is not None:
             await asyncio.to_thread(self._malloc_trimmer.trim_if_large)
 
-    async def _read_cache_state(self, client: EngineClient) -> CacheState | None:
-        """Return the state of the cache, None if the engine takes longer than PULSE_SECONDS.
-
-        One question at a time is open: while the engine hangs, the other gauges go on, and one thread waits.
-        """
-        if self._cache_reading is None:
-            self._cache_reading = asyncio.ensure_future(asyncio.to_thread(client.cache_state))
-        done, _ = await asyncio.wait({self._cache_reading}, timeout=PULSE_SECONDS)
-        if not done:
-            return None
-        reading, self._cache_reading = self._cache_reading, None
-        return reading.result()
-
     async def close(self) -> None:
         """Stop the engine; open requests end with an error."""
         self.resources.stop()
         if self._llm is not None:
             await asyncio.to_thread(self._llm.close)
+        self.engine_reader.close()
         for pool in (self._threads, self._large_threads, self._metrics_thread):
             pool.shutdown(wait=False, cancel_futures=True)
 

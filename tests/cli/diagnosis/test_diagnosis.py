@@ -11,7 +11,7 @@ from chairlift.cli.diagnosis.finding import ERROR, WARNING
 from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.router.endpoint import ReplicaKind
-from chairlift.server import debug_report
+from chairlift.server.live import engine_reader
 from support_diagnosis import KEYS, USER_KEY, VALID, checks, diagnosed, live_replica
 from support_replica_set import probed
 from support_router import CHAT, HELLO, running_router
@@ -52,7 +52,7 @@ def test_wrong_and_missing_keys_are_distinguished_from_a_server_that_is_down() -
 
 
 def test_a_full_cache_and_an_engine_that_stands_still_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debug_report, "ENGINE_SECONDS", 0.05)
+    monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 0.05)
     gate = Gate(after=3)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8, block_size=16)
 

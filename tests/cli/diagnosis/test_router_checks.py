@@ -87,6 +87,12 @@ def test_restarts_of_replicas_are_found(before: int, level: str) -> None:
     assert (finding.check, finding.level) == ("restarts", level) and "3 restarts" in finding.what
 
 
+def test_an_autoscaler_alone_is_checked_for_its_own_faults() -> None:
+    debug = autoscaler(target=3, replicas={"ready": 1}) | {"service": "autoscaler", "replicas": [replica("a", "lost")]}
+    (finding,) = check_router(snapshot(), snapshot(debug=debug, at=2.0))
+    assert finding.check == "autoscaler_stuck" and "2 of 3 replicas" in finding.what
+
+
 def test_a_replica_is_no_router() -> None:
     assert list(check_router(snapshot(), snapshot(debug={"service": "replica"}, at=2.0))) == []
     assert replicas_of(snapshot(debug={"replicas": 7})) == [] and len(replicas_of(snapshot(debug=report()))) == 2

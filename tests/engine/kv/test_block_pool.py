@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.batch_snapshot import CACHED, FREE, SHARED, WITHHELD
+from chairlift.engine.batch_snapshot import CACHED, FREE, HELD, SHARED, WITHHELD
 from chairlift.engine.kv.block_pool import BlockCounts, BlockKey, BlockPool
 
 A: BlockKey = (0, b"a")
@@ -28,12 +28,21 @@ def test_the_state_of_every_nth_block() -> None:
     pool.publish(cached, A)
     pool.free([cached])
     pool.add_reference(shared)
-    pool.set_limit(7)
-    states, references = pool.states(1)
-    expected = {cached: CACHED, held: SHARED, shared: SHARED, 7: WITHHELD}
+    pool.set_limit(6)
+    states = pool.states(1)
+    expected = {cached: CACHED, held: HELD, shared: SHARED, 6: WITHHELD, 7: WITHHELD}
     assert states == [expected.get(block, FREE) for block in range(8)]
-    assert (references[held], references[shared], sum(references)) == (1, 2, 3)
-    assert pool.states(3) == (states[::3], references[::3])
+    for stride in (2, 3, 4, 5, 7, 9):
+        assert pool.states(stride) == states[::stride], stride
+
+
+def test_a_held_block_above_the_limit_is_withheld_when_it_is_freed() -> None:
+    pool = BlockPool(4)
+    blocks = pool.allocate(4)
+    pool.set_limit(2)
+    assert pool.states(1) == [HELD] * 4
+    pool.free(blocks)
+    assert pool.states(1) == [FREE, FREE, WITHHELD, WITHHELD]
 
 
 def test_taking_too_many_changes_nothing_and_says_all_numbers() -> None:

@@ -22,7 +22,7 @@ def test_what_is_ready_leaves_with_its_grammars_and_how_long_it_waited() -> None
     queue = CompileQueue(9)
     request, future = add(queue, timeout=60.0, since=time.monotonic() - 20)
     assert len(queue) == 1 and "a" in queue and queue.num_tokens == 5
-    assert list(queue.requests()) == [(request, pytest.approx(20, abs=5))]
+    assert list(queue.requests()) == [(0, request, pytest.approx(20, abs=5))]
     grammar = grammar_of(regex="a")
     future.set_result((grammar,))
     assert queue.abort("a", 2) is None

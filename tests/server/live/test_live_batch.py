@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,13 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
+from chairlift.core.load_report import ReplicaState
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.server.app import server_app
+from chairlift.server.live import engine_reader
 from chairlift.server.live import live_batch as module
 from chairlift.server.replica import Replica
 from chairlift.web.auth.credentials import Credentials
 from support_config import make_server_config
 from support_live import OPS, OPS_KEYS, LiveStream, watching
+from support_process import TIMEOUT_SECONDS
 from support_router import serving
 from support_server import ADMIN_KEY, CHAT, HELLO, MODEL, fake_server, run
 from support_services import FAKE, fake_service, wait_until
@@ -60,10 +64,10 @@ def test_a_watcher_sees_requests_run_and_wait_without_their_content() -> None:
         async with served(config=slow, max_running_requests=1) as (url, _), watching(url) as stream:
             hello = await stream.next_data("hello")
             assert (hello["schema"], hello["service"], hello["models"]) == (1, "server", [MODEL])
-            state = await stream.next_data("server")
-            assert (state["state"], state["num_engine_restarts"]) == ("ready", 0)
             empty = await stream.next_data("batch")
             assert empty["rows"] == [] and empty["block_map"] == [-1, 128]
+            state = await stream.next_data("server")
+            assert (state["state"], state["num_engine_restarts"], state["batch_stale_reason"]) == ("ready", 0, "")
             async with httpx.AsyncClient(base_url=url, headers=USER, timeout=30) as http:
                 body = HELLO | {"messages": [{"role": "user", "content": "a secret"}], "max_tokens": 250}
                 posts = [
@@ -159,10 +163,47 @@ def test_a_server_that_starts_has_a_state_and_no_batch() -> None:
 
     async def scenario() -> None:
         async with serving(server_app(replica, Credentials(OPS_KEYS), drain).asgi) as url, watching(url) as stream:
-            assert (await stream.next_data("server"))["state"] == "starting"
+            state = await stream.next_data("server")
+            assert (state["state"], state["phase"]) == ("starting", "starting")
+            assert state["batch_stale_reason"] == "the server is starting"
             replica.attach_service(fake_service(), lambda: None, 2048)
             assert (await stream.next_data("batch"))["total_blocks"] == 128
         await replica.close()
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("fast")
+def test_an_engine_that_hangs_is_asked_once_and_its_batch_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 0.02)
+    hang, questions = threading.Event(), list[int]()
+
+    async def scenario() -> None:
+        async with served() as (url, replica):
+            client = replica.service.client
+            snapshot = client.batch_snapshot
+
+            def wait() -> Any:
+                questions.append(1)
+                hang.wait(TIMEOUT_SECONDS)
+                return snapshot()
+
+            monkeypatch.setattr(client, "batch_snapshot", wait)
+            for _ in range(3):  # a page that is opened again and again
+                async with watching(url) as stream:
+                    server = await stream.next_data("server")
+                    assert server["state"] == "ready"
+                    assert server["batch_stale_reason"].startswith("the engine did not answer within 0.02 s")
+            assert questions == [1]
+            replica.lifecycle.drain()
+            async with watching(url) as stream:
+                assert (await stream.next_data("server"))["state"] == "draining"
+                hang.set()
+                assert (await stream.next_data("batch"))["total_blocks"] == 128, "no batch while the server leaves"
+                server = await stream.next_data("server")
+                assert (server["state"], server["batch_stale_reason"]) == ("draining", "")
+                monkeypatch.setattr(type(client), "state", ReplicaState.STARTING)
+                assert "engine is down" in (await stream.next_data("server"))["batch_stale_reason"]
 
     run(scenario())
 
@@ -172,10 +213,11 @@ def test_watchers_stay_while_the_engine_is_killed_and_starts_again() -> None:
         async with watching(url, {"authorization": f"Bearer {ADMIN_KEY}"}) as stream:
             assert (await stream.next_data("batch"))["total_blocks"] == 512
             before = await asyncio.to_thread(kill)
-            while (state := await stream.next_data("server"))["num_engine_restarts"] == 0:
-                pass
-            while state["state"] != "ready":
+            state, stale_reasons = {"state": "", "num_engine_restarts": 0}, set()
+            while (state["num_engine_restarts"], state["state"]) != (1, "ready"):
                 state = await stream.next_data("server")
+                stale_reasons.add(state["batch_stale_reason"])
+            assert "the engine is down; it is started again" in stale_reasons
             assert state["instance_id"] != before
             body = HELLO | {"max_tokens": 400}
             async with httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -183,6 +225,7 @@ def test_watchers_stay_while_the_engine_is_killed_and_starts_again() -> None:
                 while not (await stream.next_data("batch"))["rows"]:
                     pass
                 assert (await post).status_code == 200
+            assert (await stream.next_data("server"))["batch_stale_reason"] == ""
 
     fake = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.002)
     with fake_server(fake, admin=True) as server:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from support_process import wait_until
-from support_server import CHAT, HELLO, fake_server, starting_server
+from support_server import ADMIN_KEY, CHAT, HELLO, fake_server, starting_server
 
 
 def test_it_says_what_it_does_and_leaves_with_zero() -> None:
@@ -50,9 +50,14 @@ def test_the_tls_files_are_read_once_before_the_model(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_is_kept_does_not_keep_the_server() -> None:
-    with fake_server() as server, httpx.Client(base_url=server.url) as http:
+    with fake_server(admin=True) as server, httpx.Client(base_url=server.url) as http:
         assert http.get("/livez").status_code == 200
-        assert server.stop(signal.SIGINT) == 0
+        with http.stream("GET", "/admin/live", headers={"authorization": f"Bearer {ADMIN_KEY}"}) as response:
+            pieces = response.iter_bytes()
+            assert b"event: hello" in next(pieces)
+            assert server.stop(signal.SIGINT) == 0
+            list(pieces)  # raises an error if the response is cut
+        assert "Traceback" not in server.log
 
 
 def test_it_speaks_tls_and_reads_a_new_certificate(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from chairlift.core.errors import EngineDead, Overloaded
@@ -248,6 +249,90 @@ def test_a_quiet_stream_has_comments_and_ends_in_the_end(monkeypatch: pytest.Mon
             assert b"\n\n: still here\n\n" in body
 
     with_feed(feed, scenario)
+
+
+def test_a_quiet_stream_sends_nothing_between_two_comments() -> None:
+    source, log = Source(), EventLog(5)
+    feed = make_feed(source, log)
+    sent: list[bytes] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message.get("body", b""))
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def scenario() -> None:
+        watching_task = asyncio.create_task(feed.stream({"type": "http"}, receive, send))
+        await until(lambda: any(b"value" in body for body in sent))
+        num_sent, before = len(sent), source.num_collected
+        await until(lambda: source.num_collected > before + 5)
+        assert sent[num_sent:] == []
+        log.add(1)
+        await until(lambda: len(sent) > num_sent)
+        assert sent[num_sent:] == [b"event: entries\ndata: [1]\n\n"]
+        watching_task.cancel()
+        await asyncio.gather(watching_task, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_a_head_request_gets_the_headers_and_watches_nothing() -> None:
+    source = Source()
+    feed = make_feed(source)
+
+    async def scenario(url: str) -> None:
+        async with httpx.AsyncClient(base_url=url) as http:
+            response = await http.head("/admin/live", timeout=10)
+        assert (response.status_code, response.content) == (200, b"")
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert source.num_collected == 0 and not feed.num_watchers
+
+    with_feed(feed, scenario)
+
+
+def test_close_ends_the_streams() -> None:
+    feed = make_feed(Source())
+
+    async def scenario(url: str) -> None:
+        async with watching(url) as first, watching(url) as second:
+            for stream in (first, second):
+                await stream.next_data("value")
+            await feed.close()
+            assert not feed.num_watchers and not feed.is_collecting
+            for stream in (first, second):
+                with pytest.raises(StopAsyncIteration):  # a complete response, no cut connection
+                    await stream.next()
+            async with watching(url) as late:
+                with pytest.raises(StopAsyncIteration):
+                    await late.next_data("entries")
+
+    with_feed(feed, scenario)
+
+
+def test_close_cuts_the_connection_of_a_watcher_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_feed, "CLOSE_SECONDS", 0.01)
+    feed = make_feed(Source(), write_timeout=1e3)
+    is_cut = asyncio.Event()
+
+    async def send(message: dict[str, Any]) -> None:
+        await is_cut.wait()
+
+    async def receive() -> dict[str, Any]:
+        await is_cut.wait()
+        return {"type": "http.disconnect"}
+
+    async def scenario() -> None:
+        scope = {"type": "http", "state": {"abort": is_cut.set}}
+        watching_task = asyncio.create_task(feed.stream(scope, receive, send))
+        await until(lambda: feed.num_watchers == 1)
+        await feed.close()
+        async with asyncio.timeout(10):
+            await watching_task
+        assert is_cut.is_set() and not feed.num_watchers
+
+    run(scenario())
 
 
 def test_an_entry_becomes_json_when_it_is_sent() -> None:

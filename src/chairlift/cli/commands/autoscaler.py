@@ -11,6 +11,7 @@ from chairlift.cli.server_options import credentials_reader, http_config, listen
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, SIGNALS
 from chairlift.cli.settings.router_settings import REPLICA_ACCESS
+from chairlift.cli.shown_settings import shown_settings
 from chairlift.core.errors import ConfigError
 from chairlift.fleet.autoscaler_process import AutoscalerParts
 from chairlift.fleet.autoscaler_process import run as scale
@@ -43,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             signals=fleet_options.open_signals(options, queries),
             start_seconds=options.get("replica_start_timeout", 1800.0),
             unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
+            shown_settings=shown_settings({"model": model, **options}, environ),
         ))  # fmt: skip
     finally:
         service_console.close(code)

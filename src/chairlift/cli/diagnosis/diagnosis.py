@@ -7,7 +7,7 @@ from typing import Any
 
 from chairlift import __version__
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
-from chairlift.cli.diagnosis.router_checks import check_router, replicas_of
+from chairlift.cli.diagnosis.router_checks import CONTROLLERS, check_router, replicas_of
 from chairlift.cli.diagnosis.server_checks import ServerChecks
 from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, Snapshot, read_all
 
@@ -61,8 +61,9 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
         return Diagnosis(url=reader.url, snapshots=(first,), findings=tuple(ServerChecks(first, first).run()))
     newest = max(each.at_seconds for each in snapshots)
     time.sleep(max(0.0, newest + interval - time.monotonic()))
-    is_router = first.object("debug").get("service") == "router"
-    again = [reader.read((*SECOND_PARTS, "debug") if is_router else SECOND_PARTS), *read_all(readers[1:], SECOND_PARTS)]
+    has_replicas = first.object("debug").get("service") in CONTROLLERS
+    parts = (*SECOND_PARTS, "debug") if has_replicas else SECOND_PARTS
+    again = [reader.read(parts), *read_all(readers[1:], SECOND_PARTS)]
     after = [_merged(*pair) for pair in zip(snapshots, again, strict=True)]
     return Diagnosis(url=reader.url, snapshots=tuple(after), findings=tuple(_findings(snapshots, after)))
 

@@ -24,20 +24,26 @@ def replicas_of(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [each for each in replicas if isinstance(each, dict)] if isinstance(replicas, list) else []
 
 
-def check_router(before: Snapshot, now: Snapshot) -> Iterator[Finding]:
-    """Yield what is wrong by the router's own report; nothing for a server that is no router."""
-    debug = now.object("debug")
-    if debug.get("service") != "router":
-        return
-    for check, level, what in (
-        *_replica_states(debug), *_sources(debug), *_shared_state(debug), *_differences(replicas_of(now)),
-        *_restarts(before, now), *_autoscaler(before, now, debug),
-    ):  # fmt: skip
-        yield Finding(check=check, level=level, server=now.url, what=what)
-
+CONTROLLERS = ("router", "autoscaler")
+"""Services whose own report says how their replicas are."""
 
 Row = tuple[str, str, str]
 """Name of the check, level, and what is wrong."""
+
+
+def check_router(before: Snapshot, now: Snapshot) -> Iterator[Finding]:
+    """Yield what is wrong by the router's own report; nothing for a replica. An autoscaler alone is checked, too."""
+    debug = now.object("debug")
+    if (service := debug.get("service")) not in CONTROLLERS:
+        return
+    rows: list[Row] = []
+    if service == "router":
+        rows += [
+            *_replica_states(debug), *_sources(debug), *_shared_state(debug), *_differences(replicas_of(now)),
+            *_restarts(before, now),
+        ]  # fmt: skip
+    for check, level, what in (*rows, *_autoscaler(before, now, debug)):
+        yield Finding(check=check, level=level, server=now.url, what=what)
 
 
 def _replica_states(debug: Mapping[str, Any]) -> Iterator[Row]:

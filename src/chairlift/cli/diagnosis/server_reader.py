@@ -24,7 +24,7 @@ PARTS: Mapping[str, str] = {
 """Routes that are read, by the name of the part."""
 
 SECOND_PARTS = ("load", "metrics")
-"""Parts that are read twice, to see what changes; of a router the report, too."""
+"""Parts that are read twice, to see what changes; of a router and an autoscaler the report, too."""
 
 MAX_SERVERS = 16
 """Servers that are read at the same time."""

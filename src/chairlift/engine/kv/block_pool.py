@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from chairlift.core.block_hash import BlockHash
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.batch_snapshot import CACHED, FREE, SHARED, WITHHELD
+from chairlift.engine.batch_snapshot import CACHED, FREE, HELD, SHARED, WITHHELD
 from chairlift.engine.kv.free_block_list import BlockId, FreeBlockList
 
 BlockKey = tuple[int, BlockHash]
@@ -98,20 +98,20 @@ class BlockPool:
         free = available - self._num_cached
         return BlockCounts(self.total, free, self._num_cached, self.held, len(self._withheld))
 
-    def states(self, stride: int) -> tuple[list[int], list[int]]:
-        """Return the state and the references of every stride-th block.
+    def states(self, stride: int) -> list[int]:
+        """Return the state of every stride-th block.
 
-        A state is FREE, CACHED or WITHHELD, and SHARED for every held block: its holders are known elsewhere.
+        A state is FREE, CACHED, WITHHELD, HELD by one table or SHARED by several. Takes time for each stride-th block.
         """
         references = self._references[::stride]
         states = [
-            SHARED if count else FREE if key is None else CACHED
+            (HELD if count == 1 else SHARED) if count else FREE if key is None else CACHED
             for count, key in zip(references, self._keys[::stride], strict=True)
         ]
-        for block in self._withheld:
-            if not block % stride:
-                states[block // stride] = WITHHELD
-        return states, references
+        for cell in range(-(-self._limit // stride), len(states)):
+            if cell * stride in self._withheld:
+                states[cell] = WITHHELD
+        return states
 
     def references(self, block: BlockId) -> int:
         """Return how many tables hold the block."""

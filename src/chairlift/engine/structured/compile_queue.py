@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
 
 from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructuredOutputFailed
@@ -43,6 +44,7 @@ class _CompilingRequest:
     validated: ValidatedRequest
     grammars: "Future[Grammars]"
     since: float
+    number: int
     aborted_choices: list[int] = field(default_factory=list)
 
     @property
@@ -62,6 +64,7 @@ class CompileQueue:
         self._limit = limit
         self._waiting: dict[str, _CompilingRequest] = {}
         self._earliest_deadline = inf
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -69,10 +72,10 @@ class CompileQueue:
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._waiting
 
-    def requests(self) -> Iterator[tuple[GenerateRequest, float]]:
-        """Yield the requests and the seconds that each has waited, in order of arrival."""
+    def requests(self) -> Iterator[tuple[int, GenerateRequest, float]]:
+        """Yield the number of each request, the request and the seconds that it has waited, in order of arrival."""
         now = time.monotonic()
-        return ((each.request, now - each.since) for each in self._waiting.values())
+        return ((each.number, each.request, now - each.since) for each in self._waiting.values())
 
     @property
     def num_tokens(self) -> int:
@@ -87,7 +90,8 @@ class CompileQueue:
         if len(self._waiting) >= self._limit:
             grammars.cancel()
             return [EngineOutput.failed(validated.request, QueueFull(len(self._waiting), self._limit))]
-        waiting = self._waiting[validated.request_id] = _CompilingRequest(validated, grammars, since)
+        waiting = _CompilingRequest(validated, grammars, since, next(self._numbers))
+        self._waiting[validated.request_id] = waiting
         self._earliest_deadline = min(self._earliest_deadline, waiting.deadline)
         return []
 

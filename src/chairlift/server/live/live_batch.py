@@ -1,9 +1,9 @@
 """live_batch: the live data of one replica: its engine's batch, the last minutes, and its last requests."""
 
-import asyncio
 from dataclasses import fields
 from typing import Any
 
+from chairlift.core.errors import ChairliftError
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.batch_snapshot import BatchSnapshot, SequenceRow, StepRecord
 from chairlift.server.live.step_history import FIELDS
@@ -21,23 +21,45 @@ SNAPSHOT_FIELDS = tuple(field.name for field in fields(BatchSnapshot))
 
 def live_batch(replica: Replica) -> LiveFeed:
     """Return the feed of a replica: the events `server`, `batch`, `history` and `requests`."""
-
-    async def batch() -> object | None:
-        if replica.lifecycle.phase != "serving":
-            return None
-        client = replica.service.client
-        if client.state is not ReplicaState.READY:
-            return None
-        return snapshot_as_json(await asyncio.to_thread(client.batch_snapshot))
+    batch = _Batch(replica)
 
     async def server() -> object:
-        return _server(replica)
+        return _server(replica) | {"batch_stale_reason": batch.stale_reason}
 
     return LiveFeed(
-        lambda: _hello(replica), {"server": server, "batch": batch},
+        lambda: _hello(replica), {"batch": batch.collect, "server": server},
         {"history": replica.history.log, "requests": replica.telemetry.recent_requests},
         interval_seconds=INTERVAL_SECONDS, write_timeout=replica.config.http.write_timeout,
     )  # fmt: skip
+
+
+class _Batch:
+    """The topic of the engine's snapshots.
+
+    Attributes:
+        stale_reason: why the engine sends no snapshots now, so that the last one is old; "" while it does.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.stale_reason = ""
+
+    async def collect(self) -> object | None:
+        """Return a snapshot; None while the engine starts, is down or hangs."""
+        replica = self._replica
+        if not replica.has_service or replica.service.client.state is not ReplicaState.READY:
+            is_known = replica.lifecycle.state is not ReplicaState.DRAINING
+            self.stale_reason = (
+                replica.lifecycle.reason if is_known else "the engine is down, and the server is leaving"
+            )
+            return None
+        try:
+            snapshot = await replica.engine_reader.ask("batch", replica.service.client.batch_snapshot)
+        except ChairliftError as error:
+            self.stale_reason = error.message
+            return None
+        self.stale_reason = ""
+        return snapshot_as_json(snapshot)
 
 
 def snapshot_as_json(snapshot: BatchSnapshot) -> dict[str, Any]:
@@ -62,8 +84,9 @@ def _hello(replica: Replica) -> dict[str, Any]:
 def _server(replica: Replica) -> dict[str, Any]:
     admission, lifecycle = replica.admission, replica.lifecycle
     return {
-        "state": lifecycle.state, "reason": lifecycle.reason, "instance_id": replica.reporter.instance_id,
-        "num_engine_restarts": replica.num_engine_restarts, "open_requests": admission.open_requests,
+        "state": lifecycle.state, "reason": lifecycle.reason, "phase": lifecycle.phase,
+        "instance_id": replica.reporter.instance_id, "num_engine_restarts": replica.num_engine_restarts,
+        "open_requests": admission.open_requests,
         "admission_waiting_requests": admission.waiting_requests,
         "expected_wait_seconds": round(admission.expected_wait, 2),
     }  # fmt: skip

@@ -21,6 +21,7 @@ from chairlift.web.http_protocol import AcquirePermit, EarlyCheck, Rejection
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import RequestMiddleware
 from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.service.live_feed import LiveFeed
 
 OPEN = frozenset({"/livez", "/readyz", "/health", "/ping"})
 """Paths that need no API key."""
@@ -41,6 +42,7 @@ class HttpApp:
     Attributes:
         asgi: the application that uvicorn runs.
         auth: the check of keys and tokens, whose credentials may be replaced.
+        live_feed: the stream of live data, which the end of the process ends; None without one.
         early_check: admits or rejects a request to a generation route by its header block; None where CORS headers need
             the whole application.
     """
@@ -50,6 +52,7 @@ class HttpApp:
         lifecycle: Lifecycle, admission: AdmissionController, generation_paths: Collection[str],
         on_response: Callable[[AccessRecord], None], host: str = "", open_paths: Collection[str] = (),
         rejection_headers: Callable[[Scope], Iterable[Header]] = lambda scope: (), tracer: Tracer | None = None,
+        live_feed: LiveFeed | None = None,
     ) -> None:  # fmt: skip
         """Build the application.
 
@@ -57,6 +60,7 @@ class HttpApp:
         service listens on, `open_paths` need no key, as those of OPEN, `rejection_headers` returns headers of an early
         rejection, and `tracer` traces the requests that are not rejected early.
         """
+        self.live_feed = live_feed
         self._lifecycle, self._admission, self._rejection_headers = lifecycle, admission, rejection_headers
         self._generation_paths = {path.encode(): path for path in generation_paths}
         router = Router(

@@ -189,6 +189,8 @@ class _Process:
         finally:
             for task in watching:
                 task.cancel()
+            if (feed := service.app.live_feed) is not None:
+                await feed.close()
             self._http.should_exit = self._http.force_exit = True
             await asyncio.wait([serving, *watching])
             await service.close()

@@ -18,7 +18,7 @@ import orjson
 
 from chairlift.core.errors import ChairliftError, Overloaded
 from chairlift.protocol.sse import named_event
-from chairlift.web.body import ClientGone, Receive, Scope, Send
+from chairlift.web.body import ClientGone, Receive, Scope, Send, abort_connection
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
 from chairlift.web.service.event_log import EventLog
@@ -34,6 +34,9 @@ HEARTBEAT_SECONDS = 10.0
 
 MAX_STREAM_SECONDS = 3600.0
 """Seconds after which a stream ends: the next one needs a key that is still valid."""
+
+CLOSE_SECONDS = 1.0
+"""Seconds that streams have to end when the process does; the connection of a client that reads nothing is cut then."""
 
 RETRY_SECONDS = 1.0
 HEARTBEAT = b": still here\n\n"
@@ -69,10 +72,12 @@ class _Topic:
 
 @dataclass(slots=True, eq=False)
 class _Watcher:
-    """What one stream has sent."""
+    """What one stream has sent; `scope` is its request."""
 
+    scope: Scope
     versions: dict[bytes, int] = field(default_factory=dict)
     numbers: dict[bytes, int] = field(default_factory=dict)
+    is_ended: asyncio.Event = field(default_factory=asyncio.Event)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -98,6 +103,7 @@ class LiveFeed:
         self._interval, self._write_timeout = interval_seconds, write_timeout
         self._watchers: set[_Watcher] = set()
         self._collecting: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     @property
     def num_watchers(self) -> int:
@@ -115,11 +121,15 @@ class LiveFeed:
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client disconnects, for MAX_STREAM_SECONDS at most. Raises Overloaded."""
+        if scope.get("method") == "HEAD":
+            await self._send_headers(send)
+            await send({"type": "http.response.body", "body": b""})
+            return
         if len(self._watchers) >= MAX_WATCHERS:
             raise Overloaded(
                 f"{MAX_WATCHERS} streams of live data are open, which is the limit; close one", retry_after=5.0
             )
-        watcher = _Watcher()
+        watcher = _Watcher(scope)
         self._watchers.add(watcher)
         try:
             with contextlib.suppress(ClientGone), WriteTimeout(scope, send, self._write_timeout) as timed:
@@ -129,15 +139,30 @@ class LiveFeed:
         finally:
             self._leave(watcher)
 
+    async def close(self) -> None:
+        """End all streams, as the last act of the process; waits for their ends, twice CLOSE_SECONDS at most."""
+        self._is_closed = True
+        watchers = list(self._watchers)
+        for watcher in watchers:
+            watcher.news.set()
+        ends = [asyncio.create_task(watcher.is_ended.wait()) for watcher in watchers]
+        if not ends:
+            return
+        _, open_ends = await asyncio.wait(ends, timeout=CLOSE_SECONDS)
+        for watcher in self._watchers:
+            abort_connection(watcher.scope)
+        if open_ends:
+            await asyncio.wait(open_ends, timeout=CLOSE_SECONDS)
+
     # -- one watcher -----------------------------------------------------------------------------------------------
 
     async def _send_events(self, watcher: _Watcher, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS]})
+        await self._send_headers(send)
         body = named_event(b"hello", orjson.dumps(self._first_event()))
         if self._collecting is None:
             self._collecting = asyncio.create_task(self._collect_forever())
         until = time.monotonic() + MAX_STREAM_SECONDS
-        while time.monotonic() < until:
+        while not self._is_closed and time.monotonic() < until:
             body += self._take_news(watcher)
             await send({"type": "http.response.body", "body": body or HEARTBEAT, "more_body": True})
             body = b""
@@ -146,6 +171,15 @@ class LiveFeed:
                     await watcher.news.wait()
             watcher.news.clear()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _send_headers(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS]})
+
+    def _has_news(self, watcher: _Watcher) -> bool:
+        """Return whether there are events that a watcher has not got."""
+        return any(topic.version > watcher.versions.get(topic.name, 0) for topic in self._topics) or any(
+            entries.num_added > watcher.numbers.get(name, 0) for name, entries in self._logs.items()
+        )
 
     def _take_news(self, watcher: _Watcher) -> bytes:
         """Return the events that a watcher has not got: the newest of each topic, and new entries of logs."""
@@ -163,6 +197,7 @@ class LiveFeed:
     def _leave(self, watcher: _Watcher) -> None:
         """Remove a watcher; after the last one nothing is collected or kept."""
         self._watchers.discard(watcher)
+        watcher.is_ended.set()
         if not self._watchers and self._collecting is not None:
             self._collecting.cancel()
             self._collecting = None
@@ -176,9 +211,13 @@ class LiveFeed:
         while True:
             for topic in self._topics:
                 await self._collect(topic)
-            for watcher in self._watchers:
-                watcher.news.set()
+            self._wake_watchers()
             await asyncio.sleep(self._interval)
+
+    def _wake_watchers(self) -> None:
+        for watcher in self._watchers:
+            if self._has_news(watcher):
+                watcher.news.set()
 
     async def _collect(self, topic: _Topic) -> None:
         try:

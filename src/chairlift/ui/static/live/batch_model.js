@@ -62,7 +62,8 @@ export class BatchModel {
   takeSteps(steps) {
     const last = this.steps.length ? this.steps.at(-1).id : -1;
     for (const [id, duration, tokens, prefills, decodes] of steps) {
-      if (id > last) this.steps.push({ id, duration, tokens, prefills, decodes });
+      const isAfterGap = this.steps.length > 0 && id > this.steps.at(-1).id + 1; // steps between are not known
+      if (id > last) this.steps.push({ id, duration, tokens, prefills, decodes, isAfterGap });
     }
     this.steps = this.steps.slice(-NUM_STEPS);
   }

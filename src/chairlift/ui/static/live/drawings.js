@@ -5,6 +5,7 @@ const FREE = -1;
 const CACHED = -2;
 const WITHHELD = -3;
 export const SHARED = -4;
+const HELD = -5; // held by one row, which the map of a large cache does not name
 
 /** Draw the last seconds of one row, newest at the right: prefill as blocks, decoded tokens as a line of bars. */
 export function drawFlow(flow, column, largest) {
@@ -41,7 +42,10 @@ export function drawFlow(flow, column, largest) {
   };
 }
 
-/** Draw the last steps as columns of tokens: chunks of prompts in the colors of their rows, decoded tokens below. */
+/**
+ * Draw the last steps as columns of tokens: chunks of prompts in the colors of their rows, decoded tokens below.
+ * A line stands where steps are left out.
+ */
 export function drawSteps(steps, budget) {
   return (context, width, height, colors) => {
     const slot = width / NUM_STEPS;
@@ -56,6 +60,10 @@ export function drawSteps(steps, budget) {
     steps.forEach((step, index) => {
       const x = width - (steps.length - index) * slot;
       let y = height - 1;
+      if (step.isAfterGap) {
+        context.fillStyle = colors.text;
+        for (let at = 0; at < height; at += 6) context.fillRect(x - 0.5, at, 1, 3);
+      }
       const draw = (tokens, fill) => {
         const size = Math.max(1, tokens * scale);
         context.fillStyle = fill;
@@ -94,5 +102,6 @@ function fillOf(value, colors) {
   if (value === CACHED) return colors.cached;
   if (value === WITHHELD) return colors.border;
   if (value === SHARED) return colors.text;
+  if (value === HELD) return colors.decode;
   return colors.row(value);
 }

@@ -89,6 +89,7 @@ function numShared({ block_map: runs, blocks_per_cell: perCell }) {
 
 function BlockMap({ batch, rows, selected }) {
   const { total_blocks: total, held_blocks: held, cached_blocks: cached, free_blocks: free } = batch;
+  const withheld = batch.withheld_blocks;
   const row = rows.find((each) => each.key === selected);
   const hint = batch.blocks_per_cell > 1
     ? `one cell for ${batch.blocks_per_cell} blocks` : `one cell a block of ${batch.block_size} tokens`;
@@ -102,7 +103,9 @@ function BlockMap({ batch, rows, selected }) {
       <tbody><tr><th scope="row"><i data-kind="held"></i>held by requests</th><td>${count(held)}</td></tr>
       <tr><th scope="row"><i data-kind="shared"></i>of these, by several</th><td>${count(numShared(batch))}</td></tr>
       <tr><th scope="row"><i data-kind="cached"></i>cached for later prompts</th><td>${count(cached)}</td></tr>
-      <tr><th scope="row"><i data-kind="free"></i>free</th><td>${count(free)}</td></tr></tbody></table>
+      <tr><th scope="row"><i data-kind="free"></i>free</th><td>${count(free)}</td></tr>
+      ${withheld > 0 && html`<tr><th scope="row"><i data-kind="withheld"></i>not used, above the limit</th>
+        <td>${count(withheld)}</td></tr>`}</tbody></table>
     <p class="section-text">${text}</p>
   </${Section}>`;
 }
