@@ -43,6 +43,20 @@ def test_every_variable_is_used_and_every_used_one_is_there(dashboard: Dashboard
     assert used == {variable.name for variable in dashboard.variables}
 
 
+def test_links_keep_only_variables_that_mean_the_same_elsewhere() -> None:
+    """A link hands over all values: an address of a replica would leave a dashboard of routers empty."""
+    labels: dict[str, set[tuple[str, str]]] = {}
+    for dashboard in DASHBOARDS:
+        for variable in dashboard.variables:
+            labels.setdefault(variable.name, set()).add((variable.metric, variable.label))
+    assert all(len(meanings) == 1 for meanings in labels.values()), labels
+
+
+def test_a_zero_is_drawn_only_where_nothing_was_counted() -> None:
+    zeros = [expr for dashboard in DASHBOARDS for expr in queries(dashboard) if "vector(0)" in expr]
+    assert zeros and all(expr.endswith(" or on () vector(0)") for expr in zeros)
+
+
 @each_dashboard
 def test_panels_do_not_overlap_and_have_data_sources(dashboard: Dashboard) -> None:
     page: dict[str, Any] = json.loads(files()[f"chairlift-{dashboard.name}.json"])

@@ -4,10 +4,12 @@ import re
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from chairlift.engine.ipc.liveness import LivenessConfig
 from support_monitoring import PROMETHEUS_FOLDER as FOLDER
 from support_monitoring import exported_names, names_in, rules
 from support_services_processes import require_service
@@ -20,6 +22,11 @@ def run(program: str, *words: str, cwd: Path = FOLDER) -> str:
     done = subprocess.run([require_service(program), *words], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def unit_tests() -> list[dict[str, Any]]:
+    """Return the unit tests of all files: for each alert the one with its name, and further cases as "NAME: ..."."""
+    return [test for file in (FOLDER / "tests").glob("*.yml") for test in yaml.safe_load(file.read_text())["tests"]]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -41,17 +48,35 @@ def test_amtool_finds_nothing_wrong() -> None:
 @pytest.mark.full
 def test_every_alert_fires_and_clears_in_its_unit_test() -> None:
     files = [str(file.relative_to(FOLDER)) for file in sorted((FOLDER / "tests").glob("*.yml"))]
-    assert run("promtool", "test", "rules", *files).count("SUCCESS") == len(files) == 2
+    assert run("promtool", "test", "rules", *files).count("SUCCESS") == len(files) == 3
 
 
 def test_every_alert_has_a_unit_test_in_which_it_fires_once_and_is_over_once() -> None:
-    tests = [test for file in (FOLDER / "tests").glob("*.yml") for test in yaml.safe_load(file.read_text())["tests"]]
+    tests = [test for test in unit_tests() if ": " not in test["name"]]
     assert Counter(test["name"] for test in tests) == Counter(rule["alert"] for rule in rules("alert"))
     for test in tests:
         fires, clears = test["promql_expr_test"]
         query = f'ALERTS{{alertname="{test["name"]}",alertstate="firing"}}'
         assert fires["expr"] == query and fires["exp_samples"][0]["value"] == 1
         assert clears["expr"] == f"count({query})" and clears["exp_samples"] == []
+
+
+def test_further_cases_are_about_the_alert_that_they_name() -> None:
+    cases = [test for test in unit_tests() if ": " in test["name"]]
+    for case in cases:
+        alert = case["name"].partition(": ")[0]
+        assert alert in {rule["alert"] for rule in rules("alert")}
+        for check in case["promql_expr_test"]:
+            assert check["expr"] == f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', case["name"]
+    assert len({case["name"] for case in cases}) == len(cases) > 0
+
+
+def test_a_hanging_engine_raises_its_alert_before_the_server_ends_it() -> None:
+    (rule,) = [rule for rule in rules("alert") if rule["alert"] == "EngineHangs"]
+    (minutes,) = set(re.findall(r"\[(\d+)m\]", rule["expr"]))
+    seconds = int(rule["for"].removesuffix("s"))
+    interval = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["global"]["scrape_interval"].removesuffix("s")
+    assert 60 * int(minutes) + seconds + int(interval) < LivenessConfig().step_timeout
 
 
 def test_every_alert_says_how_bad_it_is_and_has_a_page() -> None:

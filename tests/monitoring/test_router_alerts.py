@@ -1,17 +1,20 @@
 """Alerts about routers, discovery and errors, fired for real: each is caused, reported to the webhook, and resolved."""
 
 import itertools
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
 from support_prometheus import AlertReceiver, alertmanager, prometheus
-from support_server import Server, fake_server, router_server
+from support_server import fake_server, router_server
 from support_services_processes import free_port
 from support_services_redis import RedisServer
 
@@ -22,6 +25,42 @@ FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, poison=ord(
 def post(url: str, prompt: str) -> int:
     body = {"model": "fake", "prompt": prompt, "max_tokens": 2}
     return httpx.post(f"{url}/v1/completions", json=body, timeout=20).status_code
+
+
+class NamedProcess:
+    """A replica that answers health checks, and whose process has a name in its load report.
+
+    Attributes:
+        name: the name; another one is another process.
+        url: its URL.
+    """
+
+    def __init__(self) -> None:
+        self.name = "first"
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                load = {"instance_id": outer.name, "state": "ready", "waiting_tokens": 0, "running_requests": 0}
+                body = json.dumps({**load, "data": [{"id": "fake"}]}).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 @contextmanager
@@ -75,22 +114,25 @@ def test_health_errors_and_ends_of_replicas(tmp_path: Path) -> None:
         receiver.wait_for("firing", "RouterDown")
 
 
-def test_replicas_that_restart_again_and_again(tmp_path: Path) -> None:
+def test_a_replica_that_restarts_again_and_again(tmp_path: Path) -> None:
+    """Four replicas restart once, as in an update, which raises no alert; then one restarts three times more."""
     with ExitStack() as stack:
         receiver = stack.enter_context(AlertReceiver())
         address = stack.enter_context(alertmanager(tmp_path, receiver))
-        ports = [free_port() for _ in range(4)]
-        replicas = [stack.enter_context(fake_server(FAKE, port=port)) for port in ports]
+        replicas = [stack.enter_context(NamedProcess()) for _ in range(4)]
         words = [word for each in replicas for word in ("--replica", each.url)]
         router = stack.enter_context(router_server(*words, "--probe-interval", "0.2", "--probe-timeout", "2"))
         server = stack.enter_context(prometheus(tmp_path, {"chairlift-router": [router.url]}, address))
         server.wait_for('chairlift_router_replicas{state="healthy"} == 4')
         for each in replicas:
-            each.process.kill()
-            each.process.wait()
-        started: list[Server] = [stack.enter_context(fake_server(FAKE, port=port)) for port in ports]
-        assert len(started) == 4
+            each.name = "second"
+        server.wait_for("sum(chairlift_router_replica_restarts_total) == 4")
+        for number, name in enumerate(("third", "fourth", "fifth"), 2):
+            assert not receiver.has("ReplicaCrashLoop", "firing")
+            replicas[0].name = name
+            server.wait_for(f"max(chairlift_router_replica_restarts_total) == {number}")
         receiver.wait_for("firing", "ReplicaCrashLoop")
+        assert receiver.find("ReplicaCrashLoop")["labels"]["replica"] == replicas[0].url
         receiver.wait_for("resolved", "ReplicaCrashLoop")
 
 

@@ -116,6 +116,18 @@ def test_a_histogram_in_another_unit_has_its_bounds_and_its_sum_in_it_and_its_co
     assert value(metrics, "batch_fill_percentage_percent_bucket", le="50.0") == 1
 
 
+def test_an_exemplar_is_in_the_unit_of_its_bucket() -> None:
+    metrics = with_aliases(TRANSFORMERS)
+    metrics.histogram("time_to_first_token_seconds").observe(0.2, {"trace_id": "4bf9"})
+    exemplars = [
+        (sample.name, sample.labels["le"], sample.exemplar.value)
+        for metric in metrics.collect() for sample in metric.samples if sample.exemplar is not None
+    ]  # fmt: skip
+    assert exemplars == [
+        ("chairlift_time_to_first_token_seconds_bucket", "0.25", 0.2), ("ttft_milliseconds_bucket", "250.0", 200.0),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", [name for name, alias in TRANSFORMERS.items() if alias.scale != 1])
 def test_scaled_bounds_are_round_numbers(name: str) -> None:
     (metric,) = [metric for metric in aliased_metrics(with_aliases(TRANSFORMERS)).values() if metric.name == name]

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md names only what exists: metrics, alerts, commands, flags, routes, error codes, limits."""
+"""docs/troubleshooting.md and docs/runbooks name only what exists: metrics, commands, flags, routes, codes, limits."""
 
 import argparse
 import re
@@ -64,6 +64,18 @@ def test_every_route_exists() -> None:
     paths = {*openapi.document()["paths"], *router_openapi.document()["paths"], "/admin/fleet"}
     named = set(re.findall(r"`(?:GET )?(/[a-z]+(?:/[a-z{}]+)*)`", PAGE))
     assert len(named) > 6 and named - paths == set()
+
+
+def test_runbooks_name_commands_flags_and_routes_that_exist() -> None:
+    pages = sorted((ROOT / "docs" / "runbooks").iterdir())
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    commands = {" ".join(command_words(found.split())) for found in re.findall(r"`chairlift ([a-z-]+)", text)}
+    assert len(commands) > 2 and commands - COMMANDS.keys() == set()
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert len(flags) > 15 and flags - {flag for each in COMMANDS.values() for flag in each} == set()
+    known = {*openapi.document()["paths"], *router_openapi.document()["paths"], "/admin/fleet", "/admin/autoscaler"}
+    routes = set(re.findall(r"`(?:GET |POST |curl [A-Z]+)?(/[a-z]+(?:/[a-z]+)*)(?:/ID)?`", text))
+    assert len(routes) > 6 and {each for each in routes if not any(path.startswith(each) for path in known)} == set()
 
 
 def test_every_error_code_and_field_exists() -> None:

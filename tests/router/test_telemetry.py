@@ -35,6 +35,10 @@ def test_responses_are_counted_by_known_names_and_rejections_by_code() -> None:
     assert rejected == ['chairlift_requests_rejected_total{code="overloaded"} 1.0']
 
 
+def test_the_first_error_of_a_request_without_a_pool_changes_a_counter_at_zero() -> None:
+    assert 'chairlift_model_requests_total{model="other",result="server_error"} 0.0' in lines(RouterTelemetry())
+
+
 def test_codes_of_other_servers_are_one_time_series() -> None:
     telemetry = RouterTelemetry()
     for code in ("abort", "replica_failed", "a code of its own", "another one"):

@@ -2,7 +2,7 @@
 
 from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles, or_zero, sum_rate
 
-HERE = 'instance=~"$instance"'
+HERE = 'instance=~"$router"'
 ROUTERS = f'{HERE},job="chairlift-router"'
 
 
@@ -56,7 +56,7 @@ REPLICAS = Row("Replicas", (
         Query(_rate("chairlift_router_probes_total", "outcome"), "{{outcome}}"),
     )),
     Panel("New processes of replicas", "ops", (
-        Query(_rate("chairlift_router_replica_restarts_total", "instance"), "{{instance}}"),
+        Query(_rate("chairlift_router_replica_restarts_total", "replica"), "{{replica}}"),
     )),
     Panel("Sources and shared state", "short", (
         Query(f"chairlift_router_source_up{{{HERE}}}", "{{instance}} {{source}}"),
@@ -90,7 +90,7 @@ AUTOSCALER = Row("Autoscaler", (
 
 FLEET = Dashboard(
     "fleet", "Chairlift: fleet",
-    (Variable("instance", "chairlift_router_replicas", "instance"),
+    (Variable("router", "chairlift_router_replicas", "instance"),
      Variable("model", "chairlift_model_requests_total", "model")),
     (REQUESTS, REPLICAS, AUTOSCALER),
 )  # fmt: skip

@@ -111,7 +111,7 @@ def sum_rate(metric: str, by: str, matchers: str, window: str = "$__rate_interva
 
 def or_zero(expr: str) -> str:
     """Return a query that has a zero where nothing was counted yet."""
-    return f"{expr} or vector(0)"
+    return f"{expr} or on () vector(0)"
 
 
 def histogram_quantiles(

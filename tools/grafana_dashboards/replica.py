@@ -2,7 +2,7 @@
 
 from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles, sum_rate
 
-HERE = 'instance=~"$instance"'
+HERE = 'instance=~"$replica"'
 REPLICAS = f'{HERE},job="chairlift-replica"'
 
 
@@ -114,7 +114,7 @@ GPU = Row("GPU", (
 
 REPLICA = Dashboard(
     "replica", "Chairlift: replicas",
-    (Variable("instance", "chairlift_steps_total", "instance"),
+    (Variable("replica", "chairlift_steps_total", "instance"),
      Variable("model", "chairlift_model_requests_total", "model")),
     (REQUESTS, ENGINE, CACHE, PROCESSES, MACHINE, GPU),
 )  # fmt: skip

@@ -92,9 +92,10 @@ class AliasCollector:
     def _renamed(self, sample: Sample, source_name: str, name: str, alias: Alias) -> Sample:
         suffix = sample.name.removeprefix(source_name)
         labels = {alias.labels.get(label, label): value for label, value in sample.labels.items()}
-        value = sample.value
+        value, exemplar = sample.value, sample.exemplar
         if suffix == "_bucket":
             labels["le"] = labels["le"] if labels["le"] == "+Inf" else str(float(labels["le"]) * alias.scale)
+            exemplar = exemplar and exemplar._replace(value=exemplar.value * alias.scale)
         elif suffix in ("_sum", "_total", ""):
             value *= alias.scale
-        return sample._replace(name=name + suffix, labels={**self._labels, **labels}, value=value)
+        return sample._replace(name=name + suffix, labels={**self._labels, **labels}, value=value, exemplar=exemplar)

@@ -147,7 +147,7 @@ _DECLARATIONS: Mapping[str, MetricSpec] = {
     ),
     "router_replica_open_requests": _gauge("Number of requests that the router has open on a replica.", "replica"),
     "router_replica_transitions": _counter("Number of changes of a replica's state, by the new state.", "state"),
-    "router_replica_restarts": _counter("Number of replicas that were found to be new processes."),
+    "router_replica_restarts": _counter("Number of times that a replica was found to be a new process.", "replica"),
     "router_ejections": _counter("Number of ejections of replicas, by reason.", "reason"),
     "router_ejections_suppressed": _counter(
         "Number of ejections that did not happen because half of the replicas of a model were ejected."

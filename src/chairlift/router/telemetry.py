@@ -36,6 +36,7 @@ class RouterTelemetry:
         self._clock = clock or SystemClock()
         self.metrics = Metrics(ROUTER_METRICS | more_metrics)
         self.counters = RequestCounters(self.metrics, targets or LatencyTargets())
+        self.counters.add_model(OTHER)  # at zero, so that the first error of a request without a pool counts
         self.first_tokens, self.inter_tokens = LatencyWindow(), LatencyWindow()
         self.num_arrivals = 0
 

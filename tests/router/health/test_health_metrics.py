@@ -38,7 +38,7 @@ def test_states_ejections_and_open_requests_are_published() -> None:
     assert samples(metrics) == {
         ("replicas", "ejected"): 1, ("replicas", "healthy"): 2, ("replica_open_requests", url("c")): 1,
         ("replica_transitions_total", "ejected"): 1, ("ejections_total", "consecutive_faults"): 1,
-        ("ejections_suppressed_total",): 1, ("replica_restarts_total",): 1,
+        ("ejections_suppressed_total",): 1, ("replica_restarts_total", url("c")): 1,
     }  # fmt: skip
     for name in "bc":
         replica_set.drain(url(name), 1.0)
@@ -56,6 +56,8 @@ def test_a_removed_replica_has_no_metrics() -> None:
     replica_set.update(endpoints("b"), 1.0)
     health.update()
     assert samples(metrics)["replica_open_requests", url("a")] == 1, "it still has a request"
+    for name in "ab":  # at zero before the first restart
+        assert f'chairlift_router_replica_restarts_total{{replica="{url(name)}"}} 0.0' in metrics.render().decode()
     kept.release()
     health.update()
     page = metrics.render().decode()

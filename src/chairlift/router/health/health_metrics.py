@@ -61,7 +61,7 @@ class HealthMetrics:
 
     def on_restart(self, replica_id: str, incarnation: str) -> None:
         """Count a new process of a replica."""
-        self._metrics.counter("router_replica_restarts").inc()
+        self._metrics.counter("router_replica_restarts", replica_id).inc()
 
     def update(self) -> None:
         """Set the gauges and add what was counted since the last call; call it at a fixed interval."""
@@ -70,8 +70,10 @@ class HealthMetrics:
         open_requests = self._replicas.open_requests()
         for replica_id, number in open_requests.items():
             self._metrics.gauge("router_replica_open_requests", replica_id).set(number)
+            self._metrics.counter("router_replica_restarts", replica_id)  # at zero, so that the first restart counts
         for replica_id in self._replica_ids - open_requests.keys():
             self._metrics.remove("router_replica_open_requests", replica_id)
+            self._metrics.remove("router_replica_restarts", replica_id)
         self._replica_ids = set(open_requests)
         for name, *labels, count in self._counts():
             self._metrics.raise_to(int(count), str(name), *map(str, labels))
