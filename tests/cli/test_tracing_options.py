@@ -57,6 +57,12 @@ def test_an_endpoint_that_is_no_url_is_an_error(url: str) -> None:
     assert caught.value.details["option"] == "otlp_endpoint"
 
 
+def test_a_password_in_the_endpoint_which_would_be_logged_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="must have no user name") as caught:
+        endpoint({"otlp_endpoint": "http://me:secret@collector:4318"})
+    assert "secret" not in str(caught.value)
+
+
 def test_headers_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("# key\n\nauthorization: Bearer a:b\nX-Org:  7 \n")

@@ -1,5 +1,9 @@
 """RouterTelemetry: what is counted, and by which labels."""
 
+from typing import Any
+
+import pytest
+
 from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.discovery.base import SourceState, SourceStatus
 from chairlift.router.health.breaker import HealthOutcome
@@ -109,5 +113,30 @@ def test_whole_responses_and_errors_of_clients_count_for_no_target() -> None:
             page = fleet.running.router.telemetry.metrics.render().decode()
         assert "chairlift_tenant_slo_requests_total{" not in page
         assert 'result="success"} 1.0' in page
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome", "result"),
+    [
+        (400, {"error": {"message": "bad", "code": "invalid_request"}}, "invalid_request", "client_error"),
+        (404, {"error": {"message": "what", "code": "a_code_of_another_server"}}, "other", "client_error"),
+        (422, {"detail": []}, "other", "client_error"),
+    ],
+)
+def test_an_error_of_a_replica_that_is_passed_on_is_no_success(
+    status: int, body: dict[str, Any], outcome: str, result: str
+) -> None:
+    async def reject(connection: Connection, request: ReceivedRequest) -> None:
+        await connection.respond(body, status)
+
+    async def scenario() -> None:
+        async with routed(reject) as fleet:
+            assert (await fleet.post(HELLO)).status_code == status
+            page = fleet.running.router.telemetry.metrics.render().decode()
+        assert f'chairlift_requests_finished_total{{outcome="{outcome}"}} 1.0' in page
+        assert f'chairlift_model_requests_total{{model="m",result="{result}"}} 1.0' in page
+        assert 'result="success"} 1.0' not in page
 
     run(scenario())

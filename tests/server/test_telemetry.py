@@ -146,14 +146,14 @@ def test_tokens_and_the_time_between_them(telemetry: Telemetry) -> None:
 def test_the_end_of_a_generation(telemetry: Telemetry) -> None:
     events = (TimelineEvent("queued", 0.0), TimelineEvent("scheduled", 0.125), TimelineEvent("scheduled", 0.5),
               TimelineEvent("finished", 2.0, "stop"))  # fmt: skip
-    telemetry.record_finished("r", "stop", 2.0, Usage(10, 5, 4), Timeline(events, (("blocks", 0.125),)))
+    telemetry.record_finished("r", "stop", 2.0, Usage(10, 5, 4), Timeline(events, (("blocks", 0.125),)), num_used=12)
     assert changed_metrics(telemetry, {}) == {
         "requests_finished_total{outcome=stop}": 1, "e2e_request_latency_seconds_count": 1,
         "e2e_request_latency_seconds_sum": 2, "prompt_tokens_total": 10, "prefix_cached_tokens_total": 4,
         "request_queue_time_seconds_count": 1, "request_queue_time_seconds_sum": 0.125,
         "request_prompt_tokens_count": 1, "request_prompt_tokens_sum": 10, "request_output_tokens_count": 1,
         "request_output_tokens_sum": 5, "model_requests_total{model=demo,result=success}": 1,
-        "tenant_tokens_total{tenant=none}": 15,
+        "tenant_tokens_total{tenant=none}": 12,
     }  # fmt: skip
     assert telemetry.record("r") == {
         "request_id": "r", "outcome": "stop", "seconds": 2.0, "events": [[*event] for event in events],

@@ -71,6 +71,10 @@ def check_endpoint(options: Mapping[str, Any]) -> None:
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False
+    if is_url and parts.username is not None:
+        raise ConfigError(
+            "otlp_endpoint must have no user name; OTEL_EXPORTER_OTLP_HEADERS can have a key", option="otlp_endpoint"
+        )
     if not is_url:
         raise ConfigError(
             f"otlp_endpoint must be a URL, as http://collector:4318, got {endpoint!r}", option="otlp_endpoint"

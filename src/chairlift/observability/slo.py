@@ -25,7 +25,7 @@ class RequestResult(StrEnum):
     CLIENT_ERROR = "client_error"
     SERVER_ERROR = "server_error"
     REJECTED = "rejected"  # 429: limits of the tenant or of the queue
-    ABORTED = "aborted"  # the client left, or a router goes on elsewhere
+    ABORTED = "aborted"  # the client left, its own timeout has passed, or a router goes on elsewhere
 
     @classmethod
     def of_status(cls, status: int) -> "RequestResult":

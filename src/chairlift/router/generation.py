@@ -24,7 +24,7 @@ from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.replicas.reservation import Reservation
 from chairlift.router.router import Router
-from chairlift.router.telemetry import RequestTelemetry
+from chairlift.router.telemetry import RequestTelemetry, outcome_label
 from chairlift.web.auth.principal import ADMIN
 from chairlift.web.body import ClientGone, Receive, Scope, Send, header, parse_json_object, read_body, timeout_of
 from chairlift.web.disconnect import DisconnectWatcher
@@ -121,10 +121,10 @@ class GenerationRoute:
             finally:
                 router.open_proxies.discard(proxy)
                 timeline.outcome = outcome
-                telemetry.record_finished(outcome, proxy.num_attempts, picker.prompt_tokens)
+                telemetry.record_finished(outcome, proxy.num_attempts, picker.prompt_tokens, proxy.passed_status)
                 if (trace := trace_of(scope)) is not None:
-                    trace.server.attributes["chairlift.outcome"] = outcome
-                    if proxy.error_code:  # reported within a response whose status was 200
+                    trace.server.attributes["chairlift.outcome"] = outcome_label(outcome)
+                    if proxy.error_code and not proxy.passed_status:  # within a response whose status was 200
                         trace.server.fail(outcome)
 
 

@@ -120,11 +120,15 @@ class RequestTelemetry:
             self._telemetry.record_first_token(seconds)
             self._telemetry.counters.record_ttft(seconds, self._model, self._tenant)
 
-    def record_finished(self, outcome: str, num_attempts: int, prompt_tokens: int) -> None:
-        """Record the end; `prompt_tokens` is an estimate. A response that a replica rejected misses no target."""
+    def record_finished(self, outcome: str, num_attempts: int, prompt_tokens: int, passed_status: int = 0) -> None:
+        """Record the end.
+
+        `prompt_tokens` is an estimate. `passed_status` is the status of a replica's error response that was passed on:
+        it says what a code of another server does not.
+        """
         now, counters, response = time.monotonic(), self._telemetry.counters, self._response
         self._telemetry.record_finished(outcome, now - self._started_at, num_attempts)
-        result = request_result(outcome)
+        result = request_result(outcome, passed_status)
         counters.record_finished(result, self._model, self._tenant, response.used_tokens(prompt_tokens))
         num_gaps = response.num_tokens_per_choice - 1
         if not self._first_output_at:

@@ -138,9 +138,9 @@ class Telemetry:
 
     def record_finished(
         self, request_id: str, outcome: str, seconds: float, usage: Usage | None, timeline: Timeline | None,
-        latency: TokenLatency = NO_LATENCY,
+        latency: TokenLatency = NO_LATENCY, num_used: int = 0,
     ) -> None:  # fmt: skip
-        """Record the end of a generation."""
+        """Record the end of a generation; `num_used` are the tokens that its tenant pays for."""
         metrics = self.metrics
         metrics.counter("requests_finished", outcome).inc()
         exemplar = current_exemplar()
@@ -150,9 +150,8 @@ class Telemetry:
             metrics.counter("prefix_cached_tokens").inc(usage.cached_tokens)
             metrics.histogram("request_prompt_tokens").observe(usage.prompt_tokens)
             metrics.histogram("request_output_tokens").observe(usage.completion_tokens)
-        num_tokens = 0 if usage is None else usage.prompt_tokens + usage.completion_tokens
         result = request_result(outcome)
-        self._counters.record_finished(result, self._model, latency.tenant, num_tokens)
+        self._counters.record_finished(result, self._model, latency.tenant, num_used)
         if not latency.has_first_token:
             self._counters.record_no_first_token(result, seconds, self._model, latency.tenant)
         if latency.mean_inter_token_seconds is not None:

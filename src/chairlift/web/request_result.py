@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from chairlift.core.errors import error_from_wire, is_error_code
+from chairlift.core.errors import RequestTimeout, error_from_wire, is_error_code
 from chairlift.observability.slo import RequestResult
 from chairlift.web.error_responses import error_response_of
 
@@ -11,13 +11,20 @@ WHOLE_RESPONSES = frozenset({"complete", "stop", "length"})
 
 @cache
 def _result_of_code(code: str) -> RequestResult:
+    if code == RequestTimeout.code:  # the client's own limit: only the latency targets say whether it was generous
+        return RequestResult.ABORTED
     return RequestResult.of_status(error_response_of(error_from_wire(code, "", {})).status)
 
 
-def request_result(outcome: str) -> RequestResult:
-    """Return the result of an outcome; an unknown code is an error of the server."""
+def request_result(outcome: str, status: int = 0) -> RequestResult:
+    """Return the result of an outcome.
+
+    An unknown code says what the HTTP status of its response says; without one it is an error of the server.
+    """
     if outcome in WHOLE_RESPONSES:
         return RequestResult.SUCCESS
     if outcome == "abort":
         return RequestResult.ABORTED
-    return _result_of_code(outcome) if is_error_code(outcome) else RequestResult.SERVER_ERROR
+    if is_error_code(outcome):
+        return _result_of_code(outcome)
+    return RequestResult.of_status(status) if status else RequestResult.SERVER_ERROR

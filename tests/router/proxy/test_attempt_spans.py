@@ -334,7 +334,7 @@ def test_a_stream_of_a_draining_replica_is_moved() -> None:
     first, moved = attempts(collector)
     assert facts(first, "outcome") == ("cancelled",)
     assert facts(moved, "purpose", "resumed", "outcome") == ("handover", True, "complete")
-    assert collector.of("POST /v1/chat/completions").event_names == ["first_token", "moved", "resumed"]
+    assert collector.of("POST /v1/chat/completions").event_names == ["first_token", "handed_over", "resumed"]
 
 
 def test_a_cancelled_request_ends_its_attempt_and_is_no_error() -> None:

@@ -24,6 +24,7 @@ TRACE_KEY = "trace"
 
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 ERROR_STATUS = 500
+CLIENT_ERROR_STATUS = 400
 """Statuses from this one on are errors of a server span; a client's own errors are not."""
 
 
@@ -105,7 +106,7 @@ class Tracer:
             attributes["chairlift.outcome"] = "abort"
         if code:
             attributes["chairlift.error.code"] = code
-        if status >= ERROR_STATUS:
+        if status >= ERROR_STATUS or (status and code and status < CLIENT_ERROR_STATUS):  # the last: it was cut
             span.fail(code or str(status))
         for each in reversed(trace.spans):
             each.end()

@@ -9,6 +9,7 @@ import orjson
 
 from chairlift.core.errors import error_from_wire
 from chairlift.core.router_errors import ReplicaFailed
+from chairlift.observability.slo import OTHER
 from chairlift.protocol.sse import DONE, MAX_EVENT_BYTES
 from chairlift.router.attempts.actions import ResponseMode
 from chairlift.router.attempts.chunks import DATA, BadChunk, Chunk, ChunkKind, number_of, parse_chunk
@@ -156,6 +157,16 @@ def error_of(payload: bytes) -> tuple[str, str]:
     if not isinstance(error, dict):
         return error_from_wire("", "", {}).code, "the replica reported an error without a message"
     return str(error.get("code")), str(error.get("message"))
+
+
+def error_code_of(body: bytes) -> str:
+    """Return the code of an error response's body; "other" where it has none."""
+    try:
+        error = _object(body).get("error")
+    except BadChunk:
+        error = None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, str) and code else OTHER
 
 
 def _progress(data: dict[str, Any]) -> Chunk:

@@ -10,7 +10,7 @@ from chairlift.router.attempts.actions import RecordOutcome, SendAttempt
 from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.proxy.attempt_task import UpstreamRequest
 
-PURPOSE_EVENTS = {"hedge": "hedged", "handover": "moved"}
+PURPOSE_EVENTS = {"hedge": "hedged", "handover": "handed_over", "move": "moved"}
 """Event of the request when an attempt with this purpose begins."""
 
 ERROR_STATUS = 400

@@ -28,6 +28,7 @@ from chairlift.router.attempts.actions import (
     SendAttempt,
     SetTimer,
 )
+from chairlift.router.attempts.attempt_reader import error_code_of
 from chairlift.router.attempts.events import (
     AttemptBroken,
     ClientDisconnected,
@@ -53,6 +54,9 @@ log = logging.getLogger(__name__)
 
 MAX_UNREAD_BYTES = 262_144
 """Bytes of responses that wait while the client is slow; no more of them is read then."""
+
+ERROR_STATUS = 400
+"""Statuses from this one on are errors."""
 
 SLOW_CLIENT_SECONDS = 0.5
 """A client that blocks a write for longer than this restarts the timer of the next token."""
@@ -88,6 +92,7 @@ class RequestProxy:
         num_attempts: attempts that were sent.
         reservation: of the attempt that the response's head comes from; None before it.
         error_code: code of the error that ended the response; "" for none.
+        passed_status: status of a replica's error response that was passed on; 0 for none.
     """
 
     def __init__(
@@ -119,6 +124,7 @@ class RequestProxy:
         self.num_attempts = 0
         self.reservation: Reservation | None = None
         self.error_code = ""
+        self.passed_status = 0
 
     @property
     def is_waiting(self) -> bool:
@@ -267,6 +273,8 @@ class RequestProxy:
                 response = self._begin_response(number or attempt)
                 await self._writer.end(payload, response.status, response.headers)
             case PassResponse(attempt, status, body):
+                if status >= ERROR_STATUS:
+                    self.error_code, self.passed_status = error_code_of(body), status
                 self._note_replica(attempt)
                 await self._writer.end(body, status, self._responses[attempt].headers)
             case EndWithError(code, last):

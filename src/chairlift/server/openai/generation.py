@@ -136,16 +136,16 @@ async def prepare(
     is_incremental = request.stream or reports_progress
     trace = trace_of(scope)
     spans = None if trace is None else GenerationSpans(trace, scope["path"], request, processors)
+    is_ranked = request.params.num_choices > request.params.n  # would start again: nothing of it was delivered
+    delivers_ids = (reports_progress and not is_ranked) or (request.stream and request.return_token_ids)
+    is_resumable = is_from_router and delivers_ids
     tracker = GenerationTracker(
         replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental, spans=spans,
-        tenant=scope["principal"].tenant,
+        tenant=scope["principal"].tenant, is_from_router=is_from_router, is_resumable=is_resumable,
     )  # fmt: skip
     admitted.tracker = tracker
     scope["was_submitted"] = True
     progress = handler.renderer(processors) if reports_progress else None
-    is_ranked = request.params.num_choices > request.params.n  # would start again: nothing of it was delivered
-    delivers_ids = (reports_progress and not is_ranked) or (request.stream and request.return_token_ids)
-    is_resumable = is_from_router and delivers_ids
     return Generation(replica, scope, request, processors, renderer, tracker, progress, is_resumable)
 
 

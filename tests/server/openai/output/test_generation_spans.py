@@ -200,6 +200,10 @@ def test_a_request_that_never_ran_has_waited_only() -> None:
     assert spans == {"queue": (0.0, 10.0)}
 
 
+def test_a_timeline_without_events_is_as_none() -> None:
+    assert reported(Timeline(())).keys() == reported(None).keys()
+
+
 def test_a_request_that_failed_before_its_first_token_has_no_decode() -> None:
     spans = reported(timeline_of(("scheduled", 4.0), ("finished", 10.0)), first_after=None)
     assert spans == {"queue": (0.0, 4.0), "prefill": (4.0, 10.0), "event scheduled": (4.0, 0.0)}

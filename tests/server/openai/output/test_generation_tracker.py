@@ -16,15 +16,15 @@ from chairlift.web.admission import AdmissionController, AdmissionLimits
 ERROR = FinishReason.ERROR
 
 
-def make_tracker(telemetry: Telemetry) -> GenerationTracker:
+def make_tracker(telemetry: Telemetry, **options: bool) -> GenerationTracker:
     permit, request = AdmissionController(AdmissionLimits()).admit(1), read_completion({"model": "fake", "prompt": "x"})
-    return GenerationTracker(telemetry, permit, 0.0, [], request, is_incremental=True)
+    return GenerationTracker(telemetry, permit, 0.0, [], request, is_incremental=True, **options)
 
 
 def test_an_abort_by_the_server_is_a_retryable_error_without_its_tokens() -> None:
     """A router resumes the request from what was delivered; text at the abort may be held-back text."""
     telemetry = Telemetry("fake", ())
-    tracker = make_tracker(telemetry)
+    tracker = make_tracker(telemetry, is_resumable=True)
     batch = [(0, TextEvent("r", "a", (1,))), (0, TextEvent("r", "b", (2,), finish_reason=FinishReason.ABORT))]
     events, error = tracker.take(batch)
     assert events == batch[:1] and isinstance(error, Unavailable)
@@ -33,6 +33,28 @@ def test_an_abort_by_the_server_is_a_retryable_error_without_its_tokens() -> Non
     page = telemetry.metrics.render().decode()
     assert 'chairlift_requests_aborted_total{reason="server"} 1.0' in page
     assert 'chairlift_requests_finished_total{outcome="abort"} 1.0' in page
+
+
+@pytest.mark.parametrize(
+    ("has_token", "is_from_router", "outcome", "result"),
+    [
+        (False, True, "abort", "aborted"), (True, True, "unavailable", "server_error"),
+        (False, False, "unavailable", "server_error"), (True, False, "unavailable", "server_error"),
+    ],
+)  # fmt: skip
+def test_an_abort_by_the_server_that_no_router_makes_good_is_a_failure(
+    has_token: bool, is_from_router: bool, outcome: str, result: str
+) -> None:
+    telemetry = Telemetry("fake", ())
+    tracker = make_tracker(telemetry, is_from_router=is_from_router)
+    if has_token:
+        tracker.take([(0, TextEvent("r", "a", (1,)))])
+    _, error = tracker.take([(0, TextEvent("r", "", (), finish_reason=FinishReason.ABORT))])
+    tracker.end("r", error)
+    page = telemetry.metrics.render().decode()
+    assert 'chairlift_requests_aborted_total{reason="server"} 1.0' in page
+    assert f'chairlift_requests_finished_total{{outcome="{outcome}"}} 1.0' in page
+    assert f'chairlift_model_requests_total{{model="fake",result="{result}"}} 1.0' in page
 
 
 def test_the_time_between_tokens_of_a_traced_request_is_an_exemplar_of_its_trace() -> None:

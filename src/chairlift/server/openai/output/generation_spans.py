@@ -66,7 +66,7 @@ class GenerationSpans:
             attributes["gen_ai.response.finish_reasons"] = tuple(self._reasons)
         for number, processor in enumerate(self._processors[:MAX_PROMPTS]):
             reported_at, timeline = self._endings.get(number, (now, processor.timeline))
-            if timeline is None:
+            if timeline is None or not timeline.events:
                 self._add_observed_spans(number, now)
             else:
                 self._add_reported_spans(number, timeline, reported_at, now)
@@ -107,7 +107,7 @@ class GenerationSpans:
 
 
 def _request_attributes(request: BaseRequest) -> dict[str, AttributeValue]:
-    """Return the parameters that the client has set."""
+    """Return the parameters that hold for the request, set by the client or by default."""
     params = request.params
     values: dict[str, AttributeValue | None] = {
         "max_tokens": params.max_tokens, "temperature": params.temperature, "top_p": params.top_p,

@@ -43,13 +43,18 @@ class GenerationTracker:
         is_incremental: bool,
         spans: GenerationSpans | None = None,
         tenant: str = "",
+        is_from_router: bool = False,
+        is_resumable: bool = False,
     ) -> None:
         """Start before the first output.
 
         `is_incremental` is whether the client reads outputs as they come; `spans` makes those of a sampled request.
+        `is_from_router` is whether a router can send the request elsewhere before its first output, and `is_resumable`
+        whether behind it, too.
         """
         self._structured_field, self._is_incremental = request.structured_field, is_incremental
-        self._telemetry, self._tenant = telemetry, tenant
+        self._telemetry, self._tenant, self._is_streamed = telemetry, tenant, request.stream
+        self._is_from_router, self._is_resumable = is_from_router, is_resumable
         self._spans, self._exemplar = spans, current_exemplar()
         self._permit = permit
         self._started_at = started_at
@@ -128,18 +133,20 @@ class GenerationTracker:
         ):
             self._telemetry.record_rejected_by_engine(error.code, self._tenant)
             return
-        if outcome == FinishReason.ABORT:
+        if outcome == FinishReason.ABORT or isinstance(error, Unavailable):
             self._telemetry.record_abort("client" if isinstance(error, ClientGone) else "server")
+        has_gaps = self._is_streamed and self._num_gap_tokens > 0  # a router counts those of streams only, too
         latency = TokenLatency(
             tenant=self._tenant, has_first_token=bool(self._last),
-            mean_inter_token_seconds=self._gap_seconds / self._num_gap_tokens if self._num_gap_tokens else None,
+            mean_inter_token_seconds=self._gap_seconds / self._num_gap_tokens if has_gaps else None,
         )  # fmt: skip
         seconds = time.monotonic() - self._started_at
-        self._telemetry.record_finished(request_id, outcome, seconds, usage, self._timeline, latency)
+        self._telemetry.record_finished(request_id, outcome, seconds, usage, self._timeline, latency, used)
 
     def _outcome(self, error: BaseException | None) -> str:
         """Return the outcome for metrics and traces: a finish reason or the code of an error."""
-        if isinstance(error, ClientGone | CancelledError | Unavailable):
+        goes_on = self._is_resumable or (self._is_from_router and not self._last)
+        if isinstance(error, ClientGone | CancelledError) or (isinstance(error, Unavailable) and goes_on):
             return "abort"
         if error is not None:
             return error.code if isinstance(error, ChairliftError) else "internal_error"
