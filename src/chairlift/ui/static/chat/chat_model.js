@@ -1,6 +1,7 @@
 // ChatModel: the conversations, the open one, and the answers that are being generated; it outlives the view.
 import { keepText, keptText } from "../lib/kept.js";
 import { ConversationStore } from "./conversation_store.js";
+import { OtherTabs } from "./other_tabs.js";
 import { emptyAnswer, generate, requestBody } from "./generation.js";
 
 const PARAMETERS = "chairlift.parameters";
@@ -19,6 +20,7 @@ export class ChatModel {
     this.running = new Map(); // id of a conversation -> {controller, conversation}
     this.notice = "";
     this.isLoaded = false;
+    this.tabs = new OtherTabs((change) => this.onOtherTab(change));
     this.listeners = new Set();
   }
 
@@ -39,7 +41,12 @@ export class ChatModel {
   async load() {
     if (this.isLoaded) return;
     this.isLoaded = true;
-    this.conversations = await this.store.list();
+    try {
+      this.conversations = await this.store.list();
+    } catch {
+      this.notice = "The kept conversations could not be read.";
+      return this.create();
+    }
     if (!(await this.store.isPersistent())) this.notice = "This browser keeps no conversations in this window.";
     const last = keptText(CURRENT);
     const found = this.conversations.find(({ id }) => id === last);
@@ -50,7 +57,7 @@ export class ChatModel {
   /** Open a new conversation; it joins the list with its first message. */
   create() {
     this.current = {
-      id: crypto.randomUUID?.() ?? String(Math.random()), title: "", updated: Date.now(), messages: [],
+      id: crypto.randomUUID?.() ?? String(Math.random()), title: "", updated: Date.now(), messages: [], revision: null,
       parameters: keptParameters(),
     };
     keepText(CURRENT, null);
@@ -62,8 +69,16 @@ export class ChatModel {
     if (running) this.current = running.conversation;
     else {
       const found = this.conversations.find((each) => each.id === id);
-      const messages = await this.store.messages(id);
-      this.current = { ...found, messages: messages.map(withoutRun) };
+      if (!found) return;
+      let messages;
+      try {
+        messages = await this.store.messages(id);
+      } catch {
+        this.say("This conversation could not be read.");
+        if (!this.current) this.create();
+        return;
+      }
+      this.current = { revision: null, ...found, messages: messages.map(withoutRun) };
     }
     keepText(CURRENT, id);
     this.changed();
@@ -74,8 +89,13 @@ export class ChatModel {
     if (!name) return;
     this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, title: name } : each));
     for (const each of [this.current, this.running.get(id)?.conversation]) if (each?.id === id) each.title = name;
-    await this.keep(this.conversations.find((each) => each.id === id));
     this.changed();
+    try {
+      await this.store.rename(id, name);
+      this.tabs.tell({ id });
+    } catch {
+      this.say("The new title could not be kept.");
+    }
   }
 
   async remove(id) {
@@ -83,8 +103,13 @@ export class ChatModel {
     this.running.delete(id);
     this.conversations = this.conversations.filter((each) => each.id !== id);
     if (this.current?.id === id) this.create();
-    await this.store.remove(id);
     this.changed();
+    try {
+      await this.store.remove(id);
+      this.tabs.tell({ id, isRemoved: true });
+    } catch {
+      this.say("The conversation could not be deleted from the browser's storage.");
+    }
   }
 
   /** Change settings of the open conversation; new ones begin with them. The system prompt stays with this one. */
@@ -98,6 +123,7 @@ export class ChatModel {
 
   send(text, model) {
     const conversation = this.current;
+    if (this.isRunning) return undefined;
     conversation.title ||= titleOf(text);
     conversation.messages = [...conversation.messages, { id: newId(), role: "user", content: text }];
     keepText(CURRENT, conversation.id);
@@ -107,6 +133,7 @@ export class ChatModel {
   /** Replace the user's message at `index`, and answer it; what came after it is removed. */
   edit(index, text, model) {
     const conversation = this.current;
+    if (this.isRunning) return undefined;
     const edited = { id: newId(), role: "user", content: text };
     conversation.messages = [...conversation.messages.slice(0, index), edited];
     return this.answer(conversation, model);
@@ -115,6 +142,7 @@ export class ChatModel {
   /** Generate the answer at `index` again; what came after it is removed. */
   retry(index, model) {
     const conversation = this.current;
+    if (this.isRunning) return undefined;
     conversation.messages = conversation.messages.slice(0, index);
     return this.answer(conversation, model);
   }
@@ -122,6 +150,7 @@ export class ChatModel {
   /** Send results of the tool calls of the last answer: {id of the call: text}. */
   sendResults(results, model) {
     const conversation = this.current;
+    if (this.isRunning) return undefined;
     const added = Object.entries(results).map(([toolCallId, content]) => ({
       id: newId(), role: "tool", toolCallId, content,
     }));
@@ -173,19 +202,75 @@ export class ChatModel {
   }
 
   async save(conversation, withMessages = true) {
+    const seen = conversation.revision ?? null;
+    conversation.updated = Date.now();
+    conversation.revision = newId();
     const { messages, ...kept } = conversation;
-    const meta = { ...kept, updated: Date.now(), count: messages.length };
-    conversation.updated = meta.updated;
+    const meta = { ...kept, count: messages.length };
     this.conversations = [meta, ...this.conversations.filter((each) => each.id !== meta.id)];
-    await this.keep(meta, withMessages ? messages : undefined);
+    try {
+      const outcome = await this.store.save(meta, withMessages ? messages : undefined, seen);
+      if (outcome === "kept") this.tabs.tell({ id: meta.id });
+      else if (conversation.id === meta.id) await this.onConflict(conversation, outcome);
+    } catch (error) {
+      if (conversation.revision === meta.revision) conversation.revision = seen;
+      this.say(error?.name === "QuotaExceededError"
+        ? "The browser's storage is full: this conversation is not kept. Delete others to make room."
+        : "The browser could not keep this conversation.");
+    }
   }
 
-  async keep(meta, messages) {
+  say(notice) {
+    this.notice = notice;
+    this.changed();
+  }
+
+  /** Another tab changed or deleted a conversation that this one was about to keep. */
+  async onConflict(conversation, outcome) {
+    if (outcome === "deleted") return this.drop(conversation.id);
+    const running = this.running.get(conversation.id);
+    this.running.delete(conversation.id);
+    const { id } = conversation;
+    Object.assign(conversation, { id: newId(), revision: null, title: `${conversation.title} (copy)` });
+    if (running) this.running.set(conversation.id, running);
+    if (conversation === this.current) keepText(CURRENT, conversation.id);
+    this.notice = "Another tab changed this conversation; what you see here is kept as a copy.";
+    await this.readList(id);
+    await this.save(conversation);
+    this.changed();
+  }
+
+  async onOtherTab({ id, isRemoved }) {
+    if (!this.isLoaded) return;
+    if (isRemoved) return this.drop(id);
+    await this.readList(id);
+    const title = this.conversations.find((each) => each.id === id)?.title;
+    const running = this.running.get(id);
+    if (running && title) running.conversation.title = title;
+    if (!running && this.current?.id === id) await this.open(id);
+    this.changed();
+  }
+
+  /** Take a conversation off that is no longer in the storage. */
+  drop(id) {
+    this.running.get(id)?.controller.abort();
+    this.running.delete(id);
+    this.conversations = this.conversations.filter((each) => each.id !== id);
+    if (this.current?.id === id) {
+      this.notice = "Another tab deleted the conversation that was open here.";
+      this.create();
+    }
+    this.changed();
+  }
+
+  /** Read what the list shows of one conversation again. */
+  async readList(id) {
     try {
-      await this.store.save(meta, messages);
+      const stored = (await this.store.list()).filter((each) => each.id === id);
+      const others = this.conversations.filter((each) => each.id !== id);
+      this.conversations = [...stored, ...others].sort((one, other) => other.updated - one.updated);
     } catch {
-      this.notice = "The browser's storage is full: this conversation is not kept. Delete others to make room.";
-      this.changed();
+      this.say("The kept conversations could not be read.");
     }
   }
 }

@@ -1,5 +1,6 @@
 // Composer: the field for the next message, with the button that sends it or stops the answer.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
+import { isSubmit } from "../lib/keyboard.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { Icon } from "../shell/icons.js";
 
@@ -24,13 +25,13 @@ export function Composer({ conversationId, isRunning, model, onSend, onStop }) {
     setText("");
   };
   const onKeyDown = (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (isSubmit(event)) submit(event);
     if (event.key === "Escape" && isRunning) onStop();
   };
   return html`<form class="composer" onSubmit=${submit}>
     <div class="composer-frame">
       <label class="visually-hidden" for="composer">Message</label>
-      <textarea id="composer" ref=${field} rows="1" value=${text} data-testid="composer"
+      <textarea id="composer" dir="auto" ref=${field} rows="1" value=${text} data-testid="composer"
         placeholder=${model ? `Message ${model}` : "Message"} aria-describedby="composer-hint"
         onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown}></textarea>
       ${isRunning

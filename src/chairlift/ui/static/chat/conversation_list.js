@@ -1,4 +1,5 @@
 // ConversationList: the conversations by day, each with its buttons to rename and delete it.
+import { useModal } from "../lib/dialog.js";
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { Icon, IconButton } from "../shell/icons.js";
 
@@ -47,7 +48,7 @@ export function ConversationList({ model, onChoose }) {
             }} />`
           : html`<button type="button" class="conversation" onClick=${() => { model.open(each.id); onChoose(); }}
                 aria-current=${each.id === model.current?.id ? "true" : undefined}>
-              <span>${each.title || "Conversation"}</span>
+              <span dir="auto">${each.title || "Conversation"}</span>
               ${model.running.has(each.id) && html`<i class="running" title="An answer is being generated"></i>`}
             </button>
             <${IconButton} icon="edit" label="Rename ${each.title}" onClick=${() => setRenamed(each.id)} />
@@ -79,7 +80,7 @@ function RenameForm({ title, onDone }) {
 
 function RemoveDialog({ conversation, onDone }) {
   const dialog = useRef();
-  useEffect(() => dialog.current.showModal(), []);
+  useModal(dialog);
   return html`<dialog ref=${dialog} class="dialog" aria-labelledby="remove-title" onCancel=${() => onDone(false)}>
     <h2 id="remove-title">Delete this conversation?</h2>
     <p>“${conversation.title}” is removed from this browser. It cannot be brought back.</p>

@@ -31,18 +31,43 @@ export class ConversationStore {
     return (await result(database.transaction("messages").objectStore("messages").get(id))) ?? [];
   }
 
-  /** Keep a conversation, and its messages unless they are undefined. Raises where the storage is full. */
-  async save(conversation, messages) {
+  /**
+   * Keep a conversation, and its messages unless they are undefined. Raises where the storage is full.
+   * `seen` is the revision that it replaces, null for a new one. Returns "kept", or what another tab did in between,
+   * "changed" or "deleted"; then nothing is kept.
+   */
+  async save(conversation, messages, seen) {
     const database = await this.opened;
     if (!database) {
       this.memory.conversations.set(conversation.id, conversation);
       if (messages) this.memory.messages.set(conversation.id, messages);
-      return;
+      return "kept";
     }
     const transaction = database.transaction(["conversations", "messages"], "readwrite");
-    transaction.objectStore("conversations").put(conversation);
-    if (messages) transaction.objectStore("messages").put(messages, conversation.id);
-    await finished(transaction);
+    const done = finished(transaction);
+    done.catch(() => {}); // a request that fails raises first
+    const conversations = transaction.objectStore("conversations");
+    const stored = await result(conversations.get(conversation.id));
+    const outcome = conflictOf(stored, seen);
+    if (outcome === "kept") {
+      conversations.put(conversation);
+      if (messages) transaction.objectStore("messages").put(messages, conversation.id);
+    }
+    await done;
+    return outcome;
+  }
+
+  /** Change the title of a conversation, if it is there. */
+  async rename(id, title) {
+    const database = await this.opened;
+    if (!database) return;
+    const transaction = database.transaction("conversations", "readwrite");
+    const done = finished(transaction);
+    done.catch(() => {});
+    const conversations = transaction.objectStore("conversations");
+    const stored = await result(conversations.get(id));
+    if (stored) conversations.put({ ...stored, title });
+    await done;
   }
 
   /** Delete a conversation. */
@@ -56,6 +81,11 @@ export class ConversationStore {
     transaction.objectStore("messages").delete(id);
     await finished(transaction);
   }
+}
+
+function conflictOf(stored, seen) {
+  if (!stored) return seen === null ? "kept" : "deleted";
+  return (stored.revision ?? null) === seen ? "kept" : "changed";
 }
 
 function open() {

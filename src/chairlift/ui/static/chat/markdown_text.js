@@ -24,5 +24,5 @@ class Block extends Component {
 function Content({ block }) {
   const element = useRef();
   useLayoutEffect(() => element.current.replaceChildren(fragmentOf(block)), [block]);
-  return html`<div ref=${element}></div>`;
+  return html`<div ref=${element} dir="auto"></div>`;
 }

@@ -1,23 +1,32 @@
 // Message: one message of a conversation, with its buttons, reasoning, tool calls, failure and times.
+import { Boundary } from "../lib/boundary.js";
 import { html, memo, useEffect, useRef, useState } from "../lib/html.js";
+import { isSubmit } from "../lib/keyboard.js";
 import { copyText } from "../lib/markdown.js";
 import { Icon, IconButton } from "../shell/icons.js";
 import { MarkdownText } from "./markdown_text.js";
 import { ToolCalls } from "./tool_calls.js";
 
 /** `actions` has edit(index, text), retry(index) and sendResults(results); it is the same object at each rendering. */
-export const Message = memo(({ message, index, actions, isLast, isBusy, isEditing }) => {
-  if (message.role === "user") return html`<${UserMessage} ...${{ message, index, actions, isBusy, isEditing }} />`;
-  if (message.role === "tool") {
-    return html`<div class="tool-result"><${Icon} name="tool" /><pre tabindex="0">${message.content}</pre></div>`;
-  }
-  return html`<${Answer} ...${{ message, index, actions, isLast, isBusy }} />`;
+export const Message = memo((properties) => {
+  const { message } = properties;
+  return html`<${Boundary} value=${message} fallback=${() => html`<p class="user-text">${message.content}</p>`}>
+    <${Body} ...${properties} /><//>`;
 });
 
+function Body({ message, index, actions, isLast, isBusy, isEditing }) {
+  if (message.role === "user") return html`<${UserMessage} ...${{ message, index, actions, isBusy, isEditing }} />`;
+  if (message.role === "tool") {
+    return html`<div class="tool-result"><${Icon} name="tool" />
+      <pre tabindex="0" dir="auto">${message.content}</pre></div>`;
+  }
+  return html`<${Answer} ...${{ message, index, actions, isLast, isBusy }} />`;
+}
+
 function UserMessage({ message, index, actions, isBusy, isEditing }) {
-  if (isEditing) return html`<${Editor} message=${message} index=${index} actions=${actions} />`;
+  if (isEditing) return html`<${Editor} ...${{ message, index, actions, isBusy }} />`;
   return html`<div class="user-message">
-    <div class="user-text" data-testid="user-text">${message.content}</div>
+    <div class="user-text" dir="auto" data-testid="user-text">${message.content}</div>
     <div class="message-actions">
       <${CopyButton} text=${message.content} />
       <${IconButton} icon="edit" label="Edit message" disabled=${isBusy} onClick=${() => actions.startEdit(index)} />
@@ -25,26 +34,26 @@ function UserMessage({ message, index, actions, isBusy, isEditing }) {
   </div>`;
 }
 
-function Editor({ message, index, actions }) {
+function Editor({ message, index, actions, isBusy }) {
   const field = useRef();
   const [text, setText] = useState(message.content);
   useEffect(() => field.current.focus(), []);
   const submit = (event) => {
     event.preventDefault();
-    if (text.trim()) actions.edit(index, text);
+    if (text.trim() && !isBusy) actions.edit(index, text);
   };
   const onKeyDown = (event) => {
     if (event.key === "Escape") actions.startEdit(null);
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (isSubmit(event)) submit(event);
   };
   return html`<form class="editor" onSubmit=${submit}>
     <label class="visually-hidden" for="editor">Edited message</label>
-    <textarea id="editor" ref=${field} value=${text} rows=${Math.min(12, text.split("\n").length + 1)}
+    <textarea id="editor" dir="auto" ref=${field} value=${text} rows=${Math.min(12, text.split("\n").length + 1)}
       onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown}></textarea>
     <div class="editor-actions">
       <span class="hint">Messages after this one are replaced.</span>
       <button type="button" class="button" onClick=${() => actions.startEdit(null)}>Cancel</button>
-      <button type="submit" class="button primary" disabled=${!text.trim()}>Send</button>
+      <button type="submit" class="button primary" disabled=${!text.trim() || isBusy}>Send</button>
     </div>
   </form>`;
 }
@@ -70,7 +79,7 @@ function Reasoning({ message, isThinking }) {
     <summary onClick=${(event) => { event.preventDefault(); setChoice(!isOpen); }}>
       <${Icon} name="chevron" />${isThinking ? "Reasoning…" : "Reasoning"}
     </summary>
-    ${isOpen && html`<div class="reasoning-text">${message.reasoning}</div>`}
+    ${isOpen && html`<div class="reasoning-text" dir="auto">${message.reasoning}</div>`}
   </details>`;
 }
 

@@ -16,9 +16,10 @@ export function ms(value) {
 export function seconds(value) {
   if (value < 0.1) return `${trim(value * 1000, value < 0.01 ? 1 : 0)} ms`;
   if (value < 10) return `${trim(value, 2)} s`;
-  if (value < 60) return `${Math.round(value)} s`;
-  const minutes = Math.floor(value / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(value % 60)} s`;
+  const whole = Math.round(value);
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 

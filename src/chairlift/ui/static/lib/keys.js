@@ -16,6 +16,15 @@ export class Keys {
     return this.values[kind];
   }
 
+  get hasAny() {
+    return Object.values(this.values).some((value) => value !== "");
+  }
+
+  /** Forget all keys, for example because another person uses the browser next. */
+  forget() {
+    for (const kind of Object.keys(NAMES)) this.set(kind, "");
+  }
+
   set(kind, value) {
     this.values[kind] = value;
     keepText(NAMES[kind], value || null, "sessionStorage");

@@ -40,16 +40,35 @@ function escaped(text) {
   return text.replace(/[&<>"']/g, (char) => entities[char]);
 }
 
-/** Return the blocks of a text: [{raw, tokens}]. While a text grows, all blocks but the last stay equal. */
+/**
+ * Return the blocks of a text: [{raw, tokens}]. While a text grows, all blocks but the last stay equal.
+ * Text that is nested too deeply to be taken apart is one block without tokens.
+ */
 export function blocksOf(text) {
-  return new Lexer(OPTIONS)
-    .lex(text)
+  let tokens;
+  try {
+    tokens = new Lexer(OPTIONS).lex(text);
+  } catch {
+    return [{ raw: text, tokens: null }];
+  }
+  return tokens
     .filter((token) => token.type !== "space" && token.type !== "def")
     .map((token) => ({ raw: token.raw, tokens: [token] }));
 }
 
-/** Return a document fragment of a block, in which no script can run. */
+/** Return a document fragment of a block, in which no script can run; plain text where it cannot be rendered. */
 export function fragmentOf(block) {
+  try {
+    if (block.tokens) return renderedFragment(block);
+  } catch {
+    // The text is nested too deeply for the browser's stack.
+  }
+  const fragment = document.createDocumentFragment();
+  fragment.append(element("p", "plain", block.raw));
+  return fragment;
+}
+
+function renderedFragment(block) {
   const fragment = DOMPurify.sanitize(Parser.parse(block.tokens, OPTIONS), SAFE);
   for (const link of fragment.querySelectorAll("a")) {
     if (link.hasAttribute("href")) {

@@ -54,12 +54,16 @@ export class BatchModel {
     }
     this.batch = batch;
     this.rows = rows;
+    for (const [id, { ended }] of this.flows) { // also while nothing is drawn
+      if (ended !== null && column - ended > FADE_COLUMNS) this.flows.delete(id);
+    }
     const open = new Set(rows.map((row) => row.id));
     for (const [id, flow] of this.flows) if (!open.has(id)) flow.ended ??= column;
     this.takeSteps(batch.recent_steps);
   }
 
   takeSteps(steps) {
+    if (steps.length && this.steps.length && steps.at(-1)[0] < this.steps.at(-1).id) this.steps = []; // a new engine
     const last = this.steps.length ? this.steps.at(-1).id : -1;
     for (const [id, duration, tokens, prefills, decodes] of steps) {
       const isAfterGap = this.steps.length > 0 && id > this.steps.at(-1).id + 1; // steps between are not known
@@ -87,6 +91,18 @@ export class BatchModel {
       tokens: [at, column((sample) => sample.prefill_tokens / sample.seconds),
         column((sample) => sample.decode_tokens / sample.seconds)],
     };
+  }
+
+  /** Why the batch is not that of now, or "". */
+  get stale() {
+    const why = this.server?.batch_stale_reason;
+    return why ? `Not live: ${why}` : "";
+  }
+
+  /** The state of a server that is not ready, though its batch is that of now, or "". */
+  get note() {
+    const { state = "ready", reason = "" } = this.server ?? {};
+    return state === "ready" ? "" : `Live; the server is ${state}${reason ? ` (${reason})` : ""}`;
   }
 
   /** Flows in the order of the rows, those that have ended at the end. */

@@ -12,7 +12,7 @@ export const WAIT_REASONS = {
   policy: "the batching policy", prefix: "another request computes its prefix", grammar: "its grammar is compiled",
 };
 
-/** The rows of a BatchModel; `selected` is the key of the row whose blocks are shown. */
+/** The rows of a BatchModel; `selected` is the id of the row whose blocks are shown. */
 export function BatchRows({ model, selected, onSelect }) {
   const [isAll, setIsAll] = useState(false);
   const flows = model.shown;
@@ -29,7 +29,7 @@ export function BatchRows({ model, selected, onSelect }) {
         <th scope="col" class="number wide">Blocks</th><th scope="col" class="number wide">Waited</th>
         <th scope="col" class="number wide">Age</th></tr></thead>
       <tbody>${shown.map((flow) => html`<${Row} key=${flow.row.id} flow=${flow} column=${model.column}
-        largest=${largest} isSelected=${selected === flow.row.key} onSelect=${onSelect} />`)}</tbody></table>`}
+        largest=${largest} isSelected=${selected === flow.row.id} onSelect=${onSelect} />`)}</tbody></table>`}
     ${flows.length > shown.length && html`<button type="button" class="button" onClick=${() => setIsAll(true)}>
       Show all ${flows.length} requests</button>`}
     ${numHidden > 0 && html`<p class="hint">${count(numHidden)} further requests wait.</p>`}
@@ -41,8 +41,8 @@ function Row({ flow, column, largest, isSelected, onSelect }) {
   const state = flow.ended === null ? row.state : "done";
   const why = row.wait_reason && flow.ended === null ? (WAIT_REASONS[row.wait_reason] ?? row.wait_reason) : "";
   const name = row.choice ? `${row.request_id}#${row.choice}` : row.request_id;
-  const choose = () => onSelect(isSelected ? null : row.key);
-  return html`<tr class="row" data-state=${state} data-selected=${isSelected} onMouseEnter=${() => onSelect(row.key)}
+  const choose = () => onSelect(isSelected ? null : row.id);
+  return html`<tr class="row" data-state=${state} data-selected=${isSelected} onMouseEnter=${() => onSelect(row.id)}
       onMouseLeave=${() => onSelect(null)}>
     <th scope="row"><button type="button" class="row-name" aria-pressed=${isSelected} onClick=${choose}
         title=${row.request_id}><${RowDot} value=${row.key} /><span class="mono">${name}</span></button>

@@ -3,7 +3,7 @@ import { NUM_COLUMNS, NUM_STEPS } from "./batch_model.js";
 
 const FREE = -1;
 const CACHED = -2;
-const WITHHELD = -3;
+export const WITHHELD = -3;
 export const SHARED = -4;
 const HELD = -5; // held by one row, which the map of a large cache does not name
 

@@ -33,18 +33,30 @@ export class FleetModel {
     else if (name === "fleet") this.fleet = data;
   }
 
+  /** Requests that have ended, and open ones; one that has just ended may still be in the last list of open ones. */
+  get allRequests() {
+    const ended = new Set(this.requests.map(({ request_id: id, at_seconds: at }) => `${id}/${at}`));
+    const open = this.openRequests.filter(({ request_id: id, at_seconds: at }) => !ended.has(`${id}/${at}`));
+    return [...this.requests, ...open];
+  }
+
   takeReplicas(replicas) {
     const at = this.now();
     for (const { replica_id: id, load } of replicas) {
       if (!load) continue;
       const mark = this.marks.get(id);
       const isNew = !mark || load.output_tokens < mark.load.output_tokens || load.incarnation !== mark.load.incarnation;
-      if (isNew) this.marks.set(id, { at, load });
+      if (isNew) {
+        this.marks.set(id, { at, load });
+        this.rates.delete(id);
+      }
       else if (at - mark.at >= RATE_SECONDS) {
         this.rates.set(id, (load.output_tokens - mark.load.output_tokens) / (at - mark.at));
         this.marks.set(id, { at, load });
       }
     }
+    const known = new Set(replicas.map(({ replica_id: id }) => id));
+    for (const map of [this.marks, this.rates]) for (const id of map.keys()) if (!known.has(id)) map.delete(id);
     this.replicas = replicas;
   }
 }

@@ -3,20 +3,25 @@ import { html } from "../lib/html.js";
 
 const TEXTS = {
   absent: "This server has no admin key, so it has no live data. Start it with CHAIRLIFT_ADMIN_KEY set.",
+  outdated: "The server is of another version than this page. Load the page again.",
   denied: "Live data needs an admin key of this server.",
 };
 
-export function LivePage({ title, subtitle, source, isKnown, children }) {
+/** `stale` says why the data is no longer that of now, and `note` what else there is to say. */
+export function LivePage({ title, subtitle, source, isKnown, stale = "", note = "", children }) {
   const text = TEXTS[source.state];
   if (text) {
+    const isOld = source.state === "outdated";
+    const again = () => (isOld ? location.reload() : source.resume());
     return html`<div class="empty-state" data-testid="live-${source.state}"><p>${text}</p>
-      <button type="button" class="button" onClick=${() => source.resume()}>Try again</button></div>`;
+      <button type="button" class="button" onClick=${again}>${isOld ? "Load again" : "Try again"}</button></div>`;
   }
-  if (!isKnown) return html`<div class="empty-state" aria-busy="true">Waiting for data</div>`;
-  return html`<div class="live" data-state=${source.state} data-testid="live">
+  if (!isKnown) return html`<div class="empty-state" aria-busy="true" data-testid="live-waiting">
+    <p>${source.message || "Waiting for data"}</p></div>`;
+  return html`<div class="live" data-state=${source.state} data-stale=${stale !== ""} data-testid="live">
     <div class="live-head"><h1>${title}</h1><span class="live-subtitle">${subtitle}</span>
-      <span class="live-state" role="status" data-state=${source.state}>${source.state === "open"
-        ? "Live" : "Connecting"}</span></div>
+      <span class="live-state" role="status" data-state=${source.state}>${source.state !== "open"
+        ? source.message || "Connecting" : stale || note || "Live"}</span></div>
     ${children}
   </div>`;
 }

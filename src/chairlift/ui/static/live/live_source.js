@@ -4,7 +4,9 @@ import { useEffect, useMemo, useRef, useState } from "../lib/html.js";
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 5000;
+const STEADY_MS = 5000; // a stream that lasted this long was no failure of connecting
 const REDRAW_MS = 500; // a view moves on in time also without events, which are sent only for changes
+const SCHEMA = 1; // version of the events that these views read
 const DENIED = new Set([401, 403]);
 
 export class LiveSource {
@@ -12,10 +14,11 @@ export class LiveSource {
     this.api = api;
     this.onEvent = onEvent;
     this.onChange = onChange;
-    this.state = "connecting"; // connecting, open, absent (no admin key on the server), denied or paused
+    this.state = "connecting"; // connecting, open, absent (no admin key on the server), denied, outdated or paused
     this.message = "";
     this.abort = null;
     this.isStopped = false;
+    this.current = null;
     this.onVisibility = () => (document.hidden ? this.pause() : this.resume());
   }
 
@@ -31,36 +34,60 @@ export class LiveSource {
   }
 
   pause() {
-    if (this.state !== "open") return;
+    if (!["open", "connecting"].includes(this.state)) return;
     this.set("paused");
     this.abort?.abort();
   }
 
   /** Connect, after a pause or because the person at the page asks for it. */
   resume() {
-    if (this.state === "paused" || this.state === "denied" || this.state === "absent") this.run();
+    if (["paused", "denied", "absent", "outdated"].includes(this.state)) this.run();
   }
 
   async run() {
+    const run = (this.current = {}); // a later run ends this one
+    const isOver = () => this.isStopped || this.current !== run || this.state === "paused";
     let wait = FIRST_WAIT_MS;
+    let message = "";
+    if (document.hidden) return this.set("paused");
     this.set("connecting");
-    while (!this.isStopped) {
+    while (!isOver()) {
+      let atLeast = 0;
+      const began = performance.now();
       const abort = (this.abort = new AbortController());
       try {
         for await (const { event, data } of this.api.events("/admin/live", { admin: true, signal: abort.signal })) {
-          wait = FIRST_WAIT_MS;
-          this.onEvent(event, JSON.parse(data));
-          this.set("open");
+          const value = JSON.parse(data);
+          if (event === "hello" && value.schema !== SCHEMA) {
+            abort.abort();
+            return this.set("outdated");
+          }
+          this.take(event, value);
+          if (this.state !== "open") this.set("open");
+          else this.onChange();
+          message = "";
         }
       } catch (error) {
-        if (this.isStopped || this.state === "paused") return;
+        if (isOver()) return;
+        message = error instanceof TypeError ? "The connection to the server was lost." : error.message;
+        atLeast = 1000 * (error.retryAfter ?? 0);
         if (error.status === 404) return this.set("absent", error.message);
         if (DENIED.has(error.status)) return this.set("denied", error.message);
       }
-      if (this.isStopped || this.state === "paused") return;
-      this.set("connecting");
-      await new Promise((resolve) => setTimeout(resolve, wait));
+      if (isOver()) return;
+      if (performance.now() - began > STEADY_MS) wait = FIRST_WAIT_MS;
+      this.set("connecting", message);
+      const pause = Math.max(atLeast, wait * (0.5 + Math.random() / 2)); // not all pages at the same moment
+      await new Promise((resolve) => setTimeout(resolve, pause));
       wait = Math.min(2 * wait, LONGEST_WAIT_MS);
+    }
+  }
+
+  take(event, value) {
+    try {
+      this.onEvent(event, value);
+    } catch {
+      throw new Error("The page could not read the server's data.");
     }
   }
 

@@ -1,4 +1,5 @@
 // KeyDialog: asks for the API key or the admin key.
+import { useModal } from "../lib/dialog.js";
 import { html, useLayoutEffect, useRef } from "../lib/html.js";
 
 const TITLES = { user: "API key", admin: "Admin key" };
@@ -6,8 +7,8 @@ const TITLES = { user: "API key", admin: "Admin key" };
 export function KeyDialog({ question }) {
   const dialog = useRef();
   const field = useRef();
+  useModal(dialog);
   useLayoutEffect(() => {
-    dialog.current.showModal();
     field.current.focus();
   }, [question]);
   const submit = (event) => {

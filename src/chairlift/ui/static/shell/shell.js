@@ -4,6 +4,7 @@
 //   api       requests: api.json(path, {admin, body, signal}), api.events(path, ...), api.text(path, ...)
 //   settings  {theme, model, models, state, server}: the chosen theme, the chosen model, all models, the server's
 //             state, and `server.check()`, which asks for the state now
+import { Boundary } from "../lib/boundary.js";
 import { html, useChanges, useEffect, useState } from "../lib/html.js";
 import { keepText, keptText } from "../lib/kept.js";
 import { chooseTheme, chosenTheme, THEMES } from "../lib/theme.js";
@@ -70,6 +71,8 @@ export function Shell({ api, keys, server }) {
       <span class="state" data-state=${server.state} role="status">
         <span class="visually-hidden">Server: </span>${STATES[server.state] ?? server.state}
       </span>
+      ${keys.hasAny && html`<${IconButton} icon="key" label="Forget the keys of this tab" data-testid="forget"
+        onClick=${() => { keys.forget(); location.reload(); }} />`}
       <${IconButton} icon=${theme} label="Theme: ${theme}. Change" onClick=${nextTheme} />
     </header>
     <${Notice} server=${server} />
@@ -121,5 +124,8 @@ function CurrentView({ view, api, settings }) {
     return html`<div class="empty-state" role="alert"><p>${error}</p>
       <button type="button" class="button" onClick=${() => location.reload()}>Load the page again</button></div>`;
   }
-  return module && html`<${module.View} api=${api} settings=${settings} />`;
+  const fallback = (again) => html`<div class="empty-state" role="alert"><p>This view could not be shown.</p>
+    <button type="button" class="button" onClick=${again}>Show it again</button></div>`;
+  return module && html`<${Boundary} value=${view} fallback=${fallback}>
+    <${module.View} api=${api} settings=${settings} /><//>`;
 }

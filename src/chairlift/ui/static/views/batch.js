@@ -5,18 +5,18 @@ import { BatchRows, WAIT_REASONS } from "../live/batch_rows.js";
 import { BatchModel } from "../live/batch_model.js";
 import { Canvas } from "../live/canvas.js";
 import { Chart } from "../live/chart.js";
-import { drawBlockMap, drawSteps, SHARED } from "../live/drawings.js";
+import { drawBlockMap, drawSteps, SHARED, WITHHELD } from "../live/drawings.js";
 import { LivePage, Section, Tile } from "../live/live_page.js";
 import { useLive } from "../live/live_source.js";
 import { requestOfServer, RequestTable } from "../live/request_waterfall.js";
 
 export function View({ api, settings }) {
   const { model, source } = useLive(api, () => new BatchModel());
-  const [selected, setSelected] = useState(null);
+  const [selected, setSelected] = useState(null); // a row's id
   const { hello, batch } = model;
   if (hello && hello.service !== "server") return html`<${WrongService} />`;
-  return html`<${LivePage} title="Live batch" subtitle=${hello?.models[0]} source=${source}
-      isKnown=${hello !== null && batch !== null}>
+  return html`<${LivePage} title="Live batch" subtitle=${hello?.models[0]} source=${source} stale=${model.stale}
+      note=${model.note} isKnown=${hello !== null && batch !== null}>
     ${batch && html`<${Tiles} model=${model} />
     <div class="live-columns">
       <${BatchRows} model=${model} selected=${selected} onSelect=${setSelected} />
@@ -31,8 +31,9 @@ export function View({ api, settings }) {
 }
 
 function WrongService() {
-  return html`<div class="empty-state"><p>This is a router: its replicas compute the batches. Open the page of a replica
-    to see one.</p><a class="button" href="#/fleet">Show the fleet</a></div>`;
+  return html`<div class="empty-state"><p>This is a router: its replicas compute the batches. The fleet view shows
+    what each of them reports. To see a batch row by row, open the page of a server that was started with
+    CHAIRLIFT_ADMIN_KEY.</p><a class="button" href="#/fleet">Show the fleet</a></div>`;
 }
 
 function Tiles({ model }) {
@@ -82,26 +83,27 @@ function textOfStep({ id, tokens, duration, prefills, decodes }) {
     + (chunks ? `, prompt chunks of ${chunks}${more}` : "");
 }
 
-/** Blocks that several requests hold; an estimate where a cell stands for many blocks. */
-function numShared({ block_map: runs, blocks_per_cell: perCell }) {
-  return runs.reduce((sum, value, index) => sum + (index % 2 && runs[index - 1] === SHARED ? value * perCell : 0), 0);
+/** Blocks with this value in the map; an estimate where a cell stands for many blocks. */
+function numWith(wanted, { block_map: runs, blocks_per_cell: perCell }) {
+  return runs.reduce((sum, value, index) => sum + (index % 2 && runs[index - 1] === wanted ? value * perCell : 0), 0);
 }
 
 function BlockMap({ batch, rows, selected }) {
   const { total_blocks: total, held_blocks: held, cached_blocks: cached, free_blocks: free } = batch;
   const withheld = batch.withheld_blocks;
-  const row = rows.find((each) => each.key === selected);
+  const row = rows.find((each) => each.id === selected);
   const hint = batch.blocks_per_cell > 1
     ? `one cell for ${batch.blocks_per_cell} blocks` : `one cell a block of ${batch.block_size} tokens`;
   const text = row
     ? `${row.request_id} holds ${row.num_blocks} blocks, ${row.num_cached_blocks} of them were cached.`
     : `${percent(held / total)} held. Point at a request to see its blocks.`;
   return html`<${Section} title="KV cache" hint=${hint}>
-    <${Canvas} class="block-map" draw=${drawBlockMap(batch.block_map, row ? selected : null)} />
+    <${Canvas} class="block-map" draw=${drawBlockMap(batch.block_map, row && row.key >= 0 ? row.key : null)} />
     <table class="block-table"><caption class="visually-hidden">Blocks of the KV cache</caption>
       <thead class="visually-hidden"><tr><th scope="col">State</th><th scope="col">Blocks</th></tr></thead>
       <tbody><tr><th scope="row"><i data-kind="held"></i>held by requests</th><td>${count(held)}</td></tr>
-      <tr><th scope="row"><i data-kind="shared"></i>of these, by several</th><td>${count(numShared(batch))}</td></tr>
+      <tr><th scope="row"><i data-kind="shared"></i>of these, by several</th>
+        <td>${count(numWith(SHARED, batch))}</td></tr>
       <tr><th scope="row"><i data-kind="cached"></i>cached for later prompts</th><td>${count(cached)}</td></tr>
       <tr><th scope="row"><i data-kind="free"></i>free</th><td>${count(free)}</td></tr>
       ${withheld > 0 && html`<tr><th scope="row"><i data-kind="withheld"></i>not used, above the limit</th>

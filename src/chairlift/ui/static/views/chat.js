@@ -32,7 +32,7 @@ export function View({ api, settings }) {
   const actions = useMemo(() => ({
     startEdit: setEditing,
     edit: (index, text) => {
-      setEditing(null);
+      if (!chat.isRunning) setEditing(null);
       chat.edit(index, text, name.current);
     },
     retry: (index) => chat.retry(index, name.current),
@@ -53,7 +53,7 @@ export function View({ api, settings }) {
       <div class="pane-head">
         <${IconButton} class="list-button" icon="menu" label="Conversations" aria-expanded=${isListOpen}
           onClick=${() => setIsListOpen(!isListOpen)} />
-        <h1>${current.title || "New conversation"}</h1>
+        <h1 dir="auto">${current.title || "New conversation"}</h1>
         <${IconButton} icon="settings" label="Settings" aria-expanded=${isPanelOpen}
           onClick=${() => setIsPanelOpen(!isPanelOpen)} />
       </div>
@@ -92,7 +92,14 @@ function Welcome({ model, onChoose }) {
 function Announcer({ current, isRunning }) {
   const [text, setText] = useState("");
   const wasRunning = useRef(false);
+  const shownId = useRef(current.id);
   useEffect(() => {
+    if (shownId.current !== current.id) { // another conversation was opened: nothing has begun or ended
+      shownId.current = current.id;
+      wasRunning.current = isRunning;
+      setText("");
+      return;
+    }
     const last = current.messages.at(-1);
     if (isRunning && !wasRunning.current) setText("The answer is being generated.");
     else if (!isRunning && wasRunning.current && !last?.error) {

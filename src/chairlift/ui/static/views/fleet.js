@@ -15,7 +15,7 @@ export function View({ api }) {
     return html`<div class="empty-state" data-testid="no-fleet"><p>This is one server without a router. The live batch
       shows what it computes.</p><a class="button" href="#/batch">Show the batch</a></div>`;
   }
-  const requests = [...model.requests.map(requestOfRouter), ...model.openRequests.map(requestOfRouter)];
+  const requests = model.allRequests.map(requestOfRouter);
   requests.sort((one, other) => other.at - one.at);
   return html`<${LivePage} title="Fleet" subtitle=${router?.models.join(", ")} source=${source}
       isKnown=${hello !== null && router !== null}>

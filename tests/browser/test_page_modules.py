@@ -1,0 +1,149 @@
+"""Modules of the page by themselves: text that is nested too deeply, models of live data, numbers, and streams."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support_browser import WebPage
+from support_server import Server
+
+pytestmark = pytest.mark.browser
+OpenPage = Callable[..., WebPage]
+
+
+@pytest.fixture
+def run(open_page: OpenPage, echo_server: Server) -> Callable[[str], Any]:
+    """Return a function that runs the body of an async function, in which `load(name)` imports a module of the page."""
+    page = open_page(echo_server)
+    head = "const load = (name) => import(new URL(`ui/${name}`, document.baseURI).href);"
+    return lambda body: page.page.evaluate(f"async () => {{ {head} {body} }}")
+
+
+def test_text_that_is_nested_too_deeply_is_shown_as_plain_text(run: Callable[[str], Any]) -> None:
+    text = run("""const { blocksOf, fragmentOf } = await load("lib/markdown.js");
+        return blocksOf("> ".repeat(4000) + "x").map((block) => fragmentOf(block).textContent).join("")""")
+    assert text.startswith("> > >") and text.endswith("x")
+
+
+def test_a_part_that_cannot_be_shown_leaves_the_others(run: Callable[[str], Any]) -> None:
+    shown = run("""const { html, render } = await load("lib/html.js");
+        const { Boundary } = await load("lib/boundary.js");
+        const frame = document.createElement("div");
+        const Bad = ({ value }) => { if (value === 1) throw new Error("broken"); return html`good`; };
+        const draw = (value) => render(html`<i>before</i><${Boundary} value=${value} fallback=${() => html`instead`}>
+            <${Bad} value=${value} /><//>`, frame);
+        const shown = [];
+        for (const value of [1, 2]) {
+          draw(value);
+          await new Promise((resolve) => setTimeout(resolve, 20));
+          shown.push(frame.textContent);
+        }
+        return shown""")
+    assert [text.replace(" ", "") for text in shown] == ["beforeinstead", "beforegood"]
+
+
+def test_a_replica_that_is_gone_adds_no_tokens(run: Callable[[str], Any]) -> None:
+    assert run("""const { FleetModel } = await load("live/fleet_model.js");
+        let now = 0;
+        const model = new FleetModel(() => now);
+        const load_ = (tokens) => ({ output_tokens: tokens, incarnation: "i" });
+        model.onEvent("replicas", [{ replica_id: "a", load: load_(0) }, { replica_id: "b", load: load_(0) }]);
+        now = 10;
+        model.onEvent("replicas", [{ replica_id: "a", load: load_(50) }, { replica_id: "b", load: load_(70) }]);
+        model.onEvent("replicas", [{ replica_id: "a", load: load_(50) }]);
+        return [[...model.rates], [...model.marks.keys()]]""") == [[["a", 5]], ["a"]]
+
+
+def test_a_request_that_has_just_ended_is_shown_once(run: Callable[[str], Any]) -> None:
+    assert run("""const { FleetModel } = await load("live/fleet_model.js");
+        const model = new FleetModel();
+        model.onEvent("open_requests", [{ request_id: "a", at_seconds: 1 }, { request_id: "b", at_seconds: 2 }]);
+        model.onEvent("requests", [{ request_id: "a", at_seconds: 1, outcome: "stop" }]);
+        return model.allRequests.map((each) => each.request_id)""") == ["a", "b"]
+
+
+def test_seconds_are_rounded_before_they_are_split(run: Callable[[str], Any]) -> None:
+    assert run("""const { seconds } = await load("lib/format.js");
+        return [59.4, 59.7, 119.7, 3599.8, 7260].map(seconds)""") == [
+        "59 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "2 h 1 min",
+    ]  # fmt: skip
+
+
+def test_a_batch_is_stale_for_a_reason_and_steps_mark_gaps_and_begin_again_with_a_new_engine(
+    run: Callable[[str], Any],
+) -> None:
+    assert run("""const { BatchModel } = await load("live/batch_model.js");
+        const model = new BatchModel();
+        model.takeSteps([[0, 1, 1, [], []], [1, 1, 1, [], []]]);
+        model.takeSteps([[1, 1, 1, [], []], [2, 1, 1, [], []]]);
+        const ids = [model.steps.map((step) => step.id)];
+        model.takeSteps([[9, 1, 1, [], []]]);
+        ids.push(model.steps.filter((step) => step.isAfterGap).map((step) => step.id));
+        model.takeSteps([[0, 1, 1, [], []], [1, 1, 1, [], []]]);
+        ids.push(model.steps.map((step) => step.id));
+        const texts = [];
+        for (const [state, why] of [["ready", ""], ["draining", ""], ["ready", "it hangs"]]) {
+          model.onEvent("server", { state, reason: "SIGTERM", batch_stale_reason: why });
+          texts.push([model.stale, model.note]);
+        }
+        return [ids, texts]""") == [
+        [[0, 1, 2], [9], [0, 1]],
+        [["", ""], ["", "Live; the server is draining (SIGTERM)"], ["Not live: it hangs", ""]],
+    ]
+
+
+def test_enter_of_an_input_method_sends_nothing(run: Callable[[str], Any]) -> None:
+    assert run("""const { isSubmit } = await load("lib/keyboard.js");
+        const key = { key: "Enter", shiftKey: false, isComposing: false, keyCode: 13 };
+        return [{}, { keyCode: 229 }, { isComposing: true }, { shiftKey: true }].map((each) =>
+          isSubmit({ ...key, ...each }))""") == [True, False, False, False]
+
+
+def test_a_stream_says_why_it_failed_and_refuses_another_schema(run: Callable[[str], Any]) -> None:
+    assert run("""const { LiveSource } = await load("live/live_source.js");
+        const { ApiError } = await load("lib/api.js");
+        const seen = [];
+        const follow = async (events, last) => {
+          const source = new LiveSource({ events }, () => {}, () => {
+            seen.push([source.state, source.message]);
+            if (source.message || source.state === last) source.stop();
+          });
+          await source.run();
+        };
+        await follow(async function* () { throw new ApiError("too many", { status: 429 }); yield 0; }, "");
+        await follow(async function* () { yield { event: "hello", data: '{"schema": 2}' }; }, "outdated");
+        return seen""") == [["connecting", ""], ["connecting", "too many"], ["connecting", ""], ["outdated", ""]]
+
+
+def test_a_conversation_that_another_tab_changed_or_deleted_is_not_overwritten(run: Callable[[str], Any]) -> None:
+    assert run("""const { ConversationStore } = await load("chat/conversation_store.js");
+        const [one, two] = [new ConversationStore(), new ConversationStore()];
+        const save = (store, revision, seen, messages) =>
+          store.save({ id: "c", title: "t", updated: 1, revision }, messages, seen);
+        const outcomes = [await save(one, "r1", null, ["1"]), await save(two, "r2", "r1", ["2"]),
+          await save(one, "r3", "r1", ["3"])];
+        const kept = await one.messages("c");
+        await two.remove("c");
+        outcomes.push(await save(one, "r4", "r2", ["4"]));
+        return [outcomes, kept, await one.messages("c")]""") == [
+        ["kept", "kept", "changed", "deleted"], ["2"], [],
+    ]  # fmt: skip
+
+
+def test_two_tabs_show_the_same_conversation_and_its_deletion(open_page: OpenPage, echo_server: Server) -> None:
+    first = open_page(echo_server)
+    first.ask("one")
+    other = first.context.new_page()
+    other.goto(f"{echo_server.url}/")
+    other.get_by_test_id("markdown").wait_for()
+    first.ask("two")
+    other.wait_for_function("() => document.querySelectorAll('[data-testid=markdown]').length === 2")
+    other.get_by_test_id("composer").fill("three")
+    other.get_by_test_id("composer").press("Enter")
+    first.page.wait_for_function("() => document.querySelectorAll('[data-testid=stats]').length === 3")
+    first.get("conversation").hover()
+    first.page.get_by_label("Delete one").click()
+    first.get("delete").click()
+    other.get_by_text("Another tab deleted the conversation").wait_for()
+    assert other.get_by_test_id("conversation").count() == 0
