@@ -38,7 +38,7 @@ COSTLY: list[dict[str, Any]] = [
 NEIGHBOURS = ["one", "another", "a third"]
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.full), True])
 def test_they_end_alone(overlap: bool) -> None:
     plain = SamplingParams(seed=5, max_tokens=60, ignore_eos=True)
     with LLM(RANDOM, overlap=overlap, seed=2) as llm:

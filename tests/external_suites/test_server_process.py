@@ -16,6 +16,7 @@ def test_a_server_under_some_names(tmp_path: Path) -> None:
         httpx.get(url + "/livez", timeout=30)
 
 
+@pytest.mark.full
 def test_a_server_with_scripted_replies(tmp_path: Path) -> None:
     body = {"model": "scripted", "messages": [{"role": "user", "content": "How many legs have two cats?"}]}
     with run_server(scripted_command(), tmp_path / "log") as url:

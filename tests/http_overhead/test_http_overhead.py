@@ -52,6 +52,7 @@ def test_a_process_that_does_not_start_is_an_error() -> None:
         pass
 
 
+@pytest.mark.full
 def test_a_failed_request_is_an_error() -> None:
     with (
         run_http_server(replace(SPEC, options={"num_blocks": 2}, num_requests=4)) as server,

@@ -295,6 +295,7 @@ def test_a_ray_that_is_not_there_is_named() -> None:
     run(check())
 
 
+@pytest.mark.full
 def test_a_second_controller_of_a_fleet_is_refused_until_the_first_one_has_crashed(nodes: RayNodes) -> None:
     async def main() -> None:
         async with ray_fleet(nodes, "owned") as second:

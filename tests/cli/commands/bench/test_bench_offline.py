@@ -78,6 +78,7 @@ def test_a_trace_with_a_request_that_fails_is_counted_and_ends_with_1(
     assert json.loads((tmp_path / "out.json").read_text())["requests"]["errors"] == {"timeout": 1}
 
 
+@pytest.mark.full
 def test_compared_options_run_alternately_in_processes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
