@@ -329,7 +329,7 @@ class Replica:
             try:
                 load = await self.load()
                 if load.state is ReplicaState.READY:
-                    cache = await self.engine_reader.ask("cache", client.cache_state, PULSE_SECONDS)
+                    cache = await self.engine_reader.ask("cache", client.cache_state)
             except ChairliftError as error:
                 log.debug("the engine did not reply: %s", error)
         self.history.sample(load)
