@@ -55,3 +55,13 @@ def test_records_are_kept_behind_the_background_writer_and_after_a_change_of_lev
 def test_a_log_that_is_not_configured_has_no_lines() -> None:
     logging.getLogger("chairlift").handlers[:] = []
     assert recent_lines() == []
+
+
+def test_no_line_has_the_password_of_a_url() -> None:
+    configure(LogConfig(level=logging.INFO), io.StringIO())
+    try:
+        raise ValueError("http://u:secret@h")
+    except ValueError:
+        logging.getLogger("chairlift.x").exception("no answer from %s", "http://u:secret@h/a")
+    (line,) = recent_lines()
+    assert line["message"] == "no answer from http://***@h/a" and "secret" not in line["error"]

@@ -4,6 +4,8 @@ import logging
 from collections import deque
 from typing import Any
 
+from chairlift.observability.url_text import without_user_info
+
 MAX_RECORDS = 500
 MAX_CHARS = 2000
 """Records that are kept, and characters of each message and of each traceback: a few megabytes at most."""
@@ -28,10 +30,12 @@ class RecentLog(logging.Handler):
         ))  # fmt: skip
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the records as JSON has them, the oldest first."""
+        """Return the records as JSON has them, the oldest first, without the passwords of URLs."""
         lines = []
         for created, level, logger, message, request_id, trace_id, error in list(self._records):
-            more = {"request_id": str(request_id)[:MAX_CHARS], "trace_id": str(trace_id)[:MAX_CHARS], "error": error}
-            line = {"time": round(created, 3), "level": level.lower(), "logger": logger, "message": message}
+            more = {"request_id": str(request_id)[:MAX_CHARS], "trace_id": str(trace_id)[:MAX_CHARS]}
+            more["error"] = without_user_info(error)
+            line = {"time": round(created, 3), "level": level.lower(), "logger": logger}
+            line["message"] = without_user_info(message)
             lines.append(line | {name: text for name, text in more.items() if text})
         return lines

@@ -249,3 +249,13 @@ def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
         client("https://h", ca_file=tmp_path / "ca.pem")
     with pytest.raises(ConfigError, match="cert_file and key_file need each other"):
         client("https://h", cert_file=tmp_path / "ca.pem")
+
+
+def test_the_error_of_a_call_has_no_password() -> None:
+    async def scenario() -> None:
+        async with client("http://user:secret@127.0.0.1:9") as each:
+            with pytest.raises(DiscoveryFailed) as caught:
+                await each.call("GET", "/a")
+        assert "secret" not in caught.value.message and "http://***@127.0.0.1:9" in caught.value.message
+
+    asyncio.run(scenario())

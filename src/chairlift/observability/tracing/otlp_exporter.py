@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.observability.tracing.span import RequestTrace, Span, SpanKind
 from chairlift.observability.tracing.trace_context import TraceContext
+from chairlift.observability.url_text import without_user_info
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -57,7 +58,7 @@ class OTLPExporter:
     """A SpanExporter.
 
     Attributes:
-        target: the URL of the collector.
+        target: the URL of the collector, for messages.
     """
 
     def __init__(self, config: OTLPConfig, environ: Mapping[str, str] | None = None) -> None:
@@ -69,7 +70,7 @@ class OTLPExporter:
             self._exporter = _library_exporter(config)
         except ImportError as error:
             raise TracingUnavailable(f"tracing needs OpenTelemetry: pip install 'chairlift[otel]' ({error})") from None
-        self.target = config.endpoint
+        self.target = without_user_info(config.endpoint)
         self._resource = Resource.create(_resource_attributes(config, os.environ if environ is None else environ))
         self._scope = InstrumentationScope("chairlift", config.version)
         self._messages = _LastMessage(logging.WARNING)

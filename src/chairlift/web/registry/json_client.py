@@ -15,6 +15,7 @@ import orjson
 
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
+from chairlift.observability.url_text import without_user_info
 
 MAX_RESPONSE_BYTES = 16 * 2**20
 """Longest response, and longest line of a stream."""
@@ -154,7 +155,7 @@ class JSONClient:
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 reasons.append(f"{self.base_url}: {_describe_error(error, timeout_seconds)}")
             self.next_host()
-        raise DiscoveryFailed("; ".join(reasons), **details)
+        raise DiscoveryFailed(without_user_info("; ".join(reasons)), **details)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -179,10 +180,11 @@ class JSONClient:
                     response = await stack.enter_async_context(self._send(method, path, params, body, headers))
                     if response.status != HTTPStatus.OK:
                         result = await _read_response(response)
-                        raise DiscoveryFailed(f"{self.base_url} answers with {result.describe()}", status=result.status)
+                        reason = without_user_info(f"{self.base_url} answers with {result.describe()}")
+                        raise DiscoveryFailed(reason, status=result.status)
                 yield await stack.enter_async_context(contextlib.aclosing(_read_lines(response.content, idle_seconds)))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = f"{self.base_url}: {_describe_error(error, CALL_SECONDS)}"
+            reason = without_user_info(f"{self.base_url}: {_describe_error(error, CALL_SECONDS)}")
             self.next_host()
             raise DiscoveryFailed(reason) from None
 
