@@ -30,7 +30,10 @@ def snapshot(
     **parts: Part,
 ) -> Snapshot:  # fmt: skip
     """Return a snapshot of a healthy server with these metrics (without their prefix), report and load."""
-    bodies = {"debug": json.dumps(debug or {}), "load": json.dumps(load or {}), "metrics": page(metrics)}
+    bodies = {
+        "version": '{"version": "1"}', "debug": json.dumps(debug or {}),
+        "load": json.dumps(load or {"state": "ready"}), "metrics": page(metrics),
+    }  # fmt: skip
     healthy = {name: Part(path=path, status=200, body=bodies.get(name, "{}").encode()) for name, path in PARTS.items()}
     now = time.time()
     return Snapshot(url="http://server", at_seconds=at, wall_from=now, wall_to=now, parts={**healthy, **parts})

@@ -107,3 +107,26 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> Non
 def test_the_default_name_has_the_address_and_the_time() -> None:
     assert re.fullmatch(r"chairlift-debug-10\.0\.0\.7-8000-\d{8}T\d{6}\.tar\.gz", default_name("http://10.0.0.7:8000"))
     assert "/" not in default_name("http://[::1]:80/x") and default_name("http://a").startswith("chairlift-debug-a-2")
+
+
+def test_an_address_of_dots_stays_in_the_archive(tmp_path: Path) -> None:
+    write_archive(made("http://..", "http://.:1"), tmp_path / "d.tar.gz", [])
+    assert all(".." not in name.split("/") for name in read(tmp_path / "d.tar.gz"))
+
+
+def test_a_link_in_a_shared_folder_is_not_followed_and_an_interrupt_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "d.tar.gz"
+    victim.write_text("precious")
+    (tmp_path / "d.tar.gz.part").symlink_to(victim)
+    write_archive(made("http://a"), path, [])
+    assert victim.read_text() == "precious" and stat.S_IMODE(path.stat().st_mode) == 0o600 and not path.is_symlink()
+
+    def interrupt(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_archive(made("http://a"), tmp_path / "other.tar.gz", [])
+    assert {each.name for each in tmp_path.iterdir()} == {"victim", "d.tar.gz", "d.tar.gz.part"}

@@ -2,17 +2,20 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 
 from chairlift.cli.diagnosis.diagnosis import diagnose
 from chairlift.cli.diagnosis.finding import ERROR, WARNING
-from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
+from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, Snapshot
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.server.live import engine_reader
-from support_diagnosis import KEYS, USER_KEY, VALID, checks, diagnosed, live_replica
+from support_diagnosis import KEYS, USER_KEY, VALID, checks, diagnosed, live_replica, snapshot
 from support_replica_set import probed
 from support_router import CHAT, HELLO, running_router
 from support_server import run
@@ -117,3 +120,39 @@ def test_a_replica_of_another_server_is_not_read_and_gets_no_key() -> None:
             assert [each.url for each in diagnosis.snapshots] == [running.url]
 
     run(scenario())
+
+
+class Scripted(ServerReader):
+    """Returns given snapshots; `load` lists the replicas."""
+
+    def __init__(self, *snapshots: Snapshot) -> None:
+        super().__init__("http://server", Keys())
+        self.snapshots = list(snapshots)
+
+    def read(self, names: Sequence[str] = ()) -> Snapshot:
+        return self.snapshots.pop(0)
+
+
+@pytest.mark.parametrize("debug", [
+    {"engine": "a string"}, {"processes": [1]}, {"service": "router", "autoscaler": [1], "sources": 5},
+])  # fmt: skip
+def test_an_answer_of_other_types_is_a_finding_and_ends_nothing(debug: dict[str, Any]) -> None:
+    result = diagnose(Scripted(snapshot(debug=debug), snapshot(debug=debug, at=3.0)), Keys(), 0.0)
+    assert {"not_understood"} == {each.check for each in result.findings} and result.snapshots[0].object(
+        "debug"
+    ) == debug
+
+
+def test_a_route_that_fails_later_is_an_error_and_what_it_answered_is_kept() -> None:
+    first, again = snapshot("steps_total 5"), snapshot(at=3.0)
+    failed = Part(path="/metrics", error="no complete answer within 8 s")
+    again = replace(again, parts={"load": again.parts["load"], "metrics": failed})
+    result = diagnose(Scripted(first, again), Keys(), 0.0)
+    assert [(each.check, each.level) for each in result.findings] == [("partial", ERROR)]
+    assert b"steps_total 5" in result.snapshots[0].parts["metrics"].body
+
+
+def test_a_replica_at_an_address_that_is_no_url_is_named_and_not_read() -> None:
+    debug = {"replicas": [{"replica_id": "unix:/x", "kind": "chairlift"}]}
+    result = diagnose(Scripted(snapshot(debug=debug), snapshot(debug=debug, at=3.0)), Keys(), 0.0)
+    assert "replica_not_read" in [each.check for each in result.findings] and len(result.snapshots) == 1

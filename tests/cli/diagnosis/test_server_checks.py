@@ -140,3 +140,24 @@ def test_the_limits_are_those_of_the_alerts() -> None:
         assert text in rules, text
     assert server_checks.ERROR_RATIO == 14.4 * 0.001
     assert {check for check, *_ in FAULTS} | {"unreachable", "not_ready", "certificate", "clock"} <= CHECKS.keys()
+
+
+def answering(status: int, body: bytes, *names: str, at: float = 0.0) -> Snapshot:
+    made = snapshot(at=at)
+    return replace(made, parts={**made.parts, **{n: Part(path=f"/{n}", status=status, body=body) for n in names}})
+
+
+@pytest.mark.parametrize("status", [200, 308, 404])
+def test_a_server_that_is_no_chairlift_is_an_error(status: int) -> None:
+    names = ("version", "load", "metrics")
+    (first, *_) = found(answering(status, b"<html>", *names), answering(status, b"<html>", *names, at=3.0))
+    assert (first.check, first.level) == ("not_chairlift", ERROR) and str(status) in first.what
+    assert ("redirects" in first.what) == (status == 308)
+    denied = answering(401, b"{}", *names, at=3.0)
+    assert "not_chairlift" not in [each.check for each in found(denied, denied)]
+
+
+def test_without_the_first_page_of_metrics_nothing_since_the_start_counts_as_new() -> None:
+    metrics = "engine_restarts_total 3\n preemptions_total 900\n sequences_running 2\n steps_total 5\n"
+    before, now = answering(503, b"", "metrics"), snapshot(metrics + results(950, 50), at=0.1)
+    assert {each.check: each.level for each in found(before, now)} == {"restarts": WARNING, "errors": WARNING}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from chairlift.cli import http_request
 from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, call_within, read_all
 from chairlift.core.errors import ConfigError
 from support_fleet_server import FleetServer, open_fleet_server
@@ -63,7 +64,7 @@ def test_several_servers_are_read_together(server: FleetServer) -> None:
 
 
 def test_a_body_that_is_no_object_counts_as_empty() -> None:
-    for body in (b"[1]", b"{", b"\xff"):
+    for body in (b"[1]", b"{", b"\xff", b'{"a":' + b"[" * 100_000):
         assert Part(path="/load", status=200, body=body).object == {}
 
 
@@ -72,7 +73,17 @@ def test_a_function_that_raises_has_no_result(monkeypatch: pytest.MonkeyPatch) -
     assert call_within({"a": lambda: 1 // 0, "b": lambda: 2}, 5.0) == {"a": None, "b": 2}
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a", "http://"])
-def test_a_url_that_is_none_is_rejected(url: str) -> None:
-    with pytest.raises(ConfigError, match="--url"):
+@pytest.mark.parametrize("url", [
+    "localhost:8000", "ftp://a", "http://", "http://h:99999", "http://h:0", "http://[", "http://u:secret@h:99999",
+    "http://u:secret@h", "http://h/?x=secret", "http://h/#fleet", "http://h/?",
+])  # fmt: skip
+def test_a_url_that_is_none_or_says_more_than_a_server_is_rejected(url: str) -> None:
+    with pytest.raises(ConfigError, match="--url") as caught:
         ServerReader(url, Keys())
+    assert "secret" not in caught.value.message
+
+
+def test_an_endless_answer_is_an_error(server: FleetServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_request, "MAX_RESPONSE_BYTES", 1)
+    part = ServerReader(server.url, Keys()).read(("load",)).parts["load"]
+    assert part.status == 0 and part.error == "the response is longer than 1 bytes"

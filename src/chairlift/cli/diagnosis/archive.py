@@ -8,10 +8,10 @@ FOLDER/replicas/HOST_PORT/...   the same of each replica behind a router
 
 import io
 import json
-import os
 import platform
 import re
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -41,13 +41,13 @@ def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys]) -> Non
             entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size, entry.mtime, entry.mode = len(shown), int(now), 0o600
             archive.addfile(entry, io.BytesIO(shown))
-    partial = path.with_name(path.name + ".part")
+    number, partial = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)  # of its owner alone
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(number, "wb") as file:
             file.write(buffer.getvalue())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
+        Path(partial).replace(path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
         raise
 
 
@@ -96,7 +96,7 @@ def _json(value: Any) -> bytes:
 
 def _address(url: str, separator: str) -> str:
     parts = urlsplit(url)
-    host = re.sub(r"[^A-Za-z0-9.-]", separator, parts.hostname or "server")
+    host = re.sub(r"[^A-Za-z0-9.-]", separator, parts.hostname or "server").strip(".") or "server"
     try:
         port = parts.port
     except ValueError:

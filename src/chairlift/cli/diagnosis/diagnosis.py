@@ -1,7 +1,7 @@
 """diagnose: reads a live server twice, and through a router its replicas, and says what is wrong."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,10 @@ from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.router_checks import CONTROLLERS, check_router, replicas_of
 from chairlift.cli.diagnosis.server_checks import ServerChecks
 from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, Snapshot, read_all
+from chairlift.core.errors import ConfigError
+from chairlift.observability.url_text import without_user_info
+
+MAX_REASON_CHARS = 300
 
 CHAIRLIFT = "chairlift"
 """Kind of a replica that is a Chairlift server. Others get no keys and are not read."""
@@ -52,10 +56,13 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
     The replicas of a router that are Chairlift servers get `replica_keys`.
     """
     first = reader.read(tuple(PARTS))
-    readers = [reader]
+    readers, unread = [reader], list[Finding]()
     if first.is_reachable:
-        urls = [str(each["replica_id"]) for each in replicas_of(first) if each.get("kind") == CHAIRLIFT]
-        readers += [ServerReader(url, replica_keys, reader.part_seconds) for url in urls]
+        for url in [str(each.get("replica_id")) for each in replicas_of(first) if each.get("kind") == CHAIRLIFT]:
+            try:
+                readers.append(ServerReader(url, replica_keys, reader.part_seconds))
+            except ConfigError:
+                unread.append(_not_read(url, "its address is no URL of HTTP"))
     snapshots = [first, *read_all(readers[1:], tuple(PARTS))]
     if not first.is_reachable:
         return Diagnosis(url=reader.url, snapshots=(first,), findings=tuple(ServerChecks(first, first).run()))
@@ -65,25 +72,50 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
     parts = (*SECOND_PARTS, "debug") if has_replicas else SECOND_PARTS
     again = [reader.read(parts), *read_all(readers[1:], SECOND_PARTS)]
     after = [_merged(*pair) for pair in zip(snapshots, again, strict=True)]
-    return Diagnosis(url=reader.url, snapshots=tuple(after), findings=tuple(_findings(snapshots, after)))
+    findings = [*_findings(snapshots, after), *_failed_later(snapshots, again), *unread]
+    return Diagnosis(url=reader.url, snapshots=tuple(after), findings=tuple(findings))
 
 
 def _merged(before: Snapshot, after: Snapshot) -> Snapshot:
-    """Return all parts, the newest of each; the clock of this machine is that of the reading of /admin/debug."""
-    timed = after if "debug" in after.parts else before
+    """Return all parts, the newest good one of each; the clock of this machine is that of its /admin/debug."""
+    newer = {name: part for name, part in after.parts.items() if part.is_ok or not before.parts[name].is_ok}
+    timed = after if "debug" in newer else before
     return Snapshot(
         url=before.url, at_seconds=after.at_seconds, wall_from=timed.wall_from, wall_to=timed.wall_to,
-        parts={**before.parts, **after.parts},
+        parts={**before.parts, **newer},
     )  # fmt: skip
 
 
+def _failed_later(before: Sequence[Snapshot], again: Sequence[Snapshot]) -> Iterator[Finding]:
+    """Yield the routes that answered at first and then no more."""
+    for old, new in zip(before, again, strict=True):
+        for name, part in new.parts.items():
+            if old.parts[name].is_ok and not part.is_ok:
+                what = f"{part.path} answered, and failed some seconds later: {part.error or f'status {part.status}'}"
+                yield Finding(check="partial", level=ERROR, server=new.url, what=what)
+
+
+def _not_read(url: str, reason: str) -> Finding:
+    what = f"the replica cannot be read from here: {reason}"
+    return Finding(check="replica_not_read", level=WARNING, server=without_user_info(url), what=what)
+
+
+def _checked(checks: Iterable[Finding], url: str) -> Iterator[Finding]:
+    """Yield what the checks find; answers that have other types than Chairlift's end them with a finding."""
+    try:
+        yield from checks
+    except (AttributeError, KeyError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        what = f"an answer cannot be understood: {type(error).__name__}: {error}"
+        yield Finding(check="not_understood", level=ERROR, server=url, what=what[:MAX_REASON_CHARS])
+
+
 def _findings(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> list[Finding]:
-    findings = [*ServerChecks(before[0], after[0]).run(), *check_router(before[0], after[0])]
+    url = after[0].url
+    findings = [*_checked(ServerChecks(before[0], after[0]).run(), url)]
+    findings += _checked(check_router(before[0], after[0]), url)
     for old, new in zip(before[1:], after[1:], strict=True):
         if old.is_reachable:
-            findings += ServerChecks(old, new).run()
+            findings += _checked(ServerChecks(old, new).run(), new.url)
         else:
-            reason = next(iter(old.parts.values())).error
-            what = f"the replica cannot be read from here: {reason}"
-            findings.append(Finding(check="replica_not_read", level=WARNING, server=new.url, what=what))
+            findings.append(_not_read(new.url, next(iter(old.parts.values())).error))
     return findings

@@ -29,6 +29,12 @@ CHECKS: Mapping[str, Check] = {
     "partial": Check(
         section="The server does not answer", remedy="read the log of the process; run the command again with -v"
     ),
+    "not_chairlift": Check(
+        section="The server does not answer", remedy="check the address and the port: another program answers there"
+    ),
+    "not_understood": Check(
+        section="The server does not answer", remedy="use the version of Chairlift that the server has"
+    ),
     "key_rejected": Check(
         section="A key is rejected", remedy="set CHAIRLIFT_API_KEY to a key of the server that is no admin key"
     ),

@@ -51,7 +51,10 @@ def quantile(before: MetricsPage | None, now: MetricsPage, name: str, share: flo
     counts: dict[float, float] = {}
     for page, sign in ((now, 1), (before, -1)):
         for labels, value in page.values(f"{name}_bucket") if page is not None else ():
-            bound = float(labels.get("le", "inf"))
+            try:
+                bound = float(labels.get("le", "inf"))
+            except ValueError:
+                continue
             counts[bound] = counts.get(bound, 0.0) + sign * value
     if not counts or min(counts.values()) < 0:  # the server has restarted between the pages
         return None if before is None or not counts else quantile(None, now, name, share)

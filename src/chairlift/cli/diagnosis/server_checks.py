@@ -38,7 +38,9 @@ class ServerChecks:
     def __init__(self, before: Snapshot, now: Snapshot) -> None:
         self.url, self.before, self.now = now.url, before, now
         self.seconds = max(1e-6, now.at_seconds - before.at_seconds)
-        self.old, self.new = page_of(before), page_of(now)
+        self.has_rates = before.parts["metrics"].is_ok and now.parts["metrics"].is_ok
+        self.new = page_of(now)
+        self.old = page_of(before) if self.has_rates else self.new  # without both pages nothing has changed
 
     def run(self) -> Iterator[Finding]:
         """Yield what is wrong."""
@@ -46,6 +48,7 @@ class ServerChecks:
             first = next(iter(self.now.parts.values()))
             yield self.find("unreachable", ERROR, f"{self.url} does not answer: {first.error}")
             return
+        yield from self._identity()
         yield from self._access()
         yield from self._readiness()
         yield from self._memory()
@@ -58,6 +61,15 @@ class ServerChecks:
     def find(self, check: str, level: str, what: str) -> Finding:
         """Return a finding about this server."""
         return Finding(check=check, level=level, server=self.url, what=what)
+
+    def _identity(self) -> Iterator[Finding]:
+        parts = [self.now.parts[name] for name in ("version", "load", "metrics")]
+        is_known = self.now.object("version") or self.now.object("load") or b"chairlift_" in parts[-1].body
+        if not is_known and all(part.status and part.status not in _DENIED for part in parts):
+            statuses = sorted({part.status for part in parts})
+            what = f"{self.url} is no Chairlift server: /version, /load and /metrics have status {_listed(statuses)}"
+            redirect = "; it redirects, perhaps to https://" if any(300 <= each < 400 for each in statuses) else ""
+            yield self.find("not_chairlift", ERROR, what + redirect)
 
     def _access(self) -> Iterator[Finding]:
         for name, part in self.now.parts.items():
@@ -171,7 +183,7 @@ class ServerChecks:
         engine = self.now.object("debug").get("engine") or {}
         silence = str(engine.get("error") or "") if "did not answer" in str(engine.get("error")) else ""
         running = min(page.total("sequences_running") or 0.0 for page in (self.old, self.new))
-        if running and not increase(self.old, self.new, "steps_total"):
+        if self.has_rates and running and not increase(self.old, self.new, "steps_total"):
             seconds = max(self.seconds, self.now.object("load").get("step_age_seconds") or 0.0)
             what = f"no step has ended in {seconds:.1f} s while {running:.0f} sequences run"
             yield self.find("hang", ERROR, f"{what}; {silence}" if silence else what)
@@ -206,3 +218,7 @@ def page_of(snapshot: Snapshot) -> MetricsPage:
     """Return the metrics of a snapshot, none where they could not be read."""
     part = snapshot.parts.get("metrics")
     return MetricsPage(part.body.decode(errors="replace") if part is not None and part.is_ok else "")
+
+
+def _listed(statuses: list[int]) -> str:
+    return ", ".join(map(str, statuses))
