@@ -59,6 +59,7 @@ def write_config(
     for file in NGINX.glob("*.conf"):
         text = file.read_text("utf-8").replace("listen 8080", f"listen 127.0.0.1:{ports[0]}")
         text = text.replace("listen 8443", f"listen 127.0.0.1:{ports[1]}").replace("server router:8080;", servers)
+        text = text.replace("$host:8443", f"$host:{ports[1]}")
         text = re.sub(r"/tmp\b", str(folder), text)
         for name, path in zip(("tls.crt", "tls.key"), tls, strict=False):
             (folder / name).write_bytes(path.read_bytes())

@@ -33,6 +33,11 @@ async def reflect(connection: Connection, request: ReceivedRequest) -> None:
     await connection.respond({"headers": request.headers, "bytes": len(request.body), "port": connection.port})
 
 
+def test_the_redirect_leads_to_the_port_of_tls() -> None:
+    text = (NGINX / "nginx-tls.conf").read_text()
+    assert re.findall(r"https://\$host:(\d+)", text) == re.findall(r"listen (\d+) ssl", text)
+
+
 @pytest.mark.parametrize("name", [PLAIN, TLS])
 def test_nginx_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
     pair = CertificateAuthority(tmp_path, "ca").issue("server")
@@ -175,7 +180,7 @@ def test_the_same_with_tls(tmp_path: Path) -> None:
                 response = await http.post(server.tls_url + COMPLETIONS, content=b"{}")
                 assert response.json()["bytes"] == 2 and "strict-transport-security" in response.headers
                 moved = await http.post(server.url + COMPLETIONS, content=b"{}")
-                assert moved.status_code == 308 and moved.headers["location"] == f"https://127.0.0.1{COMPLETIONS}"
+                assert moved.status_code == 308 and moved.headers["location"] == server.tls_url + COMPLETIONS
                 assert len(router.requests) == 1
 
     run(scenario())

@@ -72,3 +72,10 @@ def test_systemd_finds_nothing_wrong(path: Path, tmp_path: Path) -> None:
     text = path.read_text("utf-8")
     assert verify(text) == ""
     assert "'ProtectSytem'" in verify(text.replace("ProtectSystem", "ProtectSytem"))
+
+
+@every
+def test_no_rule_takes_a_gpu_away(path: Path) -> None:
+    """ProtectClock allows one device, by which systemd before version 252 denies all others."""
+    found = entries(path)
+    assert not {"ProtectClock", "PrivateDevices", "DevicePolicy", "DeviceAllow"} & found.keys()

@@ -20,6 +20,10 @@ from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_command, command_words
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.server_flag_actions import merge_model
+from chairlift.web.service.early_reload import hold_reloads
+
+SERVICES = ("serve", "router", "fleet", "autoscaler")
+"""Commands that read their files again at SIGHUP."""
 
 FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
@@ -32,8 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] in SERVICES:
+        hold_reloads()
     try:
-        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        arguments = _parse(words)
         with termination:
             code = _run(arguments)
         sys.stdout.flush()

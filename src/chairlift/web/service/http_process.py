@@ -29,6 +29,7 @@ from chairlift.web.access_log import AccessRecord
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.http_protocol import bounded_protocol
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.service.early_reload import take_reload
 from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import BACKLOG, ListenAddress, listeners
@@ -272,6 +273,8 @@ class _Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_terminate)
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        if take_reload():  # it came during the start
+            loop.call_soon(self._on_reload)
 
     def _on_terminate(self) -> None:
         """Drain at the first signal and stop at the second; an operator's drain does not count."""
