@@ -37,7 +37,8 @@ class FakeRay:
     def make(self, name: str, owner: Any) -> Any:
         if name in self.actors:
             raise ValueError("the name is taken")
-        self.actors[name] = SimpleNamespace(owner=SimpleNamespace(remote=owner.owner), name=name)
+        call = SimpleNamespace(remote=owner.owner)
+        self.actors[name] = SimpleNamespace(owner=call, name=name, _actor_id=object())
         return self.actors[name]
 
     def sleep(self, seconds: float) -> None:
@@ -60,7 +61,7 @@ class FakeRay:
     def remote(self, kind: Any) -> Any:
         def options(*, name: str, namespace: str, num_cpus: int, scheduling_strategy: tuple[str, bool]) -> Any:
             assert (namespace, num_cpus) == ("n", 0)
-            assert scheduling_strategy == ("driver's node", True)  # the death of another node does not end the owner
+            assert scheduling_strategy == ("driver's node", False)  # the death of another node does not end the owner
             return SimpleNamespace(remote=lambda *arguments: self.make(name, kind(*arguments)))
 
         return SimpleNamespace(options=options)
@@ -124,6 +125,13 @@ def test_an_owner_that_does_not_answer_keeps_the_name(ray: FakeRay, owner_module
     with pytest.raises(RuntimeError, match="another controller, which does not answer, has the fleet"):
         owner_module.take_fleet("f", "n", "token2", "process 2 of b")
     assert not owner_module.has_ended(handle)
+
+
+def test_an_own_owner_that_has_ended_is_replaced_though_ray_keeps_its_name(ray: FakeRay, owner_module: Any) -> None:
+    ended = owner_module.take_fleet("f", "n", "token1", "process 1 of a")
+    ray.error = RayActorError("its node is dead")
+    handle = owner_module.take_fleet("f", "n", "token1", "process 1 of a", ended)
+    assert handle is not ended and ray.now <= owner_module.RETRY_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,17 @@ class FleetOwner:
         return self._token, self._description
 
 
-def take_fleet(fleet: str, namespace: str, token: str, description: str) -> Any:
+def take_fleet(fleet: str, namespace: str, token: str, description: str, ended: Any = None) -> Any:
     """Return the handle of the owner, which is made by this process. Raises RuntimeError if another one has the fleet.
 
-    The owner of an earlier driver process of the same controller has the same token, and is replaced at once. The owner
-    runs on the node of the driver process, so that the death of another node does not end it.
+    The owner of an earlier driver process of the same controller has the same token, and is replaced at once. So is
+    `ended`, an owner of this process that has ended: Ray may keep the name of an actor on a dead node for long.
+    The owner runs on the node of the driver process, so that the death of another node does not end it.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"namespace": namespace, "num_cpus": 0, "scheduling_strategy": here}
     name, until = f"chairlift:{fleet}:owner", time.monotonic() + TAKE_SECONDS
     while True:
@@ -44,7 +45,10 @@ def take_fleet(fleet: str, namespace: str, token: str, description: str) -> Any:
             other = "which does not answer"
         try:
             actor = ray.get_actor(name, namespace=namespace)
-            found, other = ray.get(actor.owner.remote(), timeout=ANSWER_SECONDS)
+            if ended is not None and actor._actor_id == ended._actor_id:
+                found = token
+            else:
+                found, other = ray.get(actor.owner.remote(), timeout=ANSWER_SECONDS)
             if found == token:
                 ray.kill(actor, no_restart=True)
         except (ValueError, ray.exceptions.RayError):  # it has ended meanwhile, or does not answer

@@ -53,7 +53,7 @@ class RayCalls:
     def snapshot(self) -> Snapshot:
         """Return Ray's nodes, and the fleet's placement groups and actors."""
         if has_ended(self._owner):
-            self._owner = take_fleet(self._fleet, self._namespace, *self._controller)
+            self._owner = take_fleet(self._fleet, self._namespace, *self._controller, self._owner)
         nodes = [
             RayNode(
                 node_id=each["NodeID"], address=each["NodeManagerAddress"], is_alive=each["Alive"],
