@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_text import is_http_url, without_user_info
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -13,3 +13,11 @@ from chairlift.observability.url_text import without_user_info
 ])  # fmt: skip
 def test_user_and_password_are_hidden(text: str, shown: str) -> None:
     assert without_user_info(text) == shown
+
+
+@pytest.mark.parametrize(("text", "is_url"), [
+    ("http://h", True), ("https://u:p@h:1/a", True), ("ftp://h", False), ("http://", False), ("h:80", False),
+    ("http://h:0", False), ("http://h:99999", False), ("http://[", False), ("", False),
+])  # fmt: skip
+def test_a_url_of_http_names_a_host_and_a_port_that_exists(text: str, is_url: bool) -> None:
+    assert is_http_url(text) == is_url

@@ -302,15 +302,19 @@ def _doctor(subcommands: "Subcommands[Parser]") -> None:
     add_server_flags(parser)
 
 
+def _add_url(parser: Parser) -> None:
+    parser.add_argument(
+        "--url", metavar="URL", default="http://127.0.0.1:8000",
+        help="URL of a router or of one replica (default: http://127.0.0.1:8000)",
+    )  # fmt: skip
+
+
 def _debug_dump(subcommands: "Subcommands[Parser]") -> None:
     parser = add_command(
         subcommands, "debug_dump", name="debug-dump", help="write the state of a live server to an archive",
         description=texts.DEBUG_DUMP_HELP, usage="chairlift debug-dump [--url URL] [--output FILE.tar.gz] [options]",
     )  # fmt: skip
-    parser.add_argument(
-        "--url", metavar="URL", default="http://127.0.0.1:8000",
-        help="URL of a router or of one replica (default: http://127.0.0.1:8000)",
-    )  # fmt: skip
+    _add_url(parser)
     parser.add_argument(
         "--output", metavar="FILE.tar.gz", help="the archive (default: chairlift-debug-HOST-PORT-TIME.tar.gz)"
     )
@@ -349,10 +353,7 @@ def _top(subcommands: "Subcommands[Parser]") -> None:
         subcommands, "top", help="show a server's replicas in a live table", description=texts.TOP_HELP,
         usage="chairlift top [--url URL] [--interval SECONDS] [--once] [--json] [options]",
     )  # fmt: skip
-    parser.add_argument(
-        "--url", metavar="URL", default="http://127.0.0.1:8000",
-        help="URL of a router or of one replica (default: http://127.0.0.1:8000)",
-    )  # fmt: skip
+    _add_url(parser)
     parser.add_argument(
         "--interval", type=value_parsers.number, default=2.0, metavar="SECONDS",
         help="seconds between two readings (default: 2)",

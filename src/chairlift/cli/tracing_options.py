@@ -17,6 +17,7 @@ from chairlift.observability.tracing.otlp_exporter import (
 )
 from chairlift.observability.tracing.span_queue import QueueLimits, SpanQueue
 from chairlift.observability.tracing.tracer import SamplingConfig, Tracer
+from chairlift.observability.url_text import is_http_url
 
 log = logging.getLogger(__name__)
 
@@ -66,18 +67,13 @@ def check_endpoint(options: Mapping[str, Any]) -> None:
     endpoint = options.get("otlp_endpoint")
     if endpoint is None:
         return
-    try:
-        parts = urlsplit(endpoint)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if is_url and parts.username is not None:
-        raise ConfigError(
-            "otlp_endpoint must have no user name; OTEL_EXPORTER_OTLP_HEADERS can have a key", option="otlp_endpoint"
-        )
-    if not is_url:
+    if not is_http_url(endpoint):
         raise ConfigError(
             f"otlp_endpoint must be a URL, as http://collector:4318, got {endpoint!r}", option="otlp_endpoint"
+        )
+    if urlsplit(endpoint).username is not None:
+        raise ConfigError(
+            "otlp_endpoint must have no user name; OTEL_EXPORTER_OTLP_HEADERS can have a key", option="otlp_endpoint"
         )
 
 

@@ -24,6 +24,7 @@ from chairlift.cluster.base import COUNTED_STATES, ClusterReplica, PlacementStat
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
+from chairlift.observability.url_text import is_http_url
 from chairlift.web.registry.backoff import Backoff
 from chairlift.web.registry.json_client import JSONClient, JSONClientConfig, JSONResponse
 
@@ -266,12 +267,7 @@ def _text(place: str, body: Mapping[str, Any], name: str, limit: int) -> str:
 
 def _url(place: str, body: Mapping[str, Any]) -> str:
     url = _text(place, body, "url", MAX_URL_CHARS)
-    try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in url
-    except ValueError:
-        is_valid = False
-    if url and not is_valid:
+    if url and (" " in url or not is_http_url(url)):
         raise ValueError(f"url of {place} must be an http or https URL, got {_quoted(url)}")
     return url.rstrip("/")
 

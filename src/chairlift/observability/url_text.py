@@ -1,8 +1,18 @@
-"""url_text: texts with URLs, as they may stand in logs and reports."""
+"""url_text: what a text has to do with URLs: whether it is one, and how it may stand in logs and reports."""
 
 import re
+from urllib.parse import urlsplit
 
-_USER = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^/?#\s@]*(@[^/?#\s@]*)*@", re.IGNORECASE)
+_USER = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^/?#\s]*@", re.IGNORECASE)
+
+
+def is_http_url(text: str) -> bool:
+    """Return whether a text is a URL of HTTP or HTTPS with a host, whose port can be connected to."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def without_user_info(text: str) -> str:

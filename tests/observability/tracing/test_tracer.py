@@ -41,7 +41,6 @@ def test_a_request_without_a_parent_begins_a_trace() -> None:
     assert trace.server.parent_id == "" and trace.server.attributes["server.address"] == "10.0.0.7"
     assert dict(scope["headers"]) == {b"x-other": b"1", b"traceparent": trace.server.context.traceparent.encode()}
     assert current_trace_id.get() == trace.trace_id
-    current_trace_id.set("")
 
 
 def test_a_sampled_parent_wins_over_the_ratio_and_its_state_goes_on() -> None:
@@ -52,7 +51,6 @@ def test_a_sampled_parent_wins_over_the_ratio_and_its_state_goes_on() -> None:
     headers = dict(scope["headers"])
     assert headers[b"traceparent"] == f"00-{TRACE}-{trace.server.context.span_id}-01".encode()
     assert headers[b"tracestate"] == b"a=1,b=2" and len(scope["headers"]) == 3
-    current_trace_id.set("")
 
 
 def test_a_parent_that_is_not_sampled_wins_over_the_ratio_and_its_headers_go_on_unchanged() -> None:
@@ -78,7 +76,6 @@ def test_without_following_parents_the_ratio_decides_and_the_decision_goes_on() 
     assert (version, trace_id, flags) == ("00", TRACE, "02") and span_id != SPAN
     tracer, _ = make_tracer(1.0, follows_parent=False)
     assert start(tracer, scope_of(parent("00"))).server.parent_id == SPAN
-    current_trace_id.set("")
 
 
 @pytest.mark.parametrize("value", [b"", b"nonsense", f"00-{'0' * 32}-{SPAN}-01".encode()])
@@ -88,7 +85,6 @@ def test_a_malformed_parent_is_replaced_with_its_state(value: bytes) -> None:
     trace = start(tracer, scope)
     assert trace.server.parent_id == "" and trace.server.context.state == ""
     assert dict(scope["headers"]).keys() == {b"x-other", b"traceparent"} and len(scope["headers"]) == 2
-    current_trace_id.set("")
 
 
 def test_a_request_that_is_not_sampled_says_so_to_further_servers() -> None:
@@ -102,7 +98,6 @@ def test_a_request_that_is_not_sampled_says_so_to_further_servers() -> None:
 def test_the_ratio_is_the_share_of_the_traces() -> None:
     tracer, _ = make_tracer(0.25)
     num_traced = sum(tracer.start_request(scope_of()) is not None for _ in range(2000))
-    current_trace_id.set("")
     assert 400 < num_traced < 600
 
 
@@ -112,7 +107,6 @@ def test_the_span_has_the_names_of_the_http_conventions_and_nothing_of_the_query
     trace = start(tracer, scope)
     child = trace.start("tokenize")
     tracer.end_request(trace, "/v1/models/{id}", 200, "")
-    current_trace_id.set("")
     assert sink.traces == [trace] and trace.server.name == "POST /v1/models/{id}" and not trace.server.error_type
     assert child.ended_at is not None and trace.server.ended_at is not None and child.ended_at <= trace.server.ended_at
     assert trace.server.attributes == {
@@ -134,7 +128,6 @@ def test_only_a_servers_own_error_marks_the_span(status: int, code: str, error_t
     tracer, _ = make_tracer()
     trace = start(tracer, scope_of())
     tracer.end_request(trace, "/r", status, code)
-    current_trace_id.set("")
     assert trace.server.error_type == error_type and trace.server.attributes.get("error.type", "") == error_type
     assert trace.server.attributes | more == trace.server.attributes
 
@@ -143,7 +136,6 @@ def test_an_unknown_method_and_route_have_no_name_that_a_client_decides() -> Non
     tracer, _ = make_tracer()
     trace = start(tracer, scope_of(method="BREW"))
     tracer.end_request(trace, "", 405, "method_not_allowed")
-    current_trace_id.set("")
     assert trace.server.name == "HTTP" and trace.server.attributes["http.request.method"] == "_OTHER"
 
 
@@ -151,7 +143,6 @@ def test_a_context_is_a_span_of_a_sampled_request_and_nothing_else() -> None:
     tracer, _ = make_tracer()
     scope = scope_of()
     trace = start(tracer, scope)
-    current_trace_id.set("")
     with pytest.raises(KeyError), span_within(scope, "tokenize"):
         raise KeyError
     assert [span.name for span in trace.spans] == ["HTTP", "tokenize"] and trace.spans[1].ended_at is not None

@@ -165,8 +165,8 @@ def test_a_slow_watcher_skips_values_and_nothing_is_queued_for_it() -> None:
     run(scenario())
 
 
-def test_a_watcher_that_reads_nothing_is_dropped() -> None:
-    feed = make_feed(Source(), write_timeout=0.02)
+def unread() -> tuple[asyncio.Event, Callable[[Any], Awaitable[None]], Callable[[], Awaitable[dict[str, Any]]]]:
+    """Return a connection whose client reads nothing: whether it is cut, `send` and `receive`."""
     is_cut = asyncio.Event()
 
     async def send(message: dict[str, Any]) -> None:
@@ -175,6 +175,13 @@ def test_a_watcher_that_reads_nothing_is_dropped() -> None:
     async def receive() -> dict[str, Any]:
         await is_cut.wait()
         return {"type": "http.disconnect"}
+
+    return is_cut, send, receive
+
+
+def test_a_watcher_that_reads_nothing_is_dropped() -> None:
+    feed = make_feed(Source(), write_timeout=0.02)
+    is_cut, send, receive = unread()
 
     async def scenario() -> None:
         async with asyncio.timeout(10):
@@ -314,14 +321,7 @@ def test_close_ends_the_streams() -> None:
 def test_close_cuts_the_connection_of_a_watcher_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_feed, "CLOSE_SECONDS", 0.01)
     feed = make_feed(Source(), write_timeout=1e3)
-    is_cut = asyncio.Event()
-
-    async def send(message: dict[str, Any]) -> None:
-        await is_cut.wait()
-
-    async def receive() -> dict[str, Any]:
-        await is_cut.wait()
-        return {"type": "http.disconnect"}
+    is_cut, send, receive = unread()
 
     async def scenario() -> None:
         scope = {"type": "http", "state": {"abort": is_cut.set}}

@@ -104,7 +104,7 @@ def _checked(checks: Iterable[Finding], url: str) -> Iterator[Finding]:
     """Yield what the checks find; answers that have other types than Chairlift's end them with a finding."""
     try:
         yield from checks
-    except (AttributeError, KeyError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         what = f"an answer cannot be understood: {type(error).__name__}: {error}"
         yield Finding(check="not_understood", level=ERROR, server=url, what=what[:MAX_REASON_CHARS])
 

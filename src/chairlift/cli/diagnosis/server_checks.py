@@ -67,7 +67,8 @@ class ServerChecks:
         is_known = self.now.object("version") or self.now.object("load") or b"chairlift_" in parts[-1].body
         if not is_known and all(part.status and part.status not in _DENIED for part in parts):
             statuses = sorted({part.status for part in parts})
-            what = f"{self.url} is no Chairlift server: /version, /load and /metrics have status {_listed(statuses)}"
+            what = f"{self.url} is no Chairlift server: /version, /load and /metrics have status "
+            what += ", ".join(map(str, statuses))
             redirect = "; it redirects, perhaps to https://" if any(300 <= each < 400 for each in statuses) else ""
             yield self.find("not_chairlift", ERROR, what + redirect)
 
@@ -218,7 +219,3 @@ def page_of(snapshot: Snapshot) -> MetricsPage:
     """Return the metrics of a snapshot, none where they could not be read."""
     part = snapshot.parts.get("metrics")
     return MetricsPage(part.body.decode(errors="replace") if part is not None and part.is_ok else "")
-
-
-def _listed(statuses: list[int]) -> str:
-    return ", ".join(map(str, statuses))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from chairlift.cli.http_request import send_request
 from chairlift.core.errors import ConfigError
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_text import is_http_url, without_user_info
 
 PART_SECONDS = 8.0
 """Seconds for one route. A replica's /admin/debug waits for its engine for some seconds."""
@@ -115,14 +115,10 @@ class ServerReader:
 
     def __init__(self, url: str, keys: Keys, part_seconds: float = PART_SECONDS) -> None:
         """Check the URL. Raises ConfigError."""
-        try:
-            parts = urlsplit(url)
-            is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_url = False
-        if not is_url:
+        if not is_http_url(url):
             shown = without_user_info(url)
             raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {shown!r}", option="url")
+        parts = urlsplit(url)
         if parts.username is not None:
             raise ConfigError("--url must have no user name; a key is read from CHAIRLIFT_API_KEY", option="url")
         if parts.query or parts.fragment or url.endswith(("?", "#")):

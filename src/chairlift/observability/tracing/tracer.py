@@ -23,9 +23,8 @@ TRACE_KEY = "trace"
 """Key of a scope under which the trace of a sampled request is."""
 
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-ERROR_STATUS = 500
-CLIENT_ERROR_STATUS = 400
-"""Statuses from this one on are errors of a server span; a client's own errors are not."""
+CLIENT_ERROR_STATUS, ERROR_STATUS = 400, 500
+"""Statuses from these on are errors of the client and of the server; a server span has failed for the latter only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

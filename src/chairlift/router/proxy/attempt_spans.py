@@ -14,7 +14,7 @@ PURPOSE_EVENTS = {"hedge": "hedged", "handover": "handed_over", "move": "moved"}
 """Event of the request when an attempt with this purpose begins."""
 
 ERROR_STATUS = 400
-"""Statuses from this one on are errors of a client span."""
+"""Statuses from this one on are errors: of a client span, and of a request."""
 
 
 class AttemptSpans:

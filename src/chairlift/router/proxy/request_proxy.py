@@ -43,7 +43,7 @@ from chairlift.router.attempts.events import (
     TimerKind,
 )
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.proxy.attempt_spans import AttemptSpans
+from chairlift.router.proxy.attempt_spans import ERROR_STATUS, AttemptSpans
 from chairlift.router.proxy.attempt_task import AttemptResponse, UpstreamRequest, run_attempt
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.upstream import Upstream
@@ -54,9 +54,6 @@ log = logging.getLogger(__name__)
 
 MAX_UNREAD_BYTES = 262_144
 """Bytes of responses that wait while the client is slow; no more of them is read then."""
-
-ERROR_STATUS = 400
-"""Statuses from this one on are errors."""
 
 SLOW_CLIENT_SECONDS = 0.5
 """A client that blocks a write for longer than this restarts the timer of the next token."""
