@@ -47,5 +47,6 @@ def good_response(http: httpx.Client) -> dict[str, Any]:
 def good_request_still_works(http: httpx.Client, good_response: dict[str, Any]) -> Iterator[None]:
     """After the test, the good request gets the same response as before it."""
     yield
-    with httpx.Client(base_url=http.base_url, timeout=30) as fresh:  # the server may just close an idle connection
+    # A new client: the server may be closing the old one's idle connection.
+    with httpx.Client(base_url=http.base_url, headers=http.headers, timeout=30) as fresh:
         assert send_good_request(fresh) == good_response
