@@ -21,7 +21,8 @@ EVERYTHING: dict[str, Any] = {
     "replica": {
         "settings": {"model": "/models/m", "max_batch_tokens": 4096}, "args": ["--max-model-len=8k"],
         "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}],
-        "drainTimeout": 300, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "drainTimeout": 300, "startTimeout": 61, "nodeSelector": {"gpu": "h100"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "resources": {"requests": {"cpu": "4", "memory": "32Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"}},
     },
     "models": {"storageClass": "nfs", "size": "1Ti"},
@@ -88,6 +89,7 @@ def test_the_defaults_and_every_value_make_valid_objects_that_agree(chart: Any) 
     replica, router = deployed.pod("llm-replica")["spec"], deployed.pod("llm-router")["spec"]
     assert replica["terminationGracePeriodSeconds"] == 330 and replica["nodeSelector"] == {"gpu": "h100"}
     assert deployed.container("llm-replica")["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert deployed.container("llm-replica")["startupProbe"]["failureThreshold"] == 13  # of 5 s each
     assert deployed.container("llm-replica")["image"] == "registry.test/chairlift:9"
     assert router["imagePullSecrets"] == [{"name": "pull"}]
     assert deployed.options("llm-router")["--hold-timeout"] == "30"
