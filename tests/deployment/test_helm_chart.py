@@ -167,6 +167,12 @@ def test_values_that_look_like_numbers_or_yaml_stay_text(chart: Any) -> None:
     assert not of_kind("PersistentVolumeClaim", objects)
 
 
+@pytest.mark.parametrize("has_policy", [True, False])
+def test_the_notes_warn_of_replicas_that_every_pod_reaches(chart: Any, has_policy: bool) -> None:
+    files = chart.render({"networkPolicy": {"enabled": has_policy}}, name="chairlift", namespace="default")
+    assert ("WARNING: replicas need no key" in files["chairlift/templates/NOTES.txt"]) is not has_policy
+
+
 def test_an_image_by_its_digest(chart: Any) -> None:
     digest = "sha256:" + "0f" * 32
     deployed = Deployed(render(chart, {"image": {"repository": "registry.test:5000/c", "tag": "9", "digest": digest}}))
