@@ -21,7 +21,7 @@ def make() -> dict[str, str]:
         "admin_key": admin_key,
         "keys": f"default sha256:{digest(api_key)}\noperator sha256:{digest(admin_key)} admin",
         "replica_key": replica_key,
-        "replica_keys": f"router sha256:{digest(replica_key)}",
+        "replica_keys": f"router sha256:{digest(replica_key)}\noperator sha256:{digest(admin_key)} admin",
         "redis_password": redis_password,
         "redis_conf": f"requirepass {redis_password}\nmasterauth {redis_password}",
         "grafana_password": grafana_password,
@@ -39,6 +39,7 @@ def main(folder: Path = FOLDER) -> int:
     if any(folder.iterdir()):
         sys.stderr.write(f"{folder} has files already; remove the folder to make new ones\n")
         return 1
+    folder.chmod(0o700)
     for name, text in make().items():
         (folder / name).write_text(text + "\n", encoding="utf-8")
         (folder / name).chmod(0o644)

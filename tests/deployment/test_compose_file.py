@@ -109,6 +109,7 @@ def test_no_password_is_in_the_file_and_every_secret_is_made(tmp_path: Path) -> 
     text = (COMPOSE / "compose.yaml").read_text("utf-8")
     assert not re.search(r"(?i)password\s*[:=]\s*['\"]?(?!/run/secrets/)[a-z0-9]+['\"]?\s*$", text, re.MULTILINE)
     folder = tmp_path / "secrets"
+    folder.mkdir(mode=0o755)
     command = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
     subprocess.run(command, check=True, capture_output=True)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -131,7 +132,7 @@ def test_the_keys_are_accepted_by_those_that_get_them(tmp_path: Path) -> None:
         return set(principal.scopes)
 
     assert scopes("keys", "api_key") == {USER} and scopes("replica_keys", "replica_key") == {USER}
-    assert ADMIN in scopes("keys", "admin_key")
+    assert ADMIN in scopes("keys", "admin_key") and ADMIN in scopes("replica_keys", "admin_key")
     assert read_keys(tmp_path / "s" / "keys", {}).find((tmp_path / "s" / "replica_key").read_bytes().strip()) is None
 
 

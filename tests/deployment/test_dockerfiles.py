@@ -118,12 +118,19 @@ def test_the_health_check_needs_no_shell_and_is_the_copied_script(path: Path) ->
     assert command[0] == "python" and command[1] in targets and len(command) == 2
 
 
-@pytest.mark.parametrize("has_tls", [False, True])
-def test_the_health_check_follows_the_server(has_tls: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("has_tls", "has_variable", "asks_for_certificate"),
+    [(False, False, False), (False, True, False), (True, True, False), (True, False, False), (True, False, True)],
+)
+def test_the_health_check_follows_the_server(
+    has_tls: bool, has_variable: bool, asks_for_certificate: bool, tmp_path: Path
+) -> None:
     status = [200]
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if not status[0]:
+                return  # without an answer, as the server does to a client without its certificate
             self.send_response(status[0] if self.path == "/readyz" else 404)
             self.end_headers()
 
@@ -132,12 +139,17 @@ def test_the_health_check_follows_the_server(has_tls: bool, tmp_path: Path) -> N
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     environ = {"CHAIRLIFT_PORT": str(server.server_address[1]), "http_proxy": "http://127.0.0.1:9"}
+    authority = CertificateAuthority(tmp_path, "ca")
+    certificate, key = authority.issue("server")
+    if has_variable:
+        environ["CHAIRLIFT_TLS_CERT"] = str(certificate)
     if has_tls:
-        certificate, key = CertificateAuthority(tmp_path, "ca").issue("server")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
+        if asks_for_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(authority.file)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        environ["CHAIRLIFT_TLS_CERT"] = str(certificate)
 
     def check() -> int:
         command = [sys.executable, "-S", str(DOCKER / "healthcheck.py")]
@@ -146,7 +158,9 @@ def test_the_health_check_follows_the_server(has_tls: bool, tmp_path: Path) -> N
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     assert check() == 0
     status[0] = 503
-    assert check() == 1
+    assert check() == (0 if asks_for_certificate else 1)
+    status[0] = 0
+    assert check() == (0 if has_tls else 1)
     server.shutdown()
     server.server_close()
     assert check() == 1

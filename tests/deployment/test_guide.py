@@ -48,6 +48,8 @@ def test_a_command_names_what_is_there(command: str) -> None:
     elif program == "docker" and words[1] == "compose":
         services = yaml.safe_load((COMPOSE / "compose.yaml").read_text("utf-8"))["services"]
         assert {word for word in words[4:] if re.fullmatch(r"(replica-\d|router)", word)} <= services.keys()
+        if "chairlift" in words:
+            check_program(words[words.index("chairlift") + 1 :])
     elif program == "helm":
         check_helm(words)
     elif program == "nginx":

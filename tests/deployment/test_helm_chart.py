@@ -21,7 +21,8 @@ EVERYTHING: dict[str, Any] = {
     "replica": {
         "settings": {"model": "/models/m", "max_batch_tokens": 4096}, "args": ["--max-model-len=8k"],
         "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}],
-        "drainTimeout": 300, "nodeSelector": {"gpu": "h100"}, "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "drainTimeout": 300, "startTimeout": 61, "nodeSelector": {"gpu": "h100"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "resources": {"requests": {"cpu": "4", "memory": "32Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"}},
     },
     "models": {"storageClass": "nfs", "size": "1Ti"},
@@ -88,6 +89,7 @@ def test_the_defaults_and_every_value_make_valid_objects_that_agree(chart: Any) 
     replica, router = deployed.pod("llm-replica")["spec"], deployed.pod("llm-router")["spec"]
     assert replica["terminationGracePeriodSeconds"] == 330 and replica["nodeSelector"] == {"gpu": "h100"}
     assert deployed.container("llm-replica")["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert deployed.container("llm-replica")["startupProbe"]["failureThreshold"] == 13  # of 5 s each
     assert deployed.container("llm-replica")["image"] == "registry.test/chairlift:9"
     assert router["imagePullSecrets"] == [{"name": "pull"}]
     assert deployed.options("llm-router")["--hold-timeout"] == "30"
@@ -125,11 +127,57 @@ def test_one_scaler_or_a_fixed_number(chart: Any, values: dict[str, Any], kind: 
         assert scalers == documents(MANIFESTS / "alternatives" / names[kind])
 
 
-def test_two_scalers_are_refused(chart: Any) -> None:
-    with pytest.raises(helm.HelmRenderError, match="only one of autoscaler, hpa and keda"):
-        render(chart, {"hpa": {"enabled": True}})
-    with pytest.raises(helm.HelmRenderError, match=r"ingress.host is needed"):
-        render(chart, {"ingress": {"enabled": True}})
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"hpa": {"enabled": True}}, "only one of autoscaler, hpa and keda"),
+        ({"ingress": {"enabled": True}}, r"ingress\.host is needed"),
+        ({"autoscaler": {"minReplicas": 9}}, r"autoscaler\.minReplicas is more than"),
+        ({"autoscaler": {"enabled": False}, "hpa": {"enabled": True, "minReplicas": 9}}, r"hpa\.minReplicas is more"),
+        ({"autoscaler": {"enabled": False}, "keda": {"enabled": True, "minReplicas": 9}}, r"keda\.minReplicas is more"),
+        ({"autoscaler": {"minReplicas": 0}}, "0 needs --query=held_requests="),
+    ],
+)
+def test_values_that_do_not_agree_are_refused(chart: Any, values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(helm.HelmRenderError, match=reason):
+        render(chart, values)
+
+
+def test_no_replica_is_possible_with_a_query_that_wakes_one(chart: Any) -> None:
+    args = ["--prometheus-url=http://prometheus:9090", "--query=held_requests=sum(chairlift_router_held_requests)"]
+    assert check(render(chart, {"autoscaler": {"minReplicas": 0, "args": args}}))
+
+
+def test_values_that_look_like_numbers_or_yaml_stay_text(chart: Any) -> None:
+    values = {
+        "keys": {"secret": "123"}, "networkPolicy": {"monitoringNamespace": "1e3"}, "podMonitor": {"enabled": True},
+        "image": {"pullSecrets": ["0"]}, "replica": {"cacheSize": "5"},
+        "models": {"storageClass": "-", "size": "0.5Ei"},
+        "ingress": {"enabled": True, "host": "*.llm.test", "tlsSecret": "7", "className": "true"},
+    }  # fmt: skip
+    deployed = check(render(chart, values, "42"))
+    (claim,) = of_kind("PersistentVolumeClaim", deployed.objects).values()
+    assert claim["spec"]["storageClassName"] == ""
+    (ingress,) = of_kind("Ingress", deployed.objects).values()
+    assert ingress["spec"]["tls"] == [{"hosts": ["*.llm.test"], "secretName": "7"}]
+    (monitor,) = of_kind("PodMonitor", deployed.objects).values()
+    assert monitor["metadata"]["name"] == monitor["spec"]["selector"]["matchLabels"][INSTANCE] == "42"
+    for each in (objects := render(chart, {"models": {"existingClaim": "9"}})):
+        check_object(each)
+    assert not of_kind("PersistentVolumeClaim", objects)
+
+
+@pytest.mark.parametrize("has_policy", [True, False])
+def test_the_notes_warn_of_replicas_that_every_pod_reaches(chart: Any, has_policy: bool) -> None:
+    files = chart.render({"networkPolicy": {"enabled": has_policy}}, name="chairlift", namespace="default")
+    assert ("WARNING: replicas need no key" in files["chairlift/templates/NOTES.txt"]) is not has_policy
+
+
+def test_an_image_by_its_digest(chart: Any) -> None:
+    digest = "sha256:" + "0f" * 32
+    deployed = Deployed(render(chart, {"image": {"repository": "registry.test:5000/c", "tag": "9", "digest": digest}}))
+    images = {deployed.container(name)["image"] for name in deployed.deployments}
+    assert images == {f"registry.test:5000/c@{digest}"}
 
 
 @pytest.mark.parametrize(
@@ -140,11 +188,25 @@ def test_two_scalers_are_refused(chart: Any) -> None:
         {"router": {"service": {"type": "External"}}}, {"image": {"pullPolicy": "Sometimes"}}, {"keys": {"secret": ""}},
         {"models": {"size": "100 GB"}}, {"models": {"accessMode": "RWX"}}, {"keda": {"prometheusUrl": "prometheus"}},
         {"replica": {"resources": {"limits": {"memory": None}}}},
+        {"image": {"repository": "r/c@sha256:" + "0" * 64}}, {"image": {"digest": "sha256:12"}},
+        {"replica": {"cacheSize": "10K"}}, {"models": {"size": "0"}}, {"models": {"size": "1Kib"}},
+        {"replica": {"resources": {"requests": {"cpu": "two"}}}},
+        {"router": {"resources": {"limits": {"memory": True}}}},
+        {"replica": {"args": ["--port=9"]}}, {"replica": {"args": ["--drain-timeout", "900"]}},
+        {"router": {"args": ["--host=::"]}}, {"autoscaler": {"args": ["--max-replicas=9"]}},
+        {"autoscaler": {"args": ["--port=9"]}}, {"replica": {"tolerations": [{"keys": "gpu"}]}},
+        {"router": {"tolerations": [{"operator": "Is"}]}}, {"hpa": {"minReplicas": None}},
+        {"hpa": {"maxReplicas": None}}, {"keda": {"minReplicas": 0}}, {"keda": {"waitingTokens": None}},
     ],
 )  # fmt: skip
 def test_the_schema_rejects(chart: Any, values: dict[str, Any]) -> None:
     with pytest.raises(helm.HelmValuesError):
         render(chart, values)
+
+
+@pytest.mark.parametrize("quantity", ["1", "1.5", "500m", "10k", "2Ei", 2])
+def test_the_schema_accepts_quantities(chart: Any, quantity: str | int) -> None:
+    render(chart, {"replica": {"resources": {"requests": {"cpu": quantity}}}})
 
 
 def test_helm_finds_nothing_wrong_and_the_versions_are_those_of_the_program(chart: Any) -> None:

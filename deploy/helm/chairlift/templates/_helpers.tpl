@@ -1,12 +1,12 @@
 {{- define "chairlift.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end -}}
 
 {{/* The labels by which pods of a part are selected. `app` is the job of the alert rules. Call it with a list: root, part. */}}
 {{- define "chairlift.selector" -}}
 {{- $root := index . 0 -}}
 app: chairlift-{{ index . 1 }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end -}}
 
 {{- define "chairlift.claim" -}}
@@ -30,7 +30,7 @@ capabilities: {drop: [ALL]}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
