@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.bench.planning.model_shape import ModelShape, shape_of_loaded
-from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
 from support_checkpoints import PUBLISHED
 
 LLAMA_70B: dict[str, Any] = {
@@ -23,9 +23,9 @@ TINY: dict[str, Any] = {
 """Fields that config.json of every decoder has."""
 
 
-def loaded_config(name: str) -> ModelConfig:
+def loaded_config(name: str) -> DecoderConfig:
     """Return the loader's config of a published model, "llama-70b" or "smol135"."""
-    return parse_config({"llama-70b": LLAMA_70B, "smol135": SMOL135, **PUBLISHED}[name])
+    return parse_decoder_config({"llama-70b": LLAMA_70B, "smol135": SMOL135, **PUBLISHED}[name])
 
 
 def published_shape(name: str) -> ModelShape:

@@ -138,7 +138,7 @@ def test_a_missing_model_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp
     assert "no model folder '/no/such'" in rejected(capsys, "generate", "/no/such")
     assert f"no config.json in {tmp_path}" in rejected(capsys, "generate", str(tmp_path))
     (tmp_path / "config.json").write_text('{"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2"}')
-    assert "Mamba2ForCausalLM; supported are LlamaForCausalLM" in rejected(capsys, "generate", str(tmp_path))
+    assert "Mamba2ForCausalLM has no attention heads" in rejected(capsys, "generate", str(tmp_path))
 
 
 def test_an_invalid_environment_variable_is_one_sentence(

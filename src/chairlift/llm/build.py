@@ -137,7 +137,7 @@ def prepare(
         return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
             caching=values.get("enable_prefix_caching", True), engine_mode=kind, profile=values.get("profile") or "",
-            tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
+            tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer, runner.model_impl),
             seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
         )  # fmt: skip
     except BaseException:
@@ -303,9 +303,11 @@ def _options_for(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 def _runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
     from chairlift.model.dtypes import canonical_dtype
-    from chairlift.model.runner.runner_config import RunnerConfig
+    from chairlift.model.runner.runner_config import MODEL_IMPL_ALIASES, RunnerConfig
 
     own = _options_for(values, RunnerConfig)
+    if "model_impl" in own:
+        own["model_impl"] = MODEL_IMPL_ALIASES.get(own["model_impl"], own["model_impl"])
     if "dtype" in own:
         own["dtype"] = canonical_dtype(own["dtype"])
     return RunnerConfig(model="" if folder is None else str(folder), **own)
@@ -348,7 +350,7 @@ def _text(folder: Path | None, values: Mapping[str, Any]) -> tuple[Tokenizer | N
     return tokenizer, chat
 
 
-def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults:
+def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str) -> ModelDefaults:
     """Return the model folder's defaults; the end of sequence is the tokenizer's if it names none."""
     own = () if tokenizer is None else tokenizer.eos_token_ids
     if folder is None:
@@ -356,7 +358,7 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults
     from chairlift.model.loading.generation_config import read_generation_defaults
     from chairlift.model.loading.model_config import read_config
 
-    read = read_generation_defaults(folder, read_config(folder))
+    read = read_generation_defaults(folder, read_config(folder, model_impl))
     if read.sampling:
         log.info("defaults of generation_config.json: %s", dict(read.sampling))
     return ModelDefaults(eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens)

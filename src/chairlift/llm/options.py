@@ -31,6 +31,7 @@ class Options(TypedDict, total=False):
         min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: keep two steps in flight.
+        model_impl: "native" are Chairlift's own architectures, "transformers" its modules, "auto" whichever fits.
         attention_backend: name of the attention backend; "auto" is the fastest here.
         kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" is native where supported.
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
@@ -70,6 +71,7 @@ class Options(TypedDict, total=False):
     min_batch_tokens: int
     enable_prefix_caching: bool
     overlap: bool
+    model_impl: str
     attention_backend: str
     kernels: str
     quantization: str

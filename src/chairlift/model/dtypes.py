@@ -62,6 +62,11 @@ def torch_dtype(name: str | None) -> "torch.dtype":
     return dtype
 
 
+def dtype_name(dtype: "torch.dtype") -> str:
+    """Return the name in DTYPES of a torch dtype. Raises ModelError for one that models are not computed in."""
+    return _known(str(dtype).removeprefix("torch."))
+
+
 def dtype_bytes(name: str | None) -> int:
     """Return the bytes of one element of a dtype in DTYPES. Raises ModelError."""
     return _BYTES[_known(name)]

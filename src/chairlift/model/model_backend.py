@@ -16,7 +16,7 @@ from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
@@ -118,7 +118,7 @@ class TorchBackend:
 
 
 def select_backend(
-    config: RunnerConfig, model: ModelConfig, device: torch.device, name: str | None = None
+    config: RunnerConfig, model: DecoderConfig, device: torch.device, name: str | None = None
 ) -> ModelBackend:
     """Choose the backend of a model by the options; `model` has the dtype as loaded, `name` identifies its weights.
 

@@ -13,7 +13,7 @@ import transformers
 
 from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.core.errors import ConfigError
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import parameter_shapes
 from support_checkpoints import PUBLISHED
 from support_models import VARIANTS, tiny_config
@@ -50,7 +50,7 @@ def built_parameters(kind: str, config: Any) -> int:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_model_has_the_parameters_that_its_loader_builds(name: str) -> None:
-    config = parse_config(PUBLISHED[name])
+    config = parse_decoder_config(PUBLISHED[name])
     shape = shape_of_loaded(asdict(config), PUBLISHED[name])
     assert shape.parameters == sum(math.prod(each) for each in parameter_shapes(config).values())
     assert shape.is_exact and shape.active_parameters == shape.parameters and shape.num_experts == 0
@@ -59,7 +59,7 @@ def test_a_published_model_has_the_parameters_that_its_loader_builds(name: str) 
 @pytest.mark.parametrize("kind", VARIANTS)
 def test_every_variant_of_the_loader_is_counted(kind: str) -> None:
     content = tiny_config(kind).to_dict() | {"architectures": [VARIANTS[kind][1]]}
-    config = parse_config(content)
+    config = parse_decoder_config(content)
     shape = shape_of_loaded(asdict(config), content)
     assert shape.parameters == sum(math.prod(each) for each in parameter_shapes(config).values())
     assert shape.layer_windows == config.layer_windows

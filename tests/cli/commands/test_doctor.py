@@ -161,7 +161,7 @@ def copy_with(folder: Path, target: Path, name: str, text: str | None) -> Path:
     ("name", "text", "message"),
     [
         ("config.json", "{", "config.json"),
-        ("config.json", '{"architectures": ["Mamba2ForCausalLM"]}', "Mamba2ForCausalLM; supported are"),
+        ("config.json", '{"architectures": ["Mamba2ForCausalLM"]}', "Mamba2ForCausalLM has no attention heads"),
         ("config.json", None, "no config.json"),
         ("model.safetensors", None, "neither model.safetensors nor"),
         ("model.safetensors", "short", "truncated"),

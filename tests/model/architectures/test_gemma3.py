@@ -8,7 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import load_model, parameter_shapes
 from support_batches import teacher_forced_logits
 from support_models import VARIANTS, tiny_config, tiny_hf_model
@@ -20,7 +20,7 @@ def test_parameters_are_those_of_transformers(kind: str) -> None:
     with torch.device("meta"):
         model = transformers.Gemma3ForCausalLM(config)
     theirs = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    assert parameter_shapes(parse_config(json.loads(config.to_json_string()))) == theirs
+    assert parameter_shapes(parse_decoder_config(json.loads(config.to_json_string()))) == theirs
 
 
 def wrapper(folder: Path) -> transformers.PreTrainedModel:

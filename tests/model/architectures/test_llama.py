@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import parameter_shapes
 from support_models import VARIANTS, tiny_config
 
@@ -18,12 +18,12 @@ def test_parameters_are_those_of_transformers(kind: str) -> None:
     with torch.device("meta"):
         model = getattr(transformers, architecture)(config)
     theirs = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    assert parameter_shapes(parse_config(json.loads(config.to_json_string()))) == theirs
+    assert parameter_shapes(parse_decoder_config(json.loads(config.to_json_string()))) == theirs
 
 
 def test_biases_are_taken_where_the_config_has_them() -> None:
     config = tiny_config("llama-bias", architectures=["LlamaForCausalLM"])
-    names = parameter_shapes(parse_config(json.loads(config.to_json_string())))
+    names = parameter_shapes(parse_decoder_config(json.loads(config.to_json_string())))
     assert {name.rsplit(".", 2)[-2] for name in names if name.endswith(".bias")} == {
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     }  # fmt: skip

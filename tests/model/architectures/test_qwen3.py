@@ -5,7 +5,7 @@ import json
 import torch
 import transformers
 
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import parameter_shapes
 from support_models import tiny_config
 
@@ -15,6 +15,6 @@ def test_parameters_are_those_of_transformers() -> None:
     with torch.device("meta"):
         model = transformers.Qwen3ForCausalLM(config)
     theirs = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    ours = parameter_shapes(parse_config(json.loads(config.to_json_string())))
+    ours = parameter_shapes(parse_decoder_config(json.loads(config.to_json_string())))
     assert ours == theirs
     assert ours["model.layers.0.self_attn.q_norm.weight"] == (32,)

@@ -12,7 +12,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.decoder import Linear, RMSNorm, TorchDecoder, load_lm_head
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.loading.registry import random_model
 from support_batches import Row, make_batch
@@ -21,8 +21,8 @@ CPU = torch.device("cpu")
 ops = TorchOps()
 
 
-def shape(**fields: Any) -> ModelConfig:
-    return parse_config({
+def shape(**fields: Any) -> DecoderConfig:
+    return parse_decoder_config({
         "architectures": ["Gemma3ForCausalLM"], "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
         "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"], "sliding_window": 3,
@@ -30,7 +30,7 @@ def shape(**fields: Any) -> ModelConfig:
     })  # fmt: skip
 
 
-def made(config: ModelConfig) -> TorchDecoder:
+def made(config: DecoderConfig) -> TorchDecoder:
     model, _ = random_model(config, seed=1, dtype="float64", device=CPU, max_model_len=64)
     assert isinstance(model, TorchDecoder)
     return model
@@ -86,7 +86,7 @@ def test_sliding_layers_have_the_rotation_of_sliding_layers() -> None:
     ids = [7, 7, 9, 1, 30]
     plain = shape(rope_theta=1e4, rope_local_base_freq=1e4)
 
-    def states(config: ModelConfig) -> Tensor:
+    def states(config: DecoderConfig) -> Tensor:
         return run(made(config), ids, NotingBackend())[0]
 
     assert not torch.allclose(states(plain), states(shape(rope_theta=1e4, rope_local_base_freq=50.0)))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.model.layers.fused_ops import FusedOps, ops_for
 from chairlift.model.layers.ops import Ops, TorchOps
-from chairlift.model.loading.model_config import ACTIVATIONS
+from chairlift.model.loading.decoder_config import ACTIVATIONS
 
 CPU = torch.device("cpu")
 PLAIN = TorchOps()

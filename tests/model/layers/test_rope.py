@@ -9,7 +9,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from chairlift.model.layers.rope import RopeTable, inverse_frequencies
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from support_models import tiny_config
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ ROPES: list[dict[str, Any]] = [
 def test_frequencies_equal_transformers_to_the_last_bit(rope: dict[str, Any], head_dim: int) -> None:
     config = tiny_config("llama", rope_parameters=dict(rope), head_dim=head_dim, architectures=["LlamaForCausalLM"])
     theirs = LlamaRotaryEmbedding(config)
-    ours = parse_config(json.loads(config.to_json_string()))
+    ours = parse_decoder_config(json.loads(config.to_json_string()))
     inv_freq, scaling = inverse_frequencies(ours.rope, head_dim)
     assert torch.equal(inv_freq, theirs.inv_freq)
     assert scaling == theirs.attention_scaling
@@ -47,7 +47,7 @@ def test_frequencies_equal_transformers_to_the_last_bit(rope: dict[str, Any], he
 @pytest.mark.parametrize("rope", [ROPES[0], ROPES[5], ROPES[7]], ids=["default", "llama3", "yarn"])
 def test_cosines_and_sines_equal_transformers_to_the_last_bit(rope: dict[str, Any], dtype: torch.dtype) -> None:
     config = tiny_config("llama", rope_parameters=dict(rope), architectures=["LlamaForCausalLM"])
-    ours = parse_config(json.loads(config.to_json_string()))
+    ours = parse_decoder_config(json.loads(config.to_json_string()))
     table = RopeTable.of(ours.rope, ours.head_dim, 40000, dtype, CPU)
     positions = torch.tensor([0, 1, 7, 255, 8192, 39999, 3])
     theirs = LlamaRotaryEmbedding(config)(torch.empty(1, dtype=dtype), positions[None])
@@ -59,7 +59,7 @@ def test_cosines_and_sines_equal_transformers_to_the_last_bit(rope: dict[str, An
 
 def test_gemma_has_one_table_for_each_kind_of_layer() -> None:
     config = tiny_config("gemma3-softcap", architectures=["Gemma3ForCausalLM"])
-    ours = parse_config(json.loads(config.to_json_string()))
+    ours = parse_decoder_config(json.loads(config.to_json_string()))
     positions = torch.arange(300)
     for rope, kind in ((ours.rope, "full_attention"), (ours.sliding_rope, "sliding_attention")):
         table = RopeTable.of(rope, ours.head_dim, 300, torch.float32, CPU)

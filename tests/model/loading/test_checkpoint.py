@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ModelError
 from chairlift.model.loading.checkpoint import Checkpoint, canonical_name, fingerprint, random_parameters
-from chairlift.model.loading.model_config import read_config
+from chairlift.model.loading.decoder_config import read_decoder_config
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.loading.registry import load_model, parameter_shapes
 from support_models import save_tiny
@@ -60,7 +60,7 @@ def llama(tmp_path: Path) -> Path:
 
 
 def parameters(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    config = read_config(folder)
+    config = read_decoder_config(folder)
     take = Checkpoint.open(folder, config.architecture).loader(dtype, CPU)
     return {name: take(name, shape) for name, shape in parameter_shapes(config).items()}
 
@@ -291,7 +291,7 @@ def draw(take: ParameterLoader, shapes: dict[str, tuple[int, ...]]) -> dict[str,
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_random_parameters_depend_on_seed_and_name_only(tmp_path: Path, kind: str) -> None:
-    config = read_config(save_tiny(kind, tmp_path))
+    config = read_decoder_config(save_tiny(kind, tmp_path))
     shapes = parameter_shapes(config)
     first = draw(random_parameters(config, 3, 0.2)(torch.float32, CPU), shapes)
     again = draw(random_parameters(config, 3, 0.2)(torch.float64, CPU), dict(reversed(shapes.items())))

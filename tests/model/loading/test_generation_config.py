@@ -8,13 +8,13 @@ import pytest
 
 from chairlift.core.errors import ModelError
 from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.model.loading.decoder_config import read_decoder_config
 from chairlift.model.loading.generation_config import (
     SAMPLING,
     GenerationDefaults,
     parse_generation_defaults,
     read_generation_defaults,
 )
-from chairlift.model.loading.model_config import read_config
 from support_models import save_tiny
 
 
@@ -71,7 +71,7 @@ def test_nonsense_ends_with_the_file_and_the_field(tmp_path: Path, content: dict
     folder = save_tiny("llama", tmp_path)
     (folder / "generation_config.json").write_text(json.dumps(content))
     with pytest.raises(ModelError, match=rf"^{folder}/generation_config\.json: {said}"):
-        read_generation_defaults(folder, read_config(folder))
+        read_generation_defaults(folder, read_decoder_config(folder))
 
 
 def test_unknown_fields_do_not_matter() -> None:
@@ -80,9 +80,9 @@ def test_unknown_fields_do_not_matter() -> None:
 
 def test_a_folder_without_the_file_has_the_eos_of_its_config(tmp_path: Path) -> None:
     folder = save_tiny("llama", tmp_path)
-    assert read_generation_defaults(folder, read_config(folder)) == GenerationDefaults((2, 7))
+    assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2, 7))
     (folder / "generation_config.json").unlink()
-    assert read_generation_defaults(folder, read_config(folder)) == GenerationDefaults((2,))
+    assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2,))
     (folder / "generation_config.json").write_text("{")
     with pytest.raises(ModelError, match=rf"^cannot read {folder}/generation_config\.json: "):
-        read_generation_defaults(folder, read_config(folder))
+        read_generation_defaults(folder, read_decoder_config(folder))

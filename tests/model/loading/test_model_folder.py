@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.model_folder import ORIGINAL, require_model, weight_files
 
 
@@ -76,7 +76,7 @@ LLAMA = {"architectures": ["LlamaForCausalLM"]}
 )
 def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, method: str) -> None:
     with pytest.raises(UnsupportedModel) as caught:
-        parse_config({**LLAMA, "quantization_config": quantization})
+        parse_decoder_config({**LLAMA, "quantization_config": quantization})
     assert f"the weights are quantized {method}(quantization_config in config.json)" in caught.value.message
     assert caught.value.details["remedy"] == ORIGINAL
 
@@ -97,7 +97,7 @@ def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, met
 )  # fmt: skip
 def test_an_unsupported_architecture_is_named_with_its_kind(content: dict[str, Any], message: str, remedy: str) -> None:
     with pytest.raises(UnsupportedArchitecture) as caught:
-        parse_config(content)
+        parse_decoder_config(content)
     assert message in caught.value.message and remedy in str(caught.value.details["remedy"])
 
 

@@ -15,7 +15,7 @@ import transformers
 
 from chairlift.core.errors import ModelError
 from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import load_model, parameter_shapes
 from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint
 from support_engine import FULL
@@ -73,20 +73,20 @@ def test_both_dialects_of_a_published_config_say_the_same(name: str) -> None:
     old, new = dialects(name)
     assert "rope_parameters" in (new.get("text_config") or new)
     assert "torch_dtype" not in new
-    assert parse_config(new) == parse_config(old)
-    assert parse_config(old).dtype == "bfloat16"
+    assert parse_decoder_config(new) == parse_decoder_config(old)
+    assert parse_decoder_config(old).dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_architecture_has_as_many_parameters_as_the_hub_counts(name: str) -> None:
-    shapes = parameter_shapes(parse_config(PUBLISHED[name]))
+    shapes = parameter_shapes(parse_decoder_config(PUBLISHED[name]))
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> None:
     content = PUBLISHED[name]
-    config = parse_config(content)
+    config = parse_decoder_config(content)
     layouts = [stored_shapes(name)]
     if name == MULTIMODAL:
         layouts.append(old_names(stored_shapes(name)))

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
 from chairlift.model.dtypes import DTYPES, torch_dtype
 from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.model_config import DEFAULTS, read_config
+from chairlift.model.loading.decoder_config import DEFAULTS, read_decoder_config
 from chairlift.model.loading.registry import (
     ARCHITECTURES,
     architecture_module,
@@ -39,7 +39,7 @@ def test_an_unknown_architecture_ends_with_the_known_ones() -> None:
 def test_shapes_are_those_of_the_saved_file(kind: str, tmp_path: Path) -> None:
     folder = save_tiny(kind, tmp_path)
     saved = {name: tuple(tensor.shape) for name, tensor in load_file(folder / "model.safetensors").items()}
-    assert parameter_shapes(read_config(folder)) == saved
+    assert parameter_shapes(read_decoder_config(folder)) == saved
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -92,7 +92,7 @@ def test_what_goes_wrong_while_weights_are_read_ends_with_the_folder(
 
 
 def test_a_random_model_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
-    config = read_config(save_tiny("gemma3", tmp_path))
+    config = read_decoder_config(save_tiny("gemma3", tmp_path))
     hidden = torch.randn(3, 64)
 
     def logits(seed: int) -> torch.Tensor:

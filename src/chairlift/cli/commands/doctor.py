@@ -23,11 +23,17 @@ LOW_MEMORY = 2**30
 T = TypeVar("T")
 
 MODEL_FACTS = (
-    "name", "folder", "architecture", "dtype", "checkpoint_dtype", "device", "parameters", "weight_bytes", "step_bytes",
+    "name", "folder", "architecture", "model_impl", "dtype", "checkpoint_dtype", "device", "parameters", "weight_bytes", "step_bytes",
     "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens", "requests_by_length", "max_model_len",
     "model_limit", "has_tokenizer",
 )  # fmt: skip
 """Keys of the report's "model"; a value is None where it could not be determined."""
+
+IMPLEMENTATIONS = {
+    "native": "native: Chairlift's own",
+    "transformers": "transformers: its modules on the paged KV cache; its layers are checked when it is loaded",
+}
+"""By the value of the fact "model_impl": who computes the layers."""
 
 REMEDIES = {
     "num_blocks": "lower num_blocks, or leave it out",
@@ -291,6 +297,7 @@ def _model_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         checkpoint = f" (the checkpoint is {own})" if own not in (None, facts["dtype"]) else ""
         rows += [
             ("architecture", facts["architecture"]),
+            ("implementation", IMPLEMENTATIONS[facts["model_impl"]]),
             ("dtype", f"{facts['dtype']}{checkpoint}"),
             ("parameters", f"{facts['parameters'] / 1e6:,.1f} million"),
         ]

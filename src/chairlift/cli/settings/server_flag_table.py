@@ -137,7 +137,6 @@ SOME_VALUES = (
     only("-ngl --gpu-layers --n-gpu-layers", "0",
          "layers are not divided between CPU and GPU; --device cuda runs all of them on the GPU", LLAMA_CPP),
     only("--tokenizer-mode", "auto hf fast", DEFAULT_ONLY, VLLM, SGLANG),
-    only("--model-impl", "auto vllm", "there is one implementation of each architecture; leave it out", VLLM, SGLANG),
     only("--task --runner", "auto generate", f"{NOT_EMBEDDING}; leave it out", VLLM),
     only("--convert", "auto none", f"{NOT_EMBEDDING}; leave it out", VLLM),
     only("--config-format", "auto hf", "a model is a Hugging Face folder; leave it out", VLLM),

@@ -95,6 +95,8 @@ ENGINE_SECTIONS: Sections = {
                 help="maximum number of tokens of a request, prompt and output together"),
         Setting(name="quantization", default="none",
                 help="weight quantization by the native kernels: none, int8 (groups of 32), int8-channel"),
+        Setting(name="model_impl", default="auto", metavar="NAME",
+                help="who computes the layers: native (Chairlift), transformers (any decoder), auto"),
         Setting(name="attention_backend", default="auto", metavar="BACKEND",
                 help="attention implementation: auto, torch, reference"),
         Setting(name="kernels", default="auto", help="kernels on a CPU: auto, native (Chairlift's own), torch"),
@@ -253,7 +255,7 @@ SIMULATE_SETTINGS = tuple(
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "packed_weights_dir", "logits_processor_factories", "profile", "engine_mode", "chat_template",
+        "packed_weights_dir", "logits_processor_factories", "profile", "model_impl", "engine_mode", "chat_template",
         "default_chat_template_kwargs", "reasoning_parser",
     )
 )  # fmt: skip

@@ -100,7 +100,6 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
         "weights are read from safetensors files; model='chairlift:random' has random weights", "auto", "safetensors"
     ),
     "config_format": _refused("a model is a Hugging Face folder", "auto", "hf"),
-    "model_impl": _refused("the implementation is Chairlift's own", "auto", "vllm"),
     "download_dir": _refused("set HF_HUB_CACHE in the environment"),
     "hf_token": _refused("set HF_TOKEN in the environment"),
     "hf_config_path": _refused("config.json is the one in the model's folder"),

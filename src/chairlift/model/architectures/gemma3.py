@@ -7,11 +7,11 @@ sqrt(hidden_size).
 from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
 
-def build(config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
+def build(config: DecoderConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
     """Build the decoder with its parameters."""
     groups = LayerGroups.of(config.layer_windows)
     hidden = config.hidden_size

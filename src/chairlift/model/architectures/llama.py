@@ -1,22 +1,22 @@
 """Llama, Mistral (a sliding window in every layer) and Qwen2 (biases on query, key and value; some sliding layers).
 
-Source: transformers 5.23 models/llama, models/mistral, models/qwen2. Their differences are fields of ModelConfig.
+Source: transformers 5.23 models/llama, models/mistral, models/qwen2. Their differences are fields of DecoderConfig.
 """
 
 from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
 
-def build(config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
+def build(config: DecoderConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
     """Build the decoder with its parameters."""
     return build_pre_norm(config, loader, ropes, head_norm=False)
 
 
 def build_pre_norm(
-    config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable], *, head_norm: bool
+    config: DecoderConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable], *, head_norm: bool
 ) -> DecoderSpec:
     """Build a decoder with a norm before attention and before the MLP; head_norm: also on query and key heads."""
     groups = LayerGroups.of(config.layer_windows)

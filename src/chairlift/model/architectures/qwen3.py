@@ -3,10 +3,10 @@
 from chairlift.model.architectures.llama import build_pre_norm
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
 
-def build(config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
+def build(config: DecoderConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
     """Build the decoder with its parameters."""
     return build_pre_norm(config, loader, ropes, head_norm=True)

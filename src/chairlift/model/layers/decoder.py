@@ -21,7 +21,7 @@ from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import Matrix, ParameterLoader, as_tensor
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 
@@ -65,7 +65,7 @@ class RMSNorm:
     gemma: bool = False
 
     @classmethod
-    def load(cls, loader: ParameterLoader, name: str, size: int, config: ModelConfig, gemma: bool) -> "RMSNorm":
+    def load(cls, loader: ParameterLoader, name: str, size: int, config: DecoderConfig, gemma: bool) -> "RMSNorm":
         """Load name.weight."""
         weight = loader(f"{name}.weight", (size,))
         return cls(1.0 + weight.float() if gemma else weight, config.norm_eps, gemma)
@@ -90,7 +90,7 @@ class MLP:
     activation: str
 
     @classmethod
-    def load(cls, loader: ParameterLoader, name: str, config: ModelConfig) -> "MLP":
+    def load(cls, loader: ParameterLoader, name: str, config: DecoderConfig) -> "MLP":
         """Load the three projections under a name."""
         inner, hidden, bias = config.intermediate_size, config.hidden_size, config.mlp_bias
         return cls(
@@ -176,7 +176,7 @@ class DecoderSpec:
             (sqrt(3072) is 55.5 in bfloat16); None for no factor.
     """
 
-    config: ModelConfig
+    config: DecoderConfig
     table: Matrix
     layers: Sequence[DecoderLayer]
     norm: RMSNorm
@@ -243,7 +243,7 @@ class TorchDecoder:
 def load_attention(
     loader: ParameterLoader,
     name: str,
-    config: ModelConfig,
+    config: DecoderConfig,
     layer: int,
     groups: LayerGroups,
     *,
@@ -270,7 +270,7 @@ def load_attention(
     )
 
 
-def load_lm_head(loader: ParameterLoader, config: ModelConfig, table: Matrix) -> Matrix:
+def load_lm_head(loader: ParameterLoader, config: DecoderConfig, table: Matrix) -> Matrix:
     """Load the lm_head [V, H], or return the embedding table if the two are tied."""
     if config.tie_word_embeddings:
         return table

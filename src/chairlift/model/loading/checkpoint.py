@@ -13,6 +13,7 @@ page cache, which the kernel can reclaim. After the model is built no file stays
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.dtypes import SAFETENSORS_DTYPES
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_folder import INDEX_FILE, weight_files
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
@@ -119,6 +120,11 @@ class Checkpoint:
         table = self.tensors.get(EMBEDDING)
         return None if table is None else SAFETENSORS_DTYPES.get(table.dtype)
 
+    def largest_dtype(self) -> str | None:
+        """Return the dtype of the largest tensor, for an architecture of unknown names; None if it is not supported."""
+        largest = max(self.tensors.values(), key=lambda stored: math.prod(stored.shape), default=None)
+        return None if largest is None else SAFETENSORS_DTYPES.get(largest.dtype)
+
     def read(self, name: str) -> Tensor:
         """Return a tensor, mapped from its file, in its own dtype."""
         stored = self.tensors[name]
@@ -171,7 +177,7 @@ def canonical_name(name: str, architecture: str) -> str | None:
 
 
 def random_parameters(
-    config: ModelConfig, seed: int, scale: float, change: Callable[[str, Tensor], Tensor] | None = None
+    config: DecoderConfig, seed: int, scale: float, change: Callable[[str, Tensor], Tensor] | None = None
 ) -> Callable[[torch.dtype, torch.device], ParameterLoader]:
     """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and norms near one.
 

@@ -15,7 +15,8 @@ from chairlift.model.kernels.cpu.library import instruction_sets, selected_instr
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.model_config import ModelConfig, read_config
+from chairlift.model.loading.decoder_config import DecoderConfig
+from chairlift.model.loading.model_config import NATIVE, TRANSFORMERS, ModelConfig, read_config
 from chairlift.model.loading.registry import parameter_shapes
 from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_num_blocks
@@ -101,27 +102,37 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
     except ConfigError as error:
         report.problems.append(error)
         options = RunnerConfig()
-    config = report.attempt(lambda: read_config(folder))
+    config = report.attempt(lambda: read_config(folder, options.model_impl))
     if config is not None:
-        config = _read_weights(report, folder, config)
+        config, parameters = _read_weights(report, folder, config)
         config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
-        parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
-        report.facts |= {"architecture": config.architecture, "dtype": config.dtype, "parameters": parameters}
+        report.facts |= {
+            "architecture": config.architecture, "dtype": config.dtype, "parameters": parameters,
+            "model_impl": NATIVE if isinstance(config, DecoderConfig) else TRANSFORMERS,
+        }  # fmt: skip
         _size_memory(report, options, config, parameters)
     return report
 
 
-def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> ModelConfig:
-    """Read the headers of the weights; returns the config completed from them."""
+def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tuple[ModelConfig, int]:
+    """Read the headers of the weights; returns the config completed from them, and the number of parameters."""
     checkpoint = report.attempt(lambda: Checkpoint.open(folder, config.architecture))
     if checkpoint is None:
-        return config
-    tied = checkpoint.resolve_tied_embeddings(config.tie_word_embeddings)
-    dtype = resolve_dtype("auto", config.dtype or checkpoint.dtype())
-    resolved = replace(config, dtype=dtype, tie_word_embeddings=tied)
-    report.facts["checkpoint_dtype"] = resolved.dtype
-    report.attempt(lambda: checkpoint.check(parameter_shapes(resolved)))
-    return resolved
+        shapes = parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
+        return config, sum(map(math.prod, shapes.values()))
+    if isinstance(config, DecoderConfig):
+        resolved = replace(
+            config,
+            dtype=resolve_dtype("auto", config.dtype or checkpoint.dtype()),
+            tie_word_embeddings=checkpoint.resolve_tied_embeddings(config.tie_word_embeddings),
+        )
+        shapes = parameter_shapes(resolved)
+        report.facts["checkpoint_dtype"] = resolved.dtype
+        report.attempt(lambda: checkpoint.check(shapes))
+        return resolved, sum(map(math.prod, shapes.values()))
+    config = replace(config, dtype=resolve_dtype("auto", config.dtype or checkpoint.largest_dtype()))
+    report.facts["checkpoint_dtype"] = config.dtype
+    return config, sum(math.prod(stored.shape) for stored in checkpoint.tensors.values())
 
 
 def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:

@@ -16,7 +16,7 @@ from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.checkpoint import Checkpoint, random_parameters
-from chairlift.model.loading.model_config import ModelConfig, read_config
+from chairlift.model.loading.decoder_config import DecoderConfig, read_decoder_config
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.model_backend import ModelBackend, TorchBackend
 
@@ -34,7 +34,7 @@ ARCHITECTURES: Mapping[str, str] = {
 class Architecture(Protocol):
     """The interface of a module in model/architectures/."""
 
-    def build(self, config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
+    def build(self, config: DecoderConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
         """Build the decoder's parts, loading every parameter once with `loader`."""
         ...
 
@@ -48,7 +48,7 @@ def architecture_module(architecture: str) -> Architecture:
     return cast("Architecture", importlib.import_module(f"chairlift.model.architectures.{ARCHITECTURES[architecture]}"))
 
 
-def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """Return name and shape of each parameter of the architecture; allocates no weights."""
     shapes: dict[str, tuple[int, ...]] = {}
 
@@ -69,8 +69,8 @@ def load_model(
     dtype: str,
     device: torch.device,
     max_model_len: int | None,
-    choose_backend: Callable[[ModelConfig], ModelBackend] | None = None,
-) -> tuple[CausalLM, ModelConfig]:
+    choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None,
+) -> tuple[CausalLM, DecoderConfig]:
     """Load a model folder.
 
     Args:
@@ -83,7 +83,7 @@ def load_model(
     Returns the model, and its config with `dtype` as loaded and `tie_word_embeddings` as the checkpoint has it.
     Raises ModelError that names the file, the field or the tensor, and UnsupportedArchitecture.
     """
-    config = read_config(folder)
+    config = read_decoder_config(folder)
     positions = config.context_length(max_model_len)
     checkpoint = Checkpoint.open(folder, config.architecture)
     config = replace(
@@ -101,10 +101,10 @@ def load_model(
 
 
 def random_model(
-    config: ModelConfig, *, seed: int, dtype: str, device: torch.device, max_model_len: int | None,
+    config: DecoderConfig, *, seed: int, dtype: str, device: torch.device, max_model_len: int | None,
     scale: float = 0.2, change: Callable[[str, Tensor], Tensor] | None = None,
-    choose_backend: Callable[[ModelConfig], ModelBackend] | None = None,
-) -> tuple[CausalLM, ModelConfig]:  # fmt: skip
+    choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None,
+) -> tuple[CausalLM, DecoderConfig]:  # fmt: skip
     """Build a model of this config with random weights, the same for the same seed; dtype "auto" is the config's own.
 
     `change` may replace the random tensor of a name.
@@ -116,8 +116,8 @@ def random_model(
 
 
 def _build(
-    config: ModelConfig, loader: ParameterLoader, dtype: torch.dtype, device: torch.device, positions: int,
-    choose_backend: Callable[[ModelConfig], ModelBackend] | None,
+    config: DecoderConfig, loader: ParameterLoader, dtype: torch.dtype, device: torch.device, positions: int,
+    choose_backend: Callable[[DecoderConfig], ModelBackend] | None,
 ) -> CausalLM:  # fmt: skip
     model_backend = TorchBackend.best(dtype, device) if choose_backend is None else choose_backend(config)
     dtype = model_backend.rope_dtype(dtype)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from chairlift.model.layers.causal_lm import CausalLM
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.registry import random_model
 from chairlift.model.loading.rope_config import RopeConfig
 from chairlift.model.model_backend import ModelBackend
@@ -19,10 +19,10 @@ PRINTABLE = range(32, 127)
 HEAD_SCALE = 4.0  # makes the zero rows, whose logits are zero, almost never sampled
 
 
-def tiny_config() -> ModelConfig:
+def tiny_config() -> DecoderConfig:
     """Return the config: 259 ids, hidden 64, four query heads on two key heads, 1024 positions."""
     rope = RopeConfig()
-    return ModelConfig(
+    return DecoderConfig(
         architecture="LlamaForCausalLM",
         vocab_size=259,
         hidden_size=64,
@@ -50,8 +50,8 @@ def tiny_model(
     dtype: str,
     device: torch.device,
     max_model_len: int | None = None,
-    choose_backend: Callable[[ModelConfig], ModelBackend] | None = None,
-) -> tuple[CausalLM, ModelConfig]:
+    choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None,
+) -> tuple[CausalLM, DecoderConfig]:
     """Build the model, the same for the same seed; dtype "auto" is float32.
 
     Its weights are large enough that greedy output varies instead of repeating one token. The lm_head's rows are zero

@@ -9,6 +9,10 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.registry import AUTO, check_backend_name
 from chairlift.model.dtypes import check_dtype
 
+MODEL_IMPLS = ("auto", "native", "transformers")
+MODEL_IMPL_ALIASES = {"vllm": "native", "sglang": "native"}
+"""Names in vLLM and SGLang for the engine's own architectures."""
+
 KERNELS = ("auto", "native", "torch")
 QUANTIZATIONS = ("none", "int8", "int8-channel")
 DEVICE_TYPES = (
@@ -24,6 +28,8 @@ class RunnerConfig:
 
     Attributes:
         model: folder with config.json and safetensors; "" is a tiny random model (seeded by `seed`).
+        model_impl: "native" are Chairlift's own architectures, "transformers" transformers' modules on the paged cache,
+            "auto" the former where they fit.
         dtype: "auto" is the checkpoint's own; else float64, float32, bfloat16, float16.
         device: a torch device name; "auto" is cuda where there is one, else cpu.
         block_size: tokens in a block of the KV cache.
@@ -43,6 +49,7 @@ class RunnerConfig:
     """
 
     model: str = ""
+    model_impl: str = "auto"
     dtype: str = "auto"
     device: str = "auto"
     block_size: int = 16
@@ -106,7 +113,8 @@ def check_max_memory(value: float | int | None) -> None:
 def check_kernels(config: RunnerConfig) -> None:
     """Raise ConfigError for kernel options that are invalid for every model."""
     for name, value, known in (
-        ("kernels", config.kernels, KERNELS), ("quantization", config.quantization, QUANTIZATIONS)
+        ("kernels", config.kernels, KERNELS), ("quantization", config.quantization, QUANTIZATIONS),
+        ("model_impl", config.model_impl, MODEL_IMPLS),
     ):  # fmt: skip
         if value not in known:
             raise ConfigError(f"{name} {value!r} is unknown; known are {', '.join(known)}", option=name)

@@ -26,7 +26,7 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     check_options(options)
     if folder is None:
         return
-    config = read_config(folder)
+    config = read_config(folder, options.model_impl)
     for file in weight_files(folder):
         check_weight_file(file)
     max_model_len = config.context_length(options.max_model_len)

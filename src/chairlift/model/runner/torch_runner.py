@@ -11,7 +11,7 @@ kept by slot, and a NewSequence replaces it.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,20 @@ from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolve_backend_name
 from chairlift.model.dtypes import torch_dtype
-from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
+from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
+from chairlift.model.loading.model_config import ModelConfig, read_config
 from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
+from chairlift.model.loading.transformers_config import TransformersConfig
 from chairlift.model.model_backend import ModelBackend, select_backend
 from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
+from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
 from chairlift.model.runner.warmup import warmup_plans
@@ -45,35 +48,6 @@ from chairlift.model.sampling.custom_processors import import_factories
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
 from chairlift.model.sampling.sampler import Sampler, SamplerOutput
-from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model in memory.
-
-    Attributes:
-        model: the model, its parameters on `device`.
-        config: the model's config, with the dtype as loaded.
-        device: device that computes steps.
-        model_id: identifies the weights.
-        attention: creates the attention backend of the layers; None for the backend of the options.
-        chunk_tokens, cpus: see RunnerInfo.
-        report: (name, value) pairs of the startup report.
-        sampling_ops: operations that sample tokens from the logits.
-        torch_threads: threads of torch in the engine thread, None for torch's default.
-    """
-
-    model: CausalLM
-    config: ModelConfig
-    device: torch.device
-    model_id: str
-    attention: Callable[[], AttentionBackend] | None = None
-    chunk_tokens: int | None = None
-    cpus: tuple[int, ...] = ()
-    report: tuple[tuple[str, str], ...] = ()
-    sampling_ops: SamplingOps = field(default_factory=TorchSamplingOps)
-    torch_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +265,13 @@ def load(config: RunnerConfig) -> LoadedModel:
     """Load the model of the options. Raises ConfigError and ModelError."""
     check_options(config)
     device = pick_device(config.device)
+    if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
+        from chairlift.model.architectures.transformers import load_folder
+
+        return load_folder(Path(config.model), shape, config, device)
     chosen: list[ModelBackend] = []
 
-    def choose_backend(shape: ModelConfig) -> ModelBackend:
+    def choose_backend(shape: DecoderConfig) -> ModelBackend:
         name = _name_of(config, shape) if config.model else None
         chosen.append(select_backend(config, shape, device, name))
         return chosen[0]

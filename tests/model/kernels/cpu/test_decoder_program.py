@@ -14,7 +14,7 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cpu.decoder_program import gated_rows
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
-from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import random_model
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.sampling.lm_head_output import LogitsRequest
@@ -29,7 +29,7 @@ class DecoderPair:
 
     def __init__(self, quantization: str = "none") -> None:
         need_native()
-        config = parse_config({
+        config = parse_decoder_config({
             "architectures": ["Gemma3ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
             "sliding_window": 20, "query_pre_attn_scalar": 32, "final_logit_softcapping": 30.0, "vocab_size": VOCAB,
             "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 72, "intermediate_size": 100,

@@ -10,7 +10,7 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
 from chairlift.model.kernels.cpu.native_sampling import NativeSamplingOps
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.tiny_model import tiny_config, tiny_model
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
@@ -32,7 +32,7 @@ FIT = replace(tiny_config(), dtype="bfloat16")
         (replace(FIT, activation="relu"), CPU, 16, "not support the activation relu"),
     ],
 )
-def test_what_does_not_fit_is_said(config: ModelConfig, device: torch.device, block_size: int, reason: str) -> None:
+def test_what_does_not_fit_is_said(config: DecoderConfig, device: torch.device, block_size: int, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         check_fit(config, device, block_size)
     assert caught.value.details["option"] == "kernels"

@@ -13,7 +13,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
-from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
 from chairlift.model.loading.registry import random_model
 from chairlift.model.model_backend import ModelBackend
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
@@ -39,15 +39,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 Steps = list[list[Row]]
 
 
-def config_of(kind: str, **fields: Any) -> ModelConfig:
-    return parse_config({
+def config_of(kind: str, **fields: Any) -> DecoderConfig:
+    return parse_decoder_config({
         "vocab_size": 203, "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 4,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
         "tie_word_embeddings": True, "rms_norm_eps": 1e-6, **SHAPES[kind], **fields,
     })  # fmt: skip
 
 
-def model_of(config: ModelConfig, dtype: str, model_backend: ModelBackend | None = None) -> CausalLM:
+def model_of(config: DecoderConfig, dtype: str, model_backend: ModelBackend | None = None) -> CausalLM:
     chosen = None if model_backend is None else lambda _: model_backend
     made, _ = random_model(
         config, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.1, choose_backend=chosen,
@@ -56,7 +56,7 @@ def model_of(config: ModelConfig, dtype: str, model_backend: ModelBackend | None
     return made
 
 
-def native(config: ModelConfig, quantization: str = "none", threads: int = 2) -> CausalLM:
+def native(config: DecoderConfig, quantization: str = "none", threads: int = 2) -> CausalLM:
     need_native()
     return model_of(config, "bfloat16", NativeBackend(quantization, threads))
 

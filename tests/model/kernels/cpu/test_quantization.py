@@ -18,7 +18,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.loading.registry import load_model, random_model
 from chairlift.model.model_backend import ModelBackend, TorchBackend
@@ -28,7 +28,7 @@ from support_native import need_native
 CPU = torch.device("cpu")
 GROUP = 32
 LENGTH = 48
-SHAPE = parse_config({
+SHAPE = parse_decoder_config({
     "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
     "max_position_embeddings": 512, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
@@ -62,17 +62,17 @@ class Q8Backend(TorchBackend):
         return replace(super().wrap_loader(loader), packs_tables=True)
 
 
-Loaded = Callable[[str, ModelBackend | None], tuple[CausalLM, ModelConfig]]
+Loaded = Callable[[str, ModelBackend | None], tuple[CausalLM, DecoderConfig]]
 
 
-def demo(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, ModelConfig]:
+def demo(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, DecoderConfig]:
     folder = embedded_folder(None)
     assert folder is not None
     chosen = None if model_backend is None else lambda _: model_backend
     return load_model(Path(folder), dtype=dtype, device=CPU, max_model_len=512, choose_backend=chosen)
 
 
-def random_weights(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, ModelConfig]:
+def random_weights(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, DecoderConfig]:
     chosen = None if model_backend is None else lambda _: model_backend
     return random_model(
         SHAPE, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.09, choose_backend=chosen,

@@ -19,7 +19,7 @@ from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
 from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
-from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.sampling.sampling_ops import SamplingOps
 
@@ -94,7 +94,7 @@ class NativeBackend:
         return tuple(lines)
 
 
-def check_fit(config: ModelConfig, device: torch.device, block_size: int) -> None:
+def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> None:
     """Raise ConfigError, with the reason, unless the kernels can run the model; config.dtype is the dtype as loaded."""
     if device.type != "cpu":
         raise _unfit(f"they run on the CPU, not on {device}")

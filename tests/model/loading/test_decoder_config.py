@@ -1,4 +1,4 @@
-"""ModelConfig from config.json: both dialects, transformers' own defaults, and errors that name the field."""
+"""DecoderConfig from config.json: both dialects, transformers' own defaults, and errors that name the field."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 import transformers
 
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
-from chairlift.model.loading.model_config import DEFAULTS, ModelConfig, parse_config, read_config
+from chairlift.model.loading.decoder_config import DEFAULTS, DecoderConfig, parse_decoder_config, read_decoder_config
 from support_models import VARIANTS, tiny_config
 
 LLAMA: dict[str, Any] = {
@@ -22,9 +22,9 @@ GEMMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def of(base: dict[str, Any], architecture: str | None = None, **fields: Any) -> ModelConfig:
+def of(base: dict[str, Any], architecture: str | None = None, **fields: Any) -> DecoderConfig:
     named = {"architectures": [architecture]} if architecture else {}
-    return parse_config({**base, **named, **fields})
+    return parse_decoder_config({**base, **named, **fields})
 
 
 def transformers4(config: Any) -> dict[str, Any]:
@@ -43,15 +43,15 @@ def transformers4(config: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", VARIANTS)
 def test_both_dialects_of_a_config_say_the_same(kind: str) -> None:
     config = tiny_config(kind, architectures=[VARIANTS[kind][1]], dtype="bfloat16")
-    new = parse_config(json.loads(config.to_json_string()))
-    assert parse_config(transformers4(config)) == new
+    new = parse_decoder_config(json.loads(config.to_json_string()))
+    assert parse_decoder_config(transformers4(config)) == new
     assert new.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("kind", VARIANTS)
 def test_layers_slide_where_transformers_lets_them_slide(kind: str) -> None:
     config = tiny_config(kind, architectures=[VARIANTS[kind][1]])
-    ours = parse_config(json.loads(config.to_json_string()))
+    ours = parse_decoder_config(json.loads(config.to_json_string()))
     theirs = getattr(config, "layer_types", None)
     if theirs is None:
         window = getattr(config, "sliding_window", None)
@@ -78,8 +78,8 @@ def test_what_config_json_leaves_out_is_what_transformers_takes(architecture: st
         "num_attention_heads": 32,
     }  # fmt: skip
     theirs = getattr(transformers, config)(**said)
-    ours = parse_config({**said, "architectures": [architecture]})
-    assert ours == parse_config({**json.loads(theirs.to_json_string()), "architectures": [architecture]})
+    ours = parse_decoder_config({**said, "architectures": [architecture]})
+    assert ours == parse_decoder_config({**json.loads(theirs.to_json_string()), "architectures": [architecture]})
     assert ours.num_kv_heads == theirs.num_key_value_heads
     assert ours.head_dim == getattr(theirs, "head_dim", 4096 // 32)
     assert ours.max_position_embeddings == theirs.max_position_embeddings
@@ -109,7 +109,7 @@ def test_gemma_has_a_rotation_for_each_kind_of_layer() -> None:
 
 def test_the_wrapper_is_read_through_its_text_config() -> None:
     text = {key: value for key, value in GEMMA.items() if key != "architectures"}
-    ours = parse_config({
+    ours = parse_decoder_config({
         "architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106], "torch_dtype": "bfloat16",
         "text_config": {**text, "eos_token_id": 1, "torch_dtype": None}, "vision_config": {"hidden_size": 1152},
     })  # fmt: skip
@@ -120,7 +120,9 @@ def test_the_wrapper_is_read_through_its_text_config() -> None:
 def test_the_wrapper_decides_the_tie() -> None:
     text = {key: value for key, value in GEMMA.items() if key != "architectures"}
     wrapper = {"architectures": ["Gemma3ForConditionalGeneration"], "tie_word_embeddings": False}
-    assert not parse_config({**wrapper, "text_config": {**text, "tie_word_embeddings": True}}).tie_word_embeddings
+    assert not parse_decoder_config(
+        {**wrapper, "text_config": {**text, "tie_word_embeddings": True}}
+    ).tie_word_embeddings
 
 
 def test_qwen_uses_windows_from_a_layer_on_and_only_if_configured() -> None:
@@ -226,7 +228,7 @@ def test_contradictions_are_named(architecture: str, fields: dict[str, Any], sai
 @pytest.mark.parametrize("names", [None, [], ["FooForCausalLM"], "LlamaForCausalLM", [7]])
 def test_an_unsupported_architecture_ends_with_the_supported_ones(names: Any) -> None:
     with pytest.raises(UnsupportedArchitecture) as caught:
-        parse_config({**LLAMA, "architectures": names})
+        parse_decoder_config({**LLAMA, "architectures": names})
     assert all(name in str(caught.value) for name in DEFAULTS)
     if names == ["FooForCausalLM"]:
         assert "FooForCausalLM" in str(caught.value)
@@ -242,12 +244,12 @@ def test_eos_may_be_one_or_several_or_none() -> None:
 def test_an_unreadable_config_ends_with_its_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content, encoding="utf-8", errors="surrogatepass")
     with pytest.raises(ModelError, match=r"config\.json"):
-        read_config(tmp_path)
+        read_decoder_config(tmp_path)
 
 
 def test_a_missing_config_ends_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no file config\.json in "):
-        read_config(tmp_path)
+        read_decoder_config(tmp_path)
 
 
 def test_reading_a_config_imports_no_torch() -> None:

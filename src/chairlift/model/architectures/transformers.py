@@ -1,0 +1,172 @@
+"""Any decoder of transformers that uses its attention interface, on the paged KV cache of this engine.
+
+    load_folder   a model folder, with a copy of the weights
+    load_module   a model that is loaded already; its parameters are shared, and the module itself does not change
+
+Windows, soft caps and sinks are taken from the calls of the layers. A model that cannot run is refused at load.
+"""
+
+import contextlib
+import copy
+import itertools
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
+from chairlift.model.attention.registry import make_backend
+from chairlift.model.dtypes import dtype_name, resolve_dtype, torch_dtype
+from chairlift.model.layers.fused_ops import ops_for
+from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.checkpoint import Checkpoint, fingerprint
+from chairlift.model.loading.model_folder import weight_files
+from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.transformers.attention import (
+    IMPLEMENTATION,
+    MEASURING,
+    PagedAttention,
+    register,
+    select_attention,
+)
+from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
+from chairlift.model.transformers.layer_runner import LayerRunner, base_states
+from chairlift.model.transformers.self_check import check_against_eager
+from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
+
+log = logging.getLogger(__name__)
+
+_module_numbers = itertools.count()
+
+
+def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, device: torch.device) -> LoadedModel:
+    """Load a model folder with transformers.
+
+    Raises ModelError that names the file or the tensor, and UnsupportedArchitecture with the reason.
+    """
+    weight_files(folder)
+    model = _from_pretrained(folder, shape, config).to(device)
+    loaded_dtype = dtype_name(model.dtype)
+    return _prepare(model, replace(shape, dtype=loaded_dtype), config, device, fingerprint(folder, loaded_dtype))
+
+
+def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
+    """Prepare a loaded model of transformers, in its own dtype and on its own device.
+
+    The parameters are shared: a change of them in place is seen by the next step.
+    Raises UnsupportedArchitecture with the reason.
+    """
+    model: Any = module
+    shape = parse_transformers_config(_config_dict(model))
+    shared = {id(parameter): parameter for parameter in model.parameters()}
+    own = copy.deepcopy(model, shared).eval()
+    name = f"{type(model).__name__}-{next(_module_numbers)}"
+    return _prepare(own, replace(shape, dtype=dtype_name(model.dtype)), config, model.device, name)
+
+
+def _config_dict(model: Any) -> dict[str, Any]:
+    content: dict[str, Any] = model.config.to_dict()
+    return content | {"architectures": [type(model).__name__]}
+
+
+def _from_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig) -> Any:
+    import transformers
+    from transformers.utils import logging
+
+    classes: Any = transformers  # its types are incomplete
+    stored = shape.dtype or Checkpoint.open(folder, shape.architecture).largest_dtype()
+    dtype = torch_dtype(resolve_dtype(config.dtype, stored))
+    progress: Any = logging
+    progress.disable_progress_bar()
+    try:
+        own_config = classes.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model, information = classes.AutoModelForCausalLM.from_pretrained(
+            folder, config=own_config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
+            local_files_only=True, trust_remote_code=False, output_loading_info=True,
+        )  # fmt: skip
+    # transformers raises what a file, a field or a tensor makes its code raise.
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, MemoryError) as error:
+        raise ModelError(f"transformers cannot load {folder}: {error}", file=str(folder)) from error
+    if missing := sorted(information["missing_keys"]):
+        raise ModelError(
+            f"{len(missing)} tensors of {shape.architecture} are missing in {folder}, the first is {missing[0]}",
+            file=str(folder), tensor=missing[0],
+        )  # fmt: skip
+    return model.eval().requires_grad_(False)
+
+
+def _prepare(
+    model: Any, shape: TransformersConfig, config: RunnerConfig, device: torch.device, model_id: str
+) -> LoadedModel:
+    """Find out how the layers run, check that they compute what transformers computes, and return the model.
+
+    Raises UnsupportedArchitecture with the reason.
+    """
+    base = base_of(model)
+    if model.dtype == torch.float64:
+        _use_eager_experts(model)
+    backend = make_backend(config.attention_backend)
+    with _refusing(shape):
+        try:
+            runner: LayerRunner = _measured(model, base, shape.num_layers)
+            causal_lm = TransformersCausalLM(model, runner, ops_for(model.dtype, device))
+            select_attention(model, IMPLEMENTATION)
+            check_against_eager(causal_lm, model, backend, config.block_size)
+            select_attention(model, IMPLEMENTATION)
+        except UnsupportedArchitecture as error:
+            log.info("%s", error.message)
+            select_attention(model, "eager")
+            runner = SequenceCacheRunner(base, shape.num_layers)
+            causal_lm = TransformersCausalLM(model, runner, TorchOps())
+            check_against_eager(causal_lm, model, backend, config.block_size)
+    shape = replace(
+        shape,
+        vocab_size=causal_lm.vocab_size,
+        num_kv_heads=runner.num_kv_heads,
+        head_dim=runner.head_dim,
+        layer_windows=runner.windows,
+    )
+    return LoadedModel(
+        causal_lm, shape, device, model_id, report=(("implementation", f"transformers {runner.report}"),)
+    )
+
+
+@contextlib.contextmanager
+def _refusing(shape: TransformersConfig) -> Iterator[None]:
+    """Turn an exception of the modules of a model that does not fit, which may be any, into UnsupportedArchitecture."""
+    try:
+        yield
+    except ChairliftError:
+        raise
+    except Exception as error:
+        raise UnsupportedArchitecture(
+            f"{shape.architecture} cannot run on a paged KV cache: {type(error).__name__}: {error}",
+            remedy="use a model whose layers all have causal attention",
+        ) from error
+
+
+def _measured(model: Any, base: nn.Module, num_layers: int) -> PagedAttention:
+    """Return the attention of the layers, from a pass in which each records what it asks for."""
+    register()
+    attention = PagedAttention()
+    attention.attach(model)
+    select_attention(model, MEASURING)
+    ids = torch.zeros(2, dtype=torch.int64, device=model.device)
+    with torch.inference_mode():
+        base_states(base, ids, torch.arange(2, device=model.device), use_cache=False)
+    attention.assign_places(num_layers)
+    return attention
+
+
+def _use_eager_experts(model: nn.Module) -> None:
+    """Compute experts one after another: torch's grouped products have no float64."""
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "_experts_implementation_internal"):
+            config._experts_implementation_internal = "eager"

@@ -1,0 +1,173 @@
+"""TransformersConfig: sizes of a decoder that transformers' modules compute, from config.json. Imports no torch.
+
+The file's own fields come first, under the names of any architecture. Only where one is missing, the defaults of
+transformers' config class are read, for which transformers is imported. What the layers really do (windows, heads) is
+measured when the model is loaded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from chairlift.core.errors import ModelError, UnsupportedArchitecture
+from chairlift.model.dtypes import DTYPES, parse_dtype
+from chairlift.model.loading.config_fields import ConfigReader
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.model_folder import (
+    OTHER_INPUTS,
+    architecture_names,
+    check_not_quantized,
+    unsupported_architecture,
+)
+
+EXTRA = "chairlift[transformers]"
+HEAD_NAMES = ("ForCausalLM", "LMHeadModel")
+"""Ends of the names of decoders with a language model head."""
+
+ATTENTION_KINDS = ("full_attention", "sliding_attention", "chunked_attention", "attention", "global", "local")
+"""Kinds of layers that a paged KV cache holds; others have a state of their own."""
+
+DEFAULT_POSITIONS = 2048
+"""Longest sequence of a model whose config.json names none, as in vLLM; its positions have no limit."""
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
+    "max_position_embeddings": ("n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"),
+    "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"),
+}
+"""Name of a size -> its names in the config.json of some architectures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformersConfig(ModelConfig):
+    """The sizes of a decoder that transformers' modules compute.
+
+    Attributes:
+        original_length: with RoPE "longrope": tokens up to which the short factors apply; None without.
+    """
+
+    original_length: int | None = None
+
+    def context_length(self, requested: int | None = None) -> int:
+        """See ModelConfig. With RoPE "longrope" it is the length of the short factors unless more is requested.
+
+        transformers changes the factors within a sequence that passes this length. All sequences of this engine have
+        the same factors, the long ones where max_model_len is greater.
+        """
+        if requested is None and self.original_length is not None:
+            return self.original_length
+        return super(TransformersConfig, self).context_length(requested)
+
+
+def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
+    """Turn the object in config.json into a TransformersConfig.
+
+    Raises ModelError, UnsupportedModel or UnsupportedArchitecture: for a model that is no decoder of text, and for any
+    where transformers is not installed.
+    """
+    check_not_quantized(content)
+    architecture = _supported_name(content)
+    text = content.get("text_config")
+    merged = {**content, **text} if isinstance(text, Mapping) else dict(content)
+    fields = ConfigReader(merged, _defaults(merged))
+    if "num_attention_heads" not in fields:
+        raise _without_attention(architecture, "no attention heads")
+    heads, hidden = fields.size("num_attention_heads"), fields.size("hidden_size")
+    layers = fields.size("num_hidden_layers")
+    dtype = fields.get("dtype") or fields.get("torch_dtype")
+    if dtype is not None and parse_dtype(dtype) is None:
+        raise ModelError(f"config.json: dtype {dtype!r} is not supported; supported are {', '.join(DTYPES)}")
+    positions = fields.size_or("max_position_embeddings", DEFAULT_POSITIONS)
+    return TransformersConfig(
+        architecture=architecture,
+        vocab_size=fields.size("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=fields.size_or("intermediate_size", 4 * hidden),
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=fields.size_or("num_key_value_heads", heads),
+        head_dim=fields.size_or("head_dim", max(1, hidden // heads)),
+        max_position_embeddings=positions,
+        layer_windows=_windows(fields, layers),
+        eos_token_ids=fields.token_ids("eos_token_id"),
+        bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
+        dtype=None if dtype is None else parse_dtype(dtype),
+        original_length=_original_length(fields, positions),
+    )
+
+
+def _supported_name(content: Mapping[str, Any]) -> str:
+    """Return the architecture's name; raises UnsupportedArchitecture with the reason against it."""
+    names = architecture_names(content)
+    heads = [name for name in names if name.endswith(HEAD_NAMES)]
+    if not heads or content.get("is_encoder_decoder") is True or any(field in content for field in OTHER_INPUTS):
+        raise unsupported_architecture(content, HEAD_NAMES)
+    kinds = _layer_kinds(content)
+    if others := sorted(set(kinds) - set(ATTENTION_KINDS)):
+        raise _without_attention(heads[0], f"layers of the kind {', '.join(others)}")
+    if find_spec("transformers") is None:
+        remedy = f"install transformers, which computes it: pip install '{EXTRA}'"
+        raise UnsupportedArchitecture(
+            f"config.json names architecture {heads[0]}, which Chairlift does not have itself; {remedy}", remedy=remedy
+        )
+    return heads[0]
+
+
+def _without_attention(architecture: str, what: str) -> UnsupportedArchitecture:
+    return UnsupportedArchitecture(
+        f"{architecture} has {what}: a state of its own instead of keys and values; only models whose layers all have "
+        "attention are supported", remedy="use a model whose layers all have attention",
+    )  # fmt: skip
+
+
+def _layer_kinds(content: Mapping[str, Any]) -> Sequence[str]:
+    for name in ("layer_types", "layers_block_type"):
+        if isinstance(kinds := content.get(name), list):
+            return [kind for kind in kinds if isinstance(kind, str)]
+    return ()
+
+
+def _defaults(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values for fields that the file does not have under their usual name, from its aliases or transformers."""
+    found: dict[str, Any] = {}
+    for name, aliases in ALIASES.items():
+        value = next((content[alias] for alias in aliases if content.get(alias) is not None), None)
+        if value is not None:
+            found[name] = value
+    needed = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+    if any(content.get(name) is None and name not in found for name in needed):
+        found = _class_defaults(content, (*needed, *ALIASES, "eos_token_id", "bos_token_id", "sliding_window")) | found
+    return found
+
+
+def _class_defaults(content: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    try:
+        made = CONFIG_MAPPING[str(content.get("model_type"))]()
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    return {name: value for name in names if (value := getattr(made, name, None)) is not None}
+
+
+def _windows(fields: ConfigReader, layers: int) -> tuple[int | None, ...]:
+    """Return the windows that config.json seems to mean; the loaded layers decide."""
+    window = fields.get("sliding_window")
+    if not isinstance(window, int) or window < 1 or not fields.flag_or("use_sliding_window", True):
+        return (None,) * layers
+    kinds = fields.names("layer_types")
+    if kinds is None or len(kinds) != layers:
+        return (window,) * layers
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _original_length(fields: ConfigReader, positions: int) -> int | None:
+    rope = fields.object("rope_parameters") or fields.object("rope_scaling")
+    if rope.get("rope_type", rope.get("type")) not in ("longrope", "su"):
+        return None
+    owner = fields if fields.raw("original_max_position_embeddings") is not None else ConfigReader(rope, {})
+    return min(positions, owner.size_or("original_max_position_embeddings", positions))

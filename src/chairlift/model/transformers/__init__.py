@@ -1,0 +1,1 @@
+"""Decoders that transformers' own modules compute, over this engine's paged KV cache."""

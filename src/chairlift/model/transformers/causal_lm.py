@@ -1,0 +1,110 @@
+"""TransformersCausalLM: a CausalLM (layers/causal_lm.py) whose layers are transformers' modules."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.ops import Ops
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
+from chairlift.model.transformers.layer_runner import LayerRunner
+
+
+class _BaseOutput:
+    """What a head reads of its base model's output: the hidden states; everything else is None."""
+
+    def __init__(self, states: Tensor) -> None:
+        self.last_hidden_state = states
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return (self.last_hidden_state,)[index]
+
+
+class _GivenStates(nn.Module):
+    """Stands in for the base model where only the head is to be computed; the states are its `inputs_embeds`."""
+
+    @property
+    def decoder(self) -> "_GivenStates":
+        """OPT's head calls the decoder in the base model."""
+        return self
+
+    def forward(self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None, **_: Any) -> _BaseOutput:
+        assert inputs_embeds is not None
+        return _BaseOutput(inputs_embeds)
+
+
+class TransformersCausalLM:
+    """A decoder of transformers over the paged KV cache.
+
+    Attributes:
+        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        dtype: dtype of parameters, activations and cache.
+        base: the module of the layers.
+    """
+
+    def __init__(self, model: Any, runner: LayerRunner, ops: Ops) -> None:
+        """Store a model and what runs its layers."""
+        self._runner = runner
+        self._ops = ops
+        self.base = base_of(model)
+        self._head = _head_of(model)
+        self.groups = runner.groups
+        self.num_kv_heads = runner.num_kv_heads
+        self.head_dim = runner.head_dim
+        self.dtype: torch.dtype = model.dtype
+        self.vocab_size = int(
+            self.logits(torch.zeros(1, _width(model), dtype=model.dtype, device=model.device)).shape[1]
+        )
+
+    def padded_size(self, num_tokens: int) -> int:
+        """Return the padded number of tokens of a step."""
+        return self._ops.padded_size(num_tokens)
+
+    def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
+        return self._runner.run(self.base, input_ids, context)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits [R, V] from hidden states [R, H], with the scales and caps of the model's own head."""
+        count = len(hidden)
+        if (more := self._ops.padded_size(count) - count) > 0:
+            hidden = nn.functional.pad(hidden, (0, 0, 0, more))
+        logits: Tensor = self._head(inputs_embeds=hidden[None], use_cache=False, return_dict=True).logits
+        return logits[0, :count]
+
+    def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+        """See CausalLM."""
+        return compute_lm_head_output(self.logits(hidden), request)
+
+
+def _head_of(model: Any) -> nn.Module:
+    """Return a copy of the model, without its layers, that computes logits of given hidden states."""
+    head: nn.Module = copy.copy(model)
+    head._modules = dict(model._modules)
+    head._modules[_base_name(model)] = _GivenStates()
+    return head
+
+
+def base_of(model: Any) -> nn.Module:
+    """Return the module of the layers, without the head."""
+    base: nn.Module = getattr(model, _base_name(model))
+    return base
+
+
+def _base_name(model: Any) -> str:
+    name: str = model.base_model_prefix
+    if name not in model._modules:
+        name = next(name for name, child in model.named_children() if hasattr(child, "config"))
+    return name
+
+
+def _width(model: Any) -> int:
+    """Return the width of the hidden states that the head reads."""
+    head = model.get_output_embeddings()
+    return int(head.weight.shape[1])

@@ -1,0 +1,49 @@
+"""LayerRunner: one way to run a base model of transformers over the paged KV cache."""
+
+import inspect
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from chairlift.core.errors import UnsupportedArchitecture
+from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.layer_groups import LayerGroups
+
+
+class LayerRunner(Protocol):
+    """Runs all layers of one model.
+
+    Attributes:
+        groups: layer groups that share the pool.
+        windows: by layer, its window; None for attention to all tokens.
+        num_kv_heads: key/value heads of every layer.
+        head_dim: width of a head in the KV cache, that of the widest of keys and values.
+        report: says how the layers run, for the startup report.
+    """
+
+    groups: LayerGroups
+    windows: tuple[int | None, ...]
+    num_kv_heads: int
+    head_dim: int
+    report: str
+
+    def run(self, base: nn.Module, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
+        ...
+
+
+def base_states(base: nn.Module, input_ids: Tensor, positions: Tensor, **options: Any) -> Tensor:
+    """Return the hidden states [T, H] of tokens at positions, both int64 [T]."""
+    if "position_ids" in inspect.signature(base.forward).parameters:
+        options["position_ids"] = positions[None]
+    output = base(input_ids=input_ids[None], return_dict=True, **options)
+    states: Tensor = output.last_hidden_state[0]
+    return states
+
+
+def unsupported(reason: str) -> UnsupportedArchitecture:
+    """Return the error for a model whose layers do not fit."""
+    return UnsupportedArchitecture(
+        f"this model cannot run on a paged KV cache: {reason}",
+        remedy="use a model whose layers all have causal attention",
+    )
