@@ -23,9 +23,9 @@ LOW_MEMORY = 2**30
 T = TypeVar("T")
 
 MODEL_FACTS = (
-    "name", "folder", "architecture", "model_impl", "dtype", "checkpoint_dtype", "device", "parameters", "weight_bytes", "step_bytes",
-    "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens", "requests_by_length", "max_model_len",
-    "model_limit", "has_tokenizer",
+    "name", "folder", "architecture", "model_impl", "dtype", "checkpoint_dtype", "device", "parameters",
+    "weight_bytes", "step_bytes", "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens",
+    "requests_by_length", "max_model_len", "model_limit", "has_tokenizer",
 )  # fmt: skip
 """Keys of the report's "model"; a value is None where it could not be determined."""
 

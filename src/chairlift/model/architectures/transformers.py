@@ -10,7 +10,7 @@ import contextlib
 import copy
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ import torch
 from torch import nn
 
 from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
+from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.dtypes import dtype_name, resolve_dtype, torch_dtype
-from chairlift.model.layers.fused_ops import ops_for
-from chairlift.model.layers.ops import TorchOps
 from chairlift.model.loading.checkpoint import Checkpoint, fingerprint
 from chairlift.model.loading.model_folder import weight_files
 from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
@@ -37,6 +36,7 @@ from chairlift.model.transformers.attention import (
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import LayerRunner, base_states
+from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.self_check import check_against_eager
 from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
 
@@ -52,8 +52,18 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     """
     weight_files(folder)
     model = _from_pretrained(folder, shape, config).to(device)
-    loaded_dtype = dtype_name(model.dtype)
-    return _prepare(model, replace(shape, dtype=loaded_dtype), config, device, fingerprint(folder, loaded_dtype))
+    dtype = dtype_name(model.dtype)
+    shape, model_id = replace(shape, dtype=dtype), fingerprint(folder, f"{dtype} {config.quantization} transformers")
+    kernels = choose_kernels(config, model.dtype, device)
+    try:
+        return _prepare(model, shape, config, device, model_id, kernels)
+    except UnsupportedArchitecture as error:
+        if kernels.is_plain or config.kernels == "native" or config.quantization != "none":
+            raise
+        log.info("without faster modules, because: %s", error.message)
+    del model, kernels
+    plain = ModuleKernels()
+    return _prepare(_from_pretrained(folder, shape, config).to(device), shape, config, device, model_id, plain)
 
 
 def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
@@ -67,7 +77,7 @@ def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
     shared = {id(parameter): parameter for parameter in model.parameters()}
     own = copy.deepcopy(model, shared).eval()
     name = f"{type(model).__name__}-{next(_module_numbers)}"
-    return _prepare(own, replace(shape, dtype=dtype_name(model.dtype)), config, model.device, name)
+    return _prepare(own, replace(shape, dtype=dtype_name(model.dtype)), config, model.device, name, ModuleKernels())
 
 
 def _config_dict(model: Any) -> dict[str, Any]:
@@ -102,29 +112,28 @@ def _from_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConf
 
 
 def _prepare(
-    model: Any, shape: TransformersConfig, config: RunnerConfig, device: torch.device, model_id: str
-) -> LoadedModel:
+    model: Any, shape: TransformersConfig, config: RunnerConfig, device: torch.device, model_id: str,
+    kernels: ModuleKernels,
+) -> LoadedModel:  # fmt: skip
     """Find out how the layers run, check that they compute what transformers computes, and return the model.
 
     Raises UnsupportedArchitecture with the reason.
     """
-    base = base_of(model)
     if model.dtype == torch.float64:
         _use_eager_experts(model)
-    backend = make_backend(config.attention_backend)
     with _refusing(shape):
+        kernels.replace_in(model)
         try:
-            runner: LayerRunner = _measured(model, base, shape.num_layers)
-            causal_lm = TransformersCausalLM(model, runner, ops_for(model.dtype, device))
+            runner: LayerRunner = _measured(model, shape.num_layers)
+            attention = kernels.attention(runner.head_dim, config.block_size)
             select_attention(model, IMPLEMENTATION)
-            check_against_eager(causal_lm, model, backend, config.block_size)
+            causal_lm = _checked(model, runner, attention, config, kernels)
             select_attention(model, IMPLEMENTATION)
         except UnsupportedArchitecture as error:
             log.info("%s", error.message)
             select_attention(model, "eager")
-            runner = SequenceCacheRunner(base, shape.num_layers)
-            causal_lm = TransformersCausalLM(model, runner, TorchOps())
-            check_against_eager(causal_lm, model, backend, config.block_size)
+            runner, attention = SequenceCacheRunner(base_of(model), shape.num_layers), None
+            causal_lm = _checked(model, runner, attention, config, kernels)
     shape = replace(
         shape,
         vocab_size=causal_lm.vocab_size,
@@ -132,9 +141,21 @@ def _prepare(
         head_dim=runner.head_dim,
         layer_windows=runner.windows,
     )
+    report = (("implementation", f"transformers {runner.report}"), *kernels.report())
     return LoadedModel(
-        causal_lm, shape, device, model_id, report=(("implementation", f"transformers {runner.report}"),)
-    )
+        causal_lm, shape, device, model_id, attention, kernels.chunk_tokens, kernels.cpus, report,
+        kernels.sampling_ops(), kernels.torch_threads,
+    )  # fmt: skip
+
+
+def _checked(
+    model: Any, runner: LayerRunner, attention: Callable[[], AttentionBackend] | None, config: RunnerConfig,
+    kernels: ModuleKernels,
+) -> TransformersCausalLM:  # fmt: skip
+    causal_lm = TransformersCausalLM(model, runner, kernels)
+    backend = make_backend(config.attention_backend) if attention is None else attention()
+    check_against_eager(causal_lm, model, backend, config.block_size)
+    return causal_lm
 
 
 @contextlib.contextmanager
@@ -151,7 +172,7 @@ def _refusing(shape: TransformersConfig) -> Iterator[None]:
         ) from error
 
 
-def _measured(model: Any, base: nn.Module, num_layers: int) -> PagedAttention:
+def _measured(model: Any, num_layers: int) -> PagedAttention:
     """Return the attention of the layers, from a pass in which each records what it asks for."""
     register()
     attention = PagedAttention()
@@ -159,7 +180,7 @@ def _measured(model: Any, base: nn.Module, num_layers: int) -> PagedAttention:
     select_attention(model, MEASURING)
     ids = torch.zeros(2, dtype=torch.int64, device=model.device)
     with torch.inference_mode():
-        base_states(base, ids, torch.arange(2, device=model.device), use_cache=False)
+        base_states(base_of(model), ids, torch.arange(2, device=model.device), use_cache=False)
     attention.assign_places(num_layers)
     return attention
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.ops import Ops
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.transformers.layer_runner import LayerRunner
+from chairlift.model.transformers.module_kernels import ModuleKernels
 
 
 class _BaseOutput:
@@ -47,23 +47,25 @@ class TransformersCausalLM:
         base: the module of the layers.
     """
 
-    def __init__(self, model: Any, runner: LayerRunner, ops: Ops) -> None:
-        """Store a model and what runs its layers."""
+    def __init__(self, model: Any, runner: LayerRunner, kernels: ModuleKernels) -> None:
+        """Store a model, what runs its layers, and the kernels of its modules."""
         self._runner = runner
-        self._ops = ops
+        self._kernels = kernels
         self.base = base_of(model)
-        self._head = _head_of(model)
+        self._head_module = _head_of(model)
         self.groups = runner.groups
         self.num_kv_heads = runner.num_kv_heads
         self.head_dim = runner.head_dim
         self.dtype: torch.dtype = model.dtype
-        self.vocab_size = int(
-            self.logits(torch.zeros(1, _width(model), dtype=model.dtype, device=model.device)).shape[1]
-        )
+        output = model.get_output_embeddings()
+        states = torch.zeros(1, _width(output), dtype=model.dtype, device=model.device)
+        self.vocab_size = int(self.logits(states).shape[1])
+        softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+        self._fast_head = kernels.head(output, dict.fromkeys((None, softcap)), self.logits)
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of tokens of a step."""
-        return self._ops.padded_size(num_tokens)
+        return self._kernels.padded_size(num_tokens)
 
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
@@ -73,13 +75,15 @@ class TransformersCausalLM:
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits [R, V] from hidden states [R, H], with the scales and caps of the model's own head."""
         count = len(hidden)
-        if (more := self._ops.padded_size(count) - count) > 0:
+        if (more := self._kernels.padded_size(count) - count) > 0:
             hidden = nn.functional.pad(hidden, (0, 0, 0, more))
-        logits: Tensor = self._head(inputs_embeds=hidden[None], use_cache=False, return_dict=True).logits
+        logits: Tensor = self._head_module(inputs_embeds=hidden[None], use_cache=False, return_dict=True).logits
         return logits[0, :count]
 
     def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
         """See CausalLM."""
+        if self._fast_head is not None:
+            return self._fast_head(hidden, request)
         return compute_lm_head_output(self.logits(hidden), request)
 
 
@@ -104,7 +108,7 @@ def _base_name(model: Any) -> str:
     return name
 
 
-def _width(model: Any) -> int:
-    """Return the width of the hidden states that the head reads."""
-    head = model.get_output_embeddings()
-    return int(head.weight.shape[1])
+def _width(output: Any) -> int:
+    """Return the width of the hidden states that an output layer reads."""
+    width = getattr(output, "in_features", None)
+    return int(output.weight.shape[1] if width is None else width)

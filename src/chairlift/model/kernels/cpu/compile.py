@@ -29,7 +29,7 @@ INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
 }
 """Instruction set -> compiler flags of its kernels, the best set first. All but the last are of x86-64."""
 
-COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "thread_pool.cpp")
+COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp", "thread_pool.cpp")
 """Sources that are compiled once. isa.cpp is compiled once per instruction set."""
 
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")

@@ -28,7 +28,7 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_attention import buffer_view
-from chairlift.model.kernels.cpu.native_lm_head import LMHead
+from chairlift.model.kernels.cpu.native_lm_head import LMHead, score
 from chairlift.model.kernels.cpu.packing import PackedWeight
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm import ForwardContext
@@ -151,14 +151,7 @@ class DecoderProgram:
 
     def score(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
         """Compute the requested lm_head output of hidden states [R, H]. Raises MemoryError."""
-        count = len(hidden)
-        if hidden.dtype is not torch.bfloat16 or hidden.stride(1) != 1:
-            hidden = hidden.to(torch.bfloat16).contiguous()
-        self.lm_head.prepare(count, request)
-        call = ctypes.byref(self.lm_head.call)
-        if self._native.lm_head(self._handle, hidden.data_ptr(), hidden.stride(0), count, call) < 0:
-            raise MemoryError("no memory for the lm_head")
-        return self.lm_head.output(count, request)
+        return score(self._handle, self.lm_head, hidden, request)
 
     def op_seconds(self) -> dict[str, float]:
         """Return the seconds by kind of operation since the last call."""

@@ -27,6 +27,7 @@ class NativeAttention:
     def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._instruction_set = instruction_set
+        self._programs: dict[tuple[int, int, int, int, int], AttentionProgram] = {}
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
@@ -47,14 +48,15 @@ class NativeAttention:
 
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
-        written = slot_mapping >= 0
-        slots, blocks, block_size, (heads, dim) = slot_mapping[written], *kv.key.shape[:2], kv.key.shape[2:]
-        block, offset = slots // block_size, slots % block_size
-        keys = kv.key.view(blocks, heads, block_size // library.KEY_TILE, dim // 2, library.KEY_TILE, 2)
-        tile, tile_offset = offset // library.KEY_TILE, offset % library.KEY_TILE
-        keys[block, :, tile, :, tile_offset] = key[written].view(-1, heads, dim // 2, 2)
-        values = kv.value.view(blocks, heads, block_size // 2, dim, 2)
-        values[block, :, offset // 2, :, offset % 2] = value[written]
+        key, value = (each if each.stride(2) == 1 else each.contiguous() for each in (key, value))
+        _, block_size, kv_heads, head_dim = kv.key.shape
+        code = library.load().store_kv(
+            self._pool.handle, kv.key.data_ptr(), kv.value.data_ptr(), block_size, kv_heads, head_dim,
+            key.data_ptr(), key.stride(0), key.stride(1), value.data_ptr(), value.stride(0), value.stride(1),
+            slot_mapping.data_ptr(), len(slot_mapping),
+        )  # fmt: skip
+        if code < 0:
+            raise MemoryError("no memory for a step")
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
@@ -64,42 +66,62 @@ class NativeAttention:
         self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor
     ) -> None:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
-        native = library.load()
-        tokens, heads, dim = query.shape
+        _, heads, head_dim = query.shape
         _, block_size, kv_heads, _ = kv.key.shape
-        decoder = native.decoder_new(self._pool.handle, self._instruction_set.encode())
-        sinks = None if spec.sinks is None else spec.sinks.float().contiguous()
-        try:
-            queries, attended = (
-                native.add_buffer(decoder, library.BF16, heads * dim, library.BFLOAT16) for _ in range(2)
-            )
-            native.add_attention(
-                decoder, queries, attended, 0, 0, heads, kv_heads, dim, block_size, spec.scale, spec.softcap or 0.0,
-                spec.window or 0, None if sinks is None else sinks.data_ptr(),
-            )  # fmt: skip
-            if native.reserve(decoder, tokens) < 0:
-                raise MemoryError(f"no memory for a step of {tokens} tokens")
-            buffer_view(decoder, queries, tokens)[:, : heads * dim] = query.reshape(tokens, -1)
-            group = batch.groups[spec.group]
-            groups = (library.StepGroup * 1)(
-                library.StepGroup(group.block_table.data_ptr(), group.block_table.shape[1], None)
-            )
-            caches = (library.StepCache * 1)(library.StepCache(kv.key.data_ptr(), kv.value.data_ptr()))
-            step = library.Step(
-                tokens,
-                batch.num_seqs,
-                None,
-                None,
-                batch.cu_seqlens_q.data_ptr(),
-                batch.seq_lens.data_ptr(),
-                groups,
-                caches,
-            )
-            if native.run(decoder, ctypes.byref(step)) < 0:
-                raise MemoryError("no memory for a step")
-            out.copy_(buffer_view(decoder, attended, tokens)[:, : heads * dim].view(query.shape))
-        finally:
-            native.decoder_free(decoder)
+        key = id(spec), heads, kv_heads, head_dim, block_size
+        program = self._programs.get(key)
+        if program is None:
+            program = AttentionProgram(self._pool, self._instruction_set, spec, *key[1:])
+            self._programs[key] = program
+        program.run(query.contiguous(), kv, batch, out)
+
+
+class AttentionProgram:
+    """One kind of attention as a program of the library, over the caller's queries and outputs."""
+
+    def __init__(
+        self, pool: ThreadPool, instruction_set: str, spec: AttentionSpec, heads: int, kv_heads: int, head_dim: int,
+        block_size: int,
+    ) -> None:  # fmt: skip
+        self._native = native = library.load()
+        self._handle = native.decoder_new(pool.handle, instruction_set.encode())
+        self._spec = spec  # its id is a key of the backend
+        self._sinks = None if spec.sinks is None else spec.sinks.float().contiguous()
+        self._buffers = [
+            native.add_buffer(self._handle, library.BF16, heads * head_dim, library.BFLOAT16) for _ in "io"
+        ]
+        native.add_attention(
+            self._handle, *self._buffers, 0, 0, heads, kv_heads, head_dim, block_size, spec.scale, spec.softcap or 0.0,
+            spec.window or 0, None if self._sinks is None else self._sinks.data_ptr(),
+        )  # fmt: skip
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            self._native.decoder_free(handle)
+
+    def run(self, query: Tensor, kv: PagedKV, batch: ForwardBatch, out: Tensor) -> None:
+        """Attend contiguous query [T, heads, head_dim] to the cache, into out of the same shape. Raises MemoryError."""
+        tokens, width = len(query), query.stride(0)
+        if not out.is_contiguous():
+            dense = torch.empty_like(query)
+            self.run(query, kv, batch, dense)
+            out.copy_(dense)
+            return
+        group = batch.groups[self._spec.group]
+        groups = (library.StepGroup * 1)(
+            library.StepGroup(group.block_table.data_ptr(), group.block_table.shape[1], None)
+        )
+        caches = (library.StepCache * 1)(library.StepCache(kv.key.data_ptr(), kv.value.data_ptr()))
+        step = library.Step(
+            tokens, batch.num_seqs, None, None, batch.cu_seqlens_q.data_ptr(), batch.seq_lens.data_ptr(), groups, caches
+        )
+        queries, outputs = self._buffers
+        code = self._native.run_on(
+            self._handle, ctypes.byref(step), queries, query.data_ptr(), width, outputs, out.data_ptr(), width
+        )
+        if code < 0:
+            raise MemoryError("no memory for a step")
 
 
 def buffer_view(decoder: int, buffer: int, tokens: int) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
@@ -13,8 +14,10 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.native_decoder import NativeDecoder
+from chairlift.model.kernels.cpu.native_linear import NativeLinear
+from chairlift.model.kernels.cpu.native_lm_head import NativeHead
 from chairlift.model.kernels.cpu.native_sampling import NativeSamplingOps
-from chairlift.model.kernels.cpu.packing import KINDS, Packer
+from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
 from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.layers.causal_lm import CausalLM
@@ -57,7 +60,9 @@ class NativeBackend:
         """
         self.quantization = quantization
         self._pool = get_thread_pool(threads)
-        self._store = WeightStore(Packer(self._pool, KINDS[quantization]), packed_file)
+        self._packer = Packer(self._pool, KINDS[quantization])
+        self._store = WeightStore(self._packer, packed_file)
+        self._linear_errors: dict[str, float] = {}
         self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)
         self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
@@ -77,6 +82,17 @@ class NativeBackend:
             log.debug("%s of %s: relative error %.3f%%", self.quantization, name, 100 * error)
         return NativeDecoder(parts, self._pool, self.instruction_set)
 
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None) -> NativeLinear:
+        """Pack a linear layer of a model whose other operations run in torch. Raises MemoryError or OSError."""
+        made = NativeLinear(weight, bias, self._packer, self.instruction_set)
+        if made.error is not None:
+            self._linear_errors[name] = made.error
+        return made
+
+    def head(self, weight: PackedWeight, vocab_size: int, softcap: float | None) -> NativeHead:
+        """Return the lm_head of a model whose layers run in torch."""
+        return NativeHead(weight, vocab_size, softcap, self._pool, self.instruction_set)
+
     def attention(self) -> Callable[[], AttentionBackend]:
         """See ModelBackend."""
         return lambda: NativeAttention(self._pool, self.instruction_set)
@@ -88,7 +104,7 @@ class NativeBackend:
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
         lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
-        if errors := self._store.errors:
+        if errors := self._store.errors | self._linear_errors:
             worst = max(errors, key=lambda name: errors[name])
             lines.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
         return tuple(lines)
@@ -98,15 +114,20 @@ def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> N
     """Raise ConfigError, with the reason, unless the kernels can run the model; config.dtype is the dtype as loaded."""
     if device.type != "cpu":
         raise _unfit(f"they run on the CPU, not on {device}")
-    if config.dtype != "bfloat16":
-        raise _unfit(f"they compute in bfloat16, not in {config.dtype}")
-    if block_size % KEY_TILE:
-        raise _unfit(f"block_size must be a multiple of {KEY_TILE}, not {block_size}")
-    if config.head_dim % KEY_TILE or config.head_dim > MAX_HEAD_DIM:
-        raise _unfit(f"head_dim must be a multiple of {KEY_TILE} up to {MAX_HEAD_DIM}, not {config.head_dim}")
+    check_attention_fit(config.dtype, config.head_dim, block_size)
     if config.activation not in ACTIVATIONS:
         raise _unfit(f"they do not support the activation {config.activation}")
     selected_instruction_set()
+
+
+def check_attention_fit(dtype: str | None, head_dim: int, block_size: int) -> None:
+    """Raise ConfigError, with the reason, unless the kernels have an attention of this shape."""
+    if dtype != "bfloat16":
+        raise _unfit(f"they compute in bfloat16, not in {dtype}")
+    if block_size % KEY_TILE:
+        raise _unfit(f"block_size must be a multiple of {KEY_TILE}, not {block_size}")
+    if head_dim % KEY_TILE or head_dim > MAX_HEAD_DIM:
+        raise _unfit(f"head_dim must be a multiple of {KEY_TILE} up to {MAX_HEAD_DIM}, not {head_dim}")
 
 
 def _unfit(reason: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""LMHead: prepares the library's lm_head call for the rows of a step, and reads its output."""
+"""LMHead: prepares the library's lm_head call for the rows of a step, and reads its output; NativeHead: one alone."""
 
 import ctypes
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 _INITIAL_ROWS = 256
@@ -81,6 +82,46 @@ class LMHead:
             )
             logits = _softcap_logits(logits, cap)
         return LMHeadOutput(max_logits, argmax_ids, masked_max_logits, masked_argmax_ids, logits)
+
+
+class NativeHead:
+    """The lm_head of a model whose layers do not run as a program of the library.
+
+    Owns: a decoder of the library without operations.
+    """
+
+    def __init__(
+        self, weight: PackedWeight, vocab_size: int, softcap: float | None, pool: ThreadPool, instruction_set: str
+    ) -> None:
+        self._native = library.load()
+        self._lm_head = LMHead(weight, vocab_size, softcap)
+        self._handle = self._native.decoder_new(pool.handle, instruction_set.encode())
+        assert self._handle, f"the selected instruction set {instruction_set} is not available"
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            self._native.decoder_free(handle)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits float32 [R, V] from hidden states [R, H]."""
+        return self.head(hidden, LogitsRequest(np.ones(len(hidden), bool))).logits
+
+    def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+        """Compute the requested output of hidden states [R, H], valid until the next call. Raises MemoryError."""
+        return score(self._handle, self._lm_head, hidden, request)
+
+
+def score(decoder: int, lm_head: LMHead, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+    """Compute the requested output of hidden states [R, H] with a decoder of the library. Raises MemoryError."""
+    count = len(hidden)
+    if hidden.dtype is not torch.bfloat16 or hidden.stride(1) != 1:
+        hidden = hidden.to(torch.bfloat16).contiguous()
+    lm_head.prepare(count, request)
+    call = ctypes.byref(lm_head.call)
+    if library.load().lm_head(decoder, hidden.data_ptr(), hidden.stride(0), count, call) < 0:
+        raise MemoryError("no memory for the lm_head")
+    return lm_head.output(count, request)
 
 
 def _softcap_logits(logits: Tensor, cap: float) -> Tensor:

@@ -5,6 +5,7 @@
 #include "operations.h"
 #include "pack.h"
 #include "sampling.h"
+#include "tensors.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -142,6 +143,18 @@ API int chairlift_run(void* decoder, const Step* step) {
     }
 }
 
+// Runs all operations with bfloat16 memory of the caller in the place of the buffers `in` and `out`; strides in elements.
+API int chairlift_run_on(
+    void* decoder, const Step* step, int in, uint16_t* in_data, size_t in_stride, int out, uint16_t* out_data,
+    size_t out_stride) {
+    try {
+        ((Decoder*)decoder)->run_on(*step, in, in_data, in_stride, out, out_data, out_stride);
+        return 0;
+    } catch (...) {
+        return -1;
+    }
+}
+
 // Runs a plan and, if lm_head is not null, the lm_head on its sample rows. Returns 0 or a PlanError.
 // states: the buffer of the final hidden states.
 API int chairlift_run_plan(void* decoder, Plan* plan, int states, const LMHeadCall* lm_head) {
@@ -225,4 +238,27 @@ API int chairlift_logsumexp(
     return with_kernels(instruction_set, [=](const Kernels& kernels) {
         logsumexp(*(ThreadPool*)pool, kernels, {logits, rows, vocabulary, stride}, sums);
     });
+}
+
+API int chairlift_multiply(
+    void* pool, const char* instruction_set, const Weight* weight, const float* bias, const uint16_t* rows,
+    size_t stride, int count, uint16_t* out, size_t out_stride) {
+    return with_kernels(instruction_set, [=](const Kernels& kernels) {
+        multiply(*(ThreadPool*)pool, kernels, *weight, bias, {rows, stride, count}, out, out_stride);
+    });
+}
+
+API int chairlift_store_kv(
+    void* pool, uint16_t* cached_keys, uint16_t* cached_values, int block_size, int num_kv_heads, int head_dim,
+    const uint16_t* keys, int64_t key_token_stride, int64_t key_head_stride, const uint16_t* values,
+    int64_t value_token_stride, int64_t value_head_stride, const int64_t* slot_mapping, int count) {
+    try {
+        const KVCache cache = {cached_keys, cached_values, block_size, num_kv_heads, head_dim};
+        store_kv(
+            *(ThreadPool*)pool, cache, {keys, key_token_stride, key_head_stride},
+            {values, value_token_stride, value_head_stride}, slot_mapping, count);
+        return 0;
+    } catch (...) {
+        return -1;
+    }
 }

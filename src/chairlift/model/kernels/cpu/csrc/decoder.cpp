@@ -99,6 +99,21 @@ void Decoder::run(const Step& step) {
         &job);
 }
 
+void Decoder::run_on(
+    const Step& step, int in, uint16_t* in_data, size_t in_stride, int out, uint16_t* out_data, size_t out_stride) {
+    const Buffer own_in = buffers[in], own_out = buffers[out];
+    buffers[in].data = in_data, buffers[in].stride = in_stride;
+    buffers[out].data = out_data, buffers[out].stride = out_stride;
+    auto restore = [&] { buffers[in] = own_in, buffers[out] = own_out; };
+    try {
+        run(step);
+    } catch (...) {
+        restore();
+        throw;
+    }
+    restore();
+}
+
 void Decoder::run_worker(const Step& step, int thread_index) {
     const int num_threads = pool.size();
     double started_at = thread_index ? 0 : now();

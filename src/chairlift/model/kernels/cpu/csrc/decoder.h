@@ -103,6 +103,10 @@ public:
     // Runs all operations. Throws std::bad_alloc before the first of them.
     void run(const Step& step);
 
+    // Runs all operations with a caller's bfloat16 memory in the place of two buffers. Throws as run() does.
+    void run_on(const Step& step, int in, uint16_t* in_data, size_t in_stride, int out, uint16_t* out_data,
+                size_t out_stride);
+
     // Multiplies bfloat16 rows [count, weight.inputs], `stride` elements apart, by the lm_head. Rows are quantized
     // first if the lm_head is. row_indices: which rows; null: the first `count`. Throws std::bad_alloc.
     void lm_head(const uint16_t* rows, size_t stride, const int32_t* row_indices, int count, const LMHeadCall& call);

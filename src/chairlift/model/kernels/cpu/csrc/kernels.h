@@ -50,6 +50,7 @@ enum LinearMode : int32_t {
     STORE = 0,   // out float32 = product + bias
     ADD = 1,     // out float32 += product + bias
     GATED = 2,   // out bfloat16 = activation(gate) * up; of 32 weight outputs, 16 are gates and 16 are ups
+    ROUND = 4,   // out bfloat16 = product + bias
     LOGITS = 3,  // the argmax of each row, and float32 logits of the rows that need them
 };
 

@@ -212,6 +212,11 @@ static void write_output(
             write_logits(call, sums, width, first + r, column, argmax);
             continue;
         }
+        if (call.mode == ROUND) {
+            uint16_t* rounded = (uint16_t*)call.out + (first + r) * call.out_stride + column;
+            for (int i = 0; i < width; i += LANES) store_bf16(rounded + i, load<Floats>(sums + i));
+            continue;
+        }
         float* out = (float*)call.out + (first + r) * call.out_stride + column;
         for (int i = 0; i < width; i += LANES) {
             Floats value = load<Floats>(sums + i);

@@ -1,0 +1,173 @@
+"""ModuleKernels: what computes the linear layers, attention and lm_head of a model that transformers' modules run.
+
+ModuleKernels        torch: only norms are replaced, which share their weights
+PackedModuleKernels  torch on a CPU, with weights packed for oneDNN
+NativeModuleKernels  the native kernels: linear layers, attention, lm_head and sampling
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.attention.registry import AUTO
+from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_attention_fit
+from chairlift.model.kernels.cpu.native_linear import NativeLinear
+from chairlift.model.layers.fused_ops import ops_for
+from chairlift.model.layers.ops import Ops
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+from chairlift.model.transformers.replace_modules import PackedLinear, Replaced, are_close, replace_modules, sample_rows
+
+Head = Callable[[Tensor, LogitsRequest], LMHeadOutput]
+"""Computes the requested lm_head output of hidden states [R, H]."""
+
+
+class ModuleKernels:
+    """Kernels of torch.
+
+    Attributes:
+        is_plain: whether linear layers stay as they are.
+        chunk_tokens, cpus: see RunnerInfo.
+        torch_threads: see ModelBackend.
+    """
+
+    is_plain = True
+    chunk_tokens: int | None = None
+    cpus: tuple[int, ...] = ()
+    torch_threads: int | None = None
+
+    def __init__(self) -> None:
+        self._replaced = Replaced(0, 0)
+
+    def replace_in(self, model: nn.Module) -> None:
+        """Replace modules of a model by faster ones."""
+        self._replaced = replace_modules(model, None)
+
+    def padded_size(self, num_tokens: int) -> int:
+        """Return the padded number of tokens of a step."""
+        return num_tokens
+
+    def attention(self, head_dim: int, block_size: int) -> Callable[[], AttentionBackend] | None:
+        """Return a factory of the attention backend; None for that of the options."""
+        return None
+
+    def head(
+        self, module: nn.Module | None, softcaps: Iterable[float | None], logits: Callable[[Tensor], Tensor]
+    ) -> Head | None:
+        """Return a faster head if it computes what `logits` does; None if there is none.
+
+        Args:
+            module: the output layer of the model.
+            softcaps: soft caps that its head may have.
+            logits: computes logits [R, V] of hidden states [R, H] as the model does.
+        """
+        return None
+
+    def sampling_ops(self) -> SamplingOps:
+        """Return the operations that sample tokens."""
+        return TorchSamplingOps()
+
+    def report(self) -> tuple[tuple[str, str], ...]:
+        """Return (name, value) pairs of the startup report."""
+        return (("kernels", f"torch; replaced modules: {self._replaced}"),)
+
+
+class PackedModuleKernels(ModuleKernels):
+    """Kernels of torch with the weights of linear layers in the layout of `ops`."""
+
+    is_plain = False
+
+    def __init__(self, ops: Ops) -> None:
+        super().__init__()
+        self._ops = ops
+
+    def replace_in(self, model: nn.Module) -> None:
+        """See ModuleKernels."""
+        self._replaced = replace_modules(model, self._linear)
+
+    def padded_size(self, num_tokens: int) -> int:
+        """See ModuleKernels."""
+        return self._ops.padded_size(num_tokens)
+
+    def _linear(self, _: str, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        packed, outputs = self._ops.pack(weight), len(weight)
+
+        def multiply(x: Tensor) -> Tensor:
+            rows = x.reshape(-1, x.shape[-1])
+            return self._ops.linear(rows, packed, bias).view(*x.shape[:-1], outputs)
+
+        return multiply
+
+
+class NativeModuleKernels(ModuleKernels):
+    """The native kernels of a CPU, in bfloat16."""
+
+    is_plain = False
+
+    def __init__(self, backend: NativeBackend) -> None:
+        super().__init__()
+        self._backend = backend
+        self.chunk_tokens = backend.chunk_tokens
+        self.cpus = backend.cpus
+        self.torch_threads = backend.torch_threads
+
+    def replace_in(self, model: nn.Module) -> None:
+        """See ModuleKernels."""
+        self._replaced = replace_modules(model, self._backend.linear)
+
+    def attention(self, head_dim: int, block_size: int) -> Callable[[], AttentionBackend] | None:
+        """See ModuleKernels."""
+        try:
+            check_attention_fit("bfloat16", head_dim, block_size)
+        except ConfigError:
+            return None
+        return self._backend.attention()
+
+    def head(
+        self, module: nn.Module | None, softcaps: Iterable[float | None], logits: Callable[[Tensor], Tensor]
+    ) -> Head | None:
+        """See ModuleKernels."""
+        if (
+            not isinstance(module, PackedLinear)
+            or not isinstance(linear := module.multiply, NativeLinear)
+            or linear.has_bias
+        ):
+            return None
+        hidden = sample_rows(module.in_features, torch.bfloat16, torch.device("cpu"))
+        expected = logits(hidden)
+        for softcap in softcaps:
+            head = self._backend.head(linear.weight, module.out_features, softcap)
+            if are_close(head.logits(hidden).to(expected.dtype), expected):
+                return head.head
+        return None
+
+    def sampling_ops(self) -> SamplingOps:
+        """See ModuleKernels."""
+        return self._backend.sampling_ops()
+
+    def report(self) -> tuple[tuple[str, str], ...]:
+        """See ModuleKernels."""
+        return (*self._backend.report(), ("replaced modules", str(self._replaced)))
+
+
+def choose_kernels(config: RunnerConfig, dtype: torch.dtype, device: torch.device) -> ModuleKernels:
+    """Return the fastest kernels by the options. Raises ConfigError if native ones are required and cannot run."""
+    required = config.kernels == "native" or config.quantization != "none"
+    if config.kernels != "torch" and config.attention_backend == AUTO:
+        if device.type == "cpu" and dtype == torch.bfloat16:
+            try:
+                return NativeModuleKernels(NativeBackend(config.quantization, config.cpu_threads))
+            except ConfigError:
+                if required:
+                    raise
+        elif required:
+            raise ConfigError(
+                f"the native kernels run on the CPU in bfloat16, not on {device} in {dtype}", option="kernels"
+            )
+    ops: Any = ops_for(dtype, device)
+    return PackedModuleKernels(ops) if getattr(ops, "packs", False) else ModuleKernels()
