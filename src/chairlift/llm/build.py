@@ -213,8 +213,8 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
 
     Raises ModelError when there is no such model or no config.json.
     """
-    from chairlift.model.loading.model_config import parse_config
     from chairlift.model.loading.model_folder import check_not_quantized, read_json
+    from chairlift.model.loading.model_impl import parse_config
 
     folder = model_folder(model, revision, config_only=True)
     if folder is None:
@@ -356,7 +356,7 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str)
     if folder is None:
         return ModelDefaults(eos_token_ids=own)
     from chairlift.model.loading.generation_config import read_generation_defaults
-    from chairlift.model.loading.model_config import read_config
+    from chairlift.model.loading.model_impl import read_config
 
     read = read_generation_defaults(folder, read_config(folder, model_impl))
     if read.sampling:

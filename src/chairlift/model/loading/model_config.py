@@ -1,20 +1,12 @@
-"""ModelConfig, read_config: what the engine must know of any model, whichever implementation runs it. Imports no torch.
+"""ModelConfig: what the engine must know of any model, whichever implementation runs it. Imports no torch.
 
 DecoderConfig         an architecture of Chairlift's own (decoder_config.py)
 TransformersConfig    any other decoder, which transformers' modules compute (transformers_config.py)
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-from chairlift.core.errors import ConfigError, UnsupportedArchitecture
-from chairlift.model.loading.model_folder import architecture_names, read_json
-
-AUTO, NATIVE, TRANSFORMERS = "auto", "native", "transformers"
-"""Values of the option `model_impl`."""
+from chairlift.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,30 +59,3 @@ class ModelConfig:
     def _limit_reason(self) -> str:
         """Return what follows the limit in an error message."""
         return ""
-
-
-def read_config(folder: Path, model_impl: str = AUTO) -> ModelConfig:
-    """Read config.json of a model folder for the implementation of the option `model_impl`.
-
-    Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
-    """
-    return parse_config(read_json(folder / "config.json"), model_impl)
-
-
-def parse_config(content: Mapping[str, Any], model_impl: str = AUTO) -> ModelConfig:
-    """Turn the object in config.json into the config of the implementation that runs the model.
-
-    "auto" is Chairlift's own where it has the architecture and its features, else transformers.
-    Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
-    """
-    from chairlift.model.loading.decoder_config import DEFAULTS, parse_decoder_config
-    from chairlift.model.loading.transformers_config import parse_transformers_config
-
-    is_known = any(name in DEFAULTS for name in architecture_names(content))
-    if model_impl == NATIVE or (model_impl == AUTO and is_known):
-        try:
-            return parse_decoder_config(content)
-        except UnsupportedArchitecture:
-            if model_impl == NATIVE or not is_known or find_spec("transformers") is None:
-                raise
-    return parse_transformers_config(content)

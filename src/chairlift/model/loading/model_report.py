@@ -16,7 +16,8 @@ from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_config import NATIVE, TRANSFORMERS, ModelConfig, read_config
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.model_impl import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.loading.registry import parameter_shapes
 from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_num_blocks

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from chairlift.model.dtypes import resolve_dtype
 from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.model_config import read_config
 from chairlift.model.loading.model_folder import check_weight_file, weight_files
+from chairlift.model.loading.model_impl import read_config
 from chairlift.model.runner.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
 

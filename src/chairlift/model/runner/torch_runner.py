@@ -30,7 +30,8 @@ from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
 from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_config import ModelConfig, read_config
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.model_impl import read_config
 from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.loading.transformers_config import TransformersConfig
