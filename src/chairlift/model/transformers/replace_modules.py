@@ -4,7 +4,6 @@ A linear layer is a module with one matrix (torch's Linear, or GPT-2's Conv1D, w
 any module with one vector whose results on sample rows are those of an RMS norm. Names do not matter.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -114,7 +113,7 @@ def _matrix_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
 def _computes_transposed(module: nn.Module, weight: Tensor, bias: Tensor) -> bool:
     x = sample_rows(len(weight), weight.dtype, weight.device)[None]
     try:
-        return are_close(module(x), x @ weight + bias)
+        return are_close(module(x), torch.addmm(bias, x[0], weight)[None])
     except (RuntimeError, TypeError, ValueError, IndexError):
         return False
 
@@ -157,6 +156,6 @@ def are_close(one: object, other: Tensor) -> bool:
     """Return whether two results differ by no more than roundings of their dtype."""
     if not isinstance(one, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
         return False
-    scale = other.abs().max().item()
-    bound = 4 * torch.finfo(other.dtype).eps * scale if math.isfinite(scale) else 0.0
+    scale, eps = other.abs().max().double(), torch.finfo(other.dtype).eps
+    bound = 4 * eps * other.double().abs() + max(eps / 16, 1e-6) * scale
     return bool(((one.double() - other.double()).abs() <= bound).all())

@@ -7,7 +7,8 @@ import torch
 
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.native_lm_head import LMHead
+from chairlift.model.kernels.cpu.library import selected_instruction_set
+from chairlift.model.kernels.cpu.native_lm_head import LMHead, NativeHead
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.sampling.lm_head_output import LogitsRequest
@@ -77,3 +78,19 @@ def test_a_cap_holds_for_all_that_is_said_and_what_is_banned_stays_banned() -> N
     expected = torch.tanh(logits / 30.0) * 30.0
     assert found.max_logits.tolist() == [expected[76].item()] and found.masked_max_logits.tolist() == [-np.inf]
     assert found.logits[0, 5] == -torch.inf and torch.equal(found.logits[0, 6:], expected[6:])
+
+
+def test_a_head_alone_computes_the_logits_of_its_matrix_and_their_largest() -> None:
+    need_native()
+    generator = torch.Generator().manual_seed(1)
+    matrix, hidden = (torch.randn(rows, WIDTH, generator=generator).bfloat16() for rows in (VOCAB, 5))
+    pool = get_thread_pool(2)
+    weight, _ = Packer(pool, library.BFLOAT16).pack([matrix])
+    exact = hidden.double() @ matrix.double().T
+    for softcap in (None, 3.0):
+        alone = NativeHead(weight, VOCAB, softcap, pool, selected_instruction_set())
+        expected = exact if softcap is None else softcap * torch.tanh(exact / softcap)
+        assert torch.allclose(alone.logits(hidden).double(), expected, atol=1e-4)
+        assert torch.allclose(alone.logits(hidden.float()).double(), expected, atol=1e-4)
+        found = alone.head(hidden, LogitsRequest(np.zeros(5, bool)))
+        assert found.argmax_ids.tolist() == exact.argmax(1).tolist() and not len(found.logits)

@@ -1,0 +1,135 @@
+"""replace_modules: what counts as a linear layer or an RMS norm is what it computes; everything else stays."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.pytorch_utils import Conv1D
+
+from chairlift.model.transformers.replace_modules import (
+    FusedRMSNorm,
+    PackedLinear,
+    are_close,
+    fused_norm,
+    replace_modules,
+)
+
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+class Norm(nn.Module):
+    """An RMS norm whose parts can be changed."""
+
+    def __init__(self, *, eps: float = 1e-6, factor: float = 1.0, shift: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 2, 24))
+        self.anything, self.factor, self.shift = eps, factor, shift
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.anything)
+        return self.weight * normed * self.factor + self.shift
+
+
+class Model(nn.Module):
+    """Modules of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(24, 40, bias=False), nn.Linear(24, 24), nn.Embedding(9, 24)])
+        self.norm, self.layer_norm = Norm(), nn.LayerNorm(24)
+        self.conv = Conv1D(40, 24)
+
+
+def scaled(module: nn.Module, dtype: torch.dtype, seed: int = 0) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data = 1 + 0.3 * torch.randn(parameter.shape, generator=generator)
+    return module.to(dtype)
+
+
+def plain(name: str, weight: Tensor, bias: Tensor | None) -> Any:
+    def multiply(x: Tensor) -> Tensor:
+        names.append(name)
+        return nn.functional.linear(x, weight, bias)
+
+    names: list[str] = []
+    multiply.names = names  # type: ignore[attr-defined]
+    return multiply
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, Gemma2RMSNorm])
+def test_norms_of_transformers_are_found_and_computed_alike(kind: type[nn.Module], dtype: torch.dtype) -> None:
+    for eps in (1e-6, 1e-5):
+        module = scaled(kind(24, eps=eps), dtype)
+        found = fused_norm(module)
+        assert found is not None and found.weight is module.weight
+        for size in (1.0, 1e-2, 1e-4):
+            x = size * torch.randn(2, 5, 24).to(dtype)
+            assert are_close(module(x), found(x))
+
+
+def test_the_number_under_the_root_is_found_whatever_its_name() -> None:
+    for eps in (1e-4, 1e-6, 0.01):
+        found = fused_norm(Norm(eps=eps))
+        assert found is not None and found.variance_epsilon == eps
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Norm(factor=1.1), Norm(shift=0.01), nn.LayerNorm(24, bias=False), nn.LayerNorm(24), nn.PReLU(24),
+        nn.Linear(24, 24), Norm().double(), nn.RMSNorm(24, eps=0.5), nn.ReLU(),
+    ],
+    ids=lambda module: type(module).__name__,
+)  # fmt: skip
+def test_modules_that_compute_something_else_are_no_norms(module: nn.Module) -> None:
+    assert fused_norm(module) is None
+
+
+def test_a_fused_norm_sees_changes_of_the_weight_in_place() -> None:
+    module = Norm()
+    found = fused_norm(module)
+    assert found is not None
+    module.weight.data.mul_(3)
+    x = torch.randn(2, 24)
+    assert are_close(module(x), found(x))
+
+
+def test_linear_layers_and_norms_are_replaced_and_nothing_else() -> None:
+    model = Model()
+    x = torch.randn(3, 24)
+    expected = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
+    replaced = replace_modules(model, plain)
+    assert (replaced.linears, replaced.norms) == (3, 1) and str(replaced) == "3 linear layers, 1 norms"
+    assert isinstance(model.layers[2], nn.Embedding) and isinstance(model.layer_norm, nn.LayerNorm)
+    assert isinstance(model.norm, FusedRMSNorm)
+    found = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
+    conv: Any = model.conv
+    assert isinstance(conv, PackedLinear) and (conv.in_features, conv.out_features) == (24, 40)
+    assert conv.multiply.names == ["conv"] and model.layers[1].multiply.names == ["layers.1"]  # type: ignore[union-attr]
+
+
+def test_without_a_maker_linear_layers_stay() -> None:
+    model = Model()
+    assert str(replace_modules(model, None)) == "0 linear layers, 1 norms" and isinstance(model.conv, Conv1D)
+
+
+class Transposed(nn.Module):
+    """Has the parameters of Conv1D and computes something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ self.weight + self.bias)
+
+
+def test_a_matrix_in_another_function_is_no_linear_layer() -> None:
+    model = nn.Sequential(Transposed())
+    assert replace_modules(model, plain).linears == 0
