@@ -92,7 +92,7 @@ def linear(
         on.native.add_quantize(on.handle, source, inputs)
     padded_bias = None
     if bias is not None:
-        from chairlift.model.kernels.cpu.decoder_program import gated_rows
+        from chairlift.model.kernels.cpu.packing import gated_rows
 
         rows = gated_rows(bias) if gated else bias
         padded_bias = on.keep(torch.nn.functional.pad(rows.float(), (0, packed.struct.panels * 64 - len(rows))))

@@ -61,18 +61,22 @@ def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(
         choose_kernels(RunnerConfig(**options), dtype, torch.device(device))
 
 
+def nothing() -> None:
+    """The modules share no input."""
+
+
 def test_plain_kernels_replace_norms_only() -> None:
     kernels, modules = ModuleKernels(), model(torch.float32)
-    kernels.replace_in(modules)
+    kernels.replace_in(modules, nothing)
     assert type(modules[0]) is nn.Linear and kernels.is_plain and kernels.padded_size(5) == 5
-    assert kernels.attention(64, 16) is None and "0 linear layers, 1 norms" in dict(kernels.report())["kernels"]
+    assert kernels.attention(64, 16) is None and "0 linear layers, 1 norms, 0 MLPs" in dict(kernels.report())["kernels"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_packed_layers_compute_the_same(dtype: torch.dtype) -> None:
     modules, x = model(dtype, bias=True), torch.randn(2, 3, 32).to(dtype)
     expected = modules(x)
-    PackedModuleKernels(FusedOps(onednn.usable(dtype, CPU))).replace_in(modules)
+    PackedModuleKernels(FusedOps(onednn.usable(dtype, CPU))).replace_in(modules, nothing)
     assert isinstance(modules[0], PackedLinear) and isinstance(modules[2], PackedLinear)
     assert torch.allclose(modules(x).double(), expected.double(), atol=0.05 if dtype == torch.bfloat16 else 1e-4)
 
@@ -85,16 +89,16 @@ def native() -> NativeModuleKernels:
 def test_native_layers_compute_the_same_and_are_reported() -> None:
     kernels, modules, x = native(), model(torch.bfloat16, bias=True), torch.randn(2, 3, 32).bfloat16()
     expected = modules(x)
-    kernels.replace_in(modules)
+    kernels.replace_in(modules, nothing)
     assert torch.allclose(modules(x).double(), expected.double(), atol=0.05)
-    assert dict(kernels.report())["replaced modules"] == "2 linear layers, 1 norms"
+    assert dict(kernels.report())["replaced modules"] == "2 linear layers, 1 norms, 0 MLPs"
     assert kernels.cpus and kernels.chunk_tokens and kernels.torch_threads == 1
 
 
 def test_int8_layers_report_their_largest_error() -> None:
     need_native()
     kernels = NativeModuleKernels(NativeBackend("int8", threads=1))
-    kernels.replace_in(model(torch.bfloat16))
+    kernels.replace_in(model(torch.bfloat16), nothing)
     assert "largest error" in dict(kernels.report())["quantization"]
 
 
@@ -120,14 +124,14 @@ def test_the_native_head_is_used_only_if_its_logits_are_the_models(
 ) -> None:
     kernels, modules = native(), model(torch.bfloat16)
     modules[2].weight.data.mul_(20)  # type: ignore[operator,union-attr]
-    kernels.replace_in(modules)
+    kernels.replace_in(modules, nothing)
     head = kernels.head(modules[2], (None, 2.0), lambda hidden: change(modules[2](hidden).float()).bfloat16())
     assert (head is not None) == is_fast
 
 
 def test_a_head_with_a_bias_or_of_another_kind_is_the_models() -> None:
     kernels, modules = native(), model(torch.bfloat16, bias=True)
-    kernels.replace_in(modules)
+    kernels.replace_in(modules, nothing)
     assert kernels.head(modules[2], (None,), modules[2]) is None
     assert kernels.head(nn.Linear(4, 4), (None,), lambda hidden: hidden) is None
     assert ModuleKernels().head(modules[2], (None,), lambda hidden: hidden) is None

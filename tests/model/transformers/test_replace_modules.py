@@ -5,17 +5,20 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
 from chairlift.model.transformers.replace_modules import (
-    FusedRMSNorm,
+    FastNorm,
+    Multiply,
     PackedLinear,
-    are_close,
     fused_norm,
     replace_modules,
 )
+from chairlift.model.transformers.sample_rows import are_close
+from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -50,14 +53,25 @@ def scaled(module: nn.Module, dtype: torch.dtype, seed: int = 0) -> nn.Module:
     return module.to(dtype)
 
 
-def plain(name: str, weight: Tensor, bias: Tensor | None) -> Any:
-    def multiply(x: Tensor) -> Tensor:
-        names.append(name)
-        return nn.functional.linear(x, weight, bias)
+class Maker:
+    """Makes layers of torch and notes their names."""
 
-    names: list[str] = []
-    multiply.names = names  # type: ignore[attr-defined]
-    return multiply
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> Multiply:
+        self.names.append(name)
+        if activation is None:
+            return lambda x: nn.functional.linear(x, weight, bias)
+
+        def gated(x: Tensor) -> Tensor:
+            gate, up = nn.functional.linear(x, weight, bias).chunk(2, -1)
+            return nn.functional.silu(gate) * up
+
+        return gated
+
+    def rms_norm(self, factors: Tensor, eps: float) -> Multiply:
+        return lambda x: nn.functional.rms_norm(x, factors.shape, factors, eps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -103,20 +117,20 @@ def test_linear_layers_and_norms_are_replaced_and_nothing_else() -> None:
     model = Model()
     x = torch.randn(3, 24)
     expected = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
-    replaced = replace_modules(model, plain)
-    assert (replaced.linears, replaced.norms) == (3, 1) and str(replaced) == "3 linear layers, 1 norms"
+    replaced = replace_modules(model, maker := Maker())
+    assert (replaced.linears, replaced.norms) == (3, 1) and str(replaced) == "3 linear layers, 1 norms, 0 MLPs"
     assert isinstance(model.layers[2], nn.Embedding) and isinstance(model.layer_norm, nn.LayerNorm)
-    assert isinstance(model.norm, FusedRMSNorm)
+    assert isinstance(model.norm, FastNorm)
     found = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
     conv: Any = model.conv
     assert isinstance(conv, PackedLinear) and (conv.in_features, conv.out_features) == (24, 40)
-    assert conv.multiply.names == ["conv"] and model.layers[1].multiply.names == ["layers.1"]  # type: ignore[union-attr]
+    assert sorted(maker.names) == ["conv", "layers.0", "layers.1"]
 
 
 def test_without_a_maker_linear_layers_stay() -> None:
     model = Model()
-    assert str(replace_modules(model, None)) == "0 linear layers, 1 norms" and isinstance(model.conv, Conv1D)
+    assert str(replace_modules(model, None)) == "0 linear layers, 1 norms, 0 MLPs" and isinstance(model.conv, Conv1D)
 
 
 class Transposed(nn.Module):
@@ -132,4 +146,30 @@ class Transposed(nn.Module):
 
 def test_a_matrix_in_another_function_is_no_linear_layer() -> None:
     model = nn.Sequential(Transposed())
-    assert replace_modules(model, plain).linears == 0
+    assert replace_modules(model, Maker()).linears == 0
+
+
+class Parallel(nn.Module):
+    """Three projections of one input, a gated MLP, and a module inside that must stay as it is."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(24, size, bias=bias) for size in (40, 8, 16))
+        self.mlp = LlamaMLP(LlamaConfig(hidden_size=24, intermediate_size=32, num_attention_heads=2, mlp_bias=bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.q(x), self.k(x), self.v(x), self.mlp(x)], -1)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_of_one_input_and_gated_mlps_are_multiplied_together(bias: bool) -> None:
+    model, x = Parallel(bias), torch.randn(2, 3, 24)
+    expected = model(x)
+    shared = find_shared_inputs(model, lambda: model(x))
+    assert shared == [["q", "k", "v"], ["mlp.gate_proj", "mlp.up_proj"]]
+    replaced = replace_modules(model, maker := Maker(), shared)
+    assert str(replaced) == "4 linear layers, 0 norms, 1 MLPs"
+    assert maker.names == ["mlp.gate_up", "q + k + v", "mlp.down"]
+    assert torch.allclose(model(x), expected, atol=1e-5)
+    other = torch.randn(2, 3, 24)
+    assert torch.allclose(model(other)[..., :40], model.q(other), atol=1e-5)

@@ -122,7 +122,7 @@ def _prepare(
     if model.dtype == torch.float64:
         _use_eager_experts(model)
     with _refusing(shape):
-        kernels.replace_in(model)
+        kernels.replace_in(model, lambda: _run_two_tokens(model))
         try:
             runner: LayerRunner = _measured(model, shape.num_layers)
             attention = kernels.attention(runner.head_dim, config.block_size)
@@ -178,11 +178,15 @@ def _measured(model: Any, num_layers: int) -> PagedAttention:
     attention = PagedAttention()
     attention.attach(model)
     select_attention(model, MEASURING)
+    _run_two_tokens(model)
+    attention.assign_places(num_layers)
+    return attention
+
+
+def _run_two_tokens(model: Any) -> None:
     ids = torch.zeros(2, dtype=torch.int64, device=model.device)
     with torch.inference_mode():
         base_states(base_of(model), ids, torch.arange(2, device=model.device), use_cache=False)
-    attention.assign_places(num_layers)
-    return attention
 
 
 def _use_eager_experts(model: nn.Module) -> None:

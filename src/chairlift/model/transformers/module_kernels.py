@@ -21,7 +21,15 @@ from chairlift.model.layers.ops import Ops
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
-from chairlift.model.transformers.replace_modules import PackedLinear, Replaced, are_close, replace_modules, sample_rows
+from chairlift.model.transformers.replace_modules import (
+    LayerMaker,
+    Multiply,
+    PackedLinear,
+    Replaced,
+    replace_modules,
+)
+from chairlift.model.transformers.sample_rows import are_close, sample_rows
+from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 Head = Callable[[Tensor, LogitsRequest], LMHeadOutput]
 """Computes the requested lm_head output of hidden states [R, H]."""
@@ -42,11 +50,16 @@ class ModuleKernels:
     torch_threads: int | None = None
 
     def __init__(self) -> None:
-        self._replaced = Replaced(0, 0)
+        self._replaced = Replaced()
 
-    def replace_in(self, model: nn.Module) -> None:
-        """Replace modules of a model by faster ones."""
-        self._replaced = replace_modules(model, None)
+    def replace_in(self, model: nn.Module, run: Callable[[], object]) -> None:
+        """Replace modules of a model by faster ones; `run` runs the model once."""
+        maker = self._maker()
+        self._replaced = replace_modules(model, maker, [] if maker is None else find_shared_inputs(model, run))
+
+    def _maker(self) -> LayerMaker | None:
+        """Return what makes the faster modules; None for norms of torch alone."""
+        return None
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of tokens of a step."""
@@ -86,22 +99,36 @@ class PackedModuleKernels(ModuleKernels):
         super().__init__()
         self._ops = ops
 
-    def replace_in(self, model: nn.Module) -> None:
-        """See ModuleKernels."""
-        self._replaced = replace_modules(model, self._linear)
-
     def padded_size(self, num_tokens: int) -> int:
         """See ModuleKernels."""
         return self._ops.padded_size(num_tokens)
 
-    def _linear(self, _: str, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-        packed, outputs = self._ops.pack(weight), len(weight)
+    def _maker(self) -> LayerMaker:
+        return OpsLayerMaker(self._ops)
+
+
+class OpsLayerMaker:
+    """A LayerMaker over Ops."""
+
+    def __init__(self, ops: Ops) -> None:
+        self._ops = ops
+
+    def linear(self, _: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> Multiply:
+        """See LayerMaker."""
+        ops, packed = self._ops, self._ops.pack(weight)
 
         def multiply(x: Tensor) -> Tensor:
-            rows = x.reshape(-1, x.shape[-1])
-            return self._ops.linear(rows, packed, bias).view(*x.shape[:-1], outputs)
+            rows = ops.linear(x.reshape(-1, x.shape[-1]), packed, bias)
+            if activation is not None:
+                gate, up = rows.chunk(2, -1)
+                rows = ops.gated_activation(gate, up, activation)
+            return rows.view(*x.shape[:-1], rows.shape[-1])
 
         return multiply
+
+    def rms_norm(self, factors: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+        """See LayerMaker."""
+        return lambda x: self._ops.rms_norm_float32(x, factors, eps)
 
 
 class NativeModuleKernels(ModuleKernels):
@@ -116,9 +143,8 @@ class NativeModuleKernels(ModuleKernels):
         self.cpus = backend.cpus
         self.torch_threads = backend.torch_threads
 
-    def replace_in(self, model: nn.Module) -> None:
-        """See ModuleKernels."""
-        self._replaced = replace_modules(model, self._backend.linear)
+    def _maker(self) -> LayerMaker:
+        return self._backend
 
     def attention(self, head_dim: int, block_size: int) -> Callable[[], AttentionBackend] | None:
         """See ModuleKernels."""

@@ -4,20 +4,21 @@ A linear layer is a module with one matrix (torch's Linear, or GPT-2's Conv1D, w
 any module with one vector whose results on sample rows are those of an RMS norm. Names do not matter.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from chairlift.model.transformers.gated_mlp import FusedMLP, find_gated_mlp
+from chairlift.model.transformers.sample_rows import are_close, sample_rows
+from chairlift.model.transformers.shared_inputs import SharedLinear, SharedProduct
+
 Multiply = Callable[[Tensor], Tensor]
 """Maps rows [..., I] to [..., O]."""
 
-MakeLinear = Callable[[str, Tensor, Tensor | None], Multiply]
-"""Packs the weight [O, I] and the bias [O] of the linear layer of a name."""
-
-SAMPLE_ROWS = 4
 SCALES = (1.0, 1e-3)
 """Factors of the sample rows of a norm; with the second, the number added to the mean square shows."""
 
@@ -47,6 +48,11 @@ class FusedRMSNorm(nn.Module):
         self._offset = offset
         self._in_float32 = in_float32
 
+    def factors(self) -> Tensor:
+        """Return the factors [H] in float32."""
+        weight = self.weight.detach().float()
+        return 1 + weight if self._offset else weight
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the norm of x [..., H]."""
         weight: Tensor = self.weight
@@ -59,33 +65,94 @@ class FusedRMSNorm(nn.Module):
         return normed.to(x.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+class FastNorm(nn.Module):
+    """An RMS norm that a function computes, over a copy of the weight."""
+
+    def __init__(self, norm: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the norm of x [..., H]."""
+        return self.norm(x)
+
+
+class LayerMaker(Protocol):
+    """Makes the fast layers of one kind of kernels. The weights are copied."""
+
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> Multiply:
+        """Pack weight [O, I] and bias [O]; with an activation the first half of the outputs are gates of the second."""
+        ...
+
+    def rms_norm(self, factors: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+        """Return an RMS norm with factors [H]."""
+        ...
+
+
+@dataclass(slots=True)
 class Replaced:
     """The numbers of modules that were replaced."""
 
-    linears: int
-    norms: int
+    linears: int = 0
+    norms: int = 0
+    mlps: int = 0
 
     def __str__(self) -> str:
-        return f"{self.linears} linear layers, {self.norms} norms"
+        return f"{self.linears} linear layers, {self.norms} norms, {self.mlps} MLPs"
 
 
-def replace_modules(model: nn.Module, make_linear: MakeLinear | None) -> Replaced:
-    """Replace linear layers, with `make_linear`, and norms; None leaves the linear layers.
+def replace_modules(model: nn.Module, maker: LayerMaker | None, shared: Sequence[Sequence[str]] = ()) -> Replaced:
+    """Replace linear layers, MLPs and norms; without a maker only norms, which keep their own weights.
 
-    The replaced layers' own weights are freed, so that both never lie in memory together.
+    `shared`: paths of linear layers with the same input. The weights of replaced layers are freed one after another, so
+    that a model does not lie in memory twice.
     """
-    linears = norms = 0
+    replaced = Replaced()
+    if maker is not None:
+        _replace_mlps(model, maker, replaced)
+        for paths in shared:
+            _replace_shared(model, paths, maker, replaced)
     for parent, name, path in list(_leaves(model)):
         module = getattr(parent, name)
-        if make_linear is not None and (matrix := _matrix_of(module)) is not None:
+        if maker is not None and (matrix := _matrix_of(module)) is not None:
             weight, bias = matrix
-            setattr(parent, name, PackedLinear(make_linear(path, weight, bias), weight.shape[1], weight.shape[0]))
-            linears += 1
+            setattr(parent, name, PackedLinear(maker.linear(path, weight, bias), weight.shape[1], weight.shape[0]))
+            replaced.linears += 1
         elif (norm := fused_norm(module)) is not None:
-            setattr(parent, name, norm)
-            norms += 1
-    return Replaced(linears, norms)
+            setattr(
+                parent, name, norm if maker is None else FastNorm(maker.rms_norm(norm.factors(), norm.variance_epsilon))
+            )
+            replaced.norms += 1
+    return replaced
+
+
+def _replace_mlps(model: nn.Module, maker: LayerMaker, replaced: Replaced) -> None:
+    for path, module in list(model.named_modules()):
+        if (mlp := find_gated_mlp(module)) is None:
+            continue
+        parent, _, name = path.rpartition(".")
+        gate_up = maker.linear(f"{path}.gate_up", mlp.gate_up, mlp.gate_up_bias, mlp.activation)
+        setattr(model.get_submodule(parent), name, FusedMLP(gate_up, module.get_submodule(mlp.down)))
+        replaced.mlps += 1
+
+
+def _replace_shared(model: nn.Module, paths: Sequence[str], maker: LayerMaker, replaced: Replaced) -> None:
+    try:
+        layers = [model.get_submodule(path) for path in paths]
+    except AttributeError:
+        return  # they were part of an MLP
+    linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    if len(linears) < len(paths) or len({linear.bias is None for linear in linears}) > 1:
+        return
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+    multiply = maker.linear(" + ".join(paths), weight, torch.cat(biases) if biases else None)
+    product = SharedProduct(multiply, [linear.out_features for linear in linears])
+    for index, (path, linear) in enumerate(zip(paths, linears, strict=True)):
+        parent, _, name = path.rpartition(".")
+        shared = SharedLinear(product, index, linear.in_features, linear.out_features)
+        setattr(model.get_submodule(parent), name, shared)
+        replaced.linears += 1
 
 
 def _leaves(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
@@ -144,18 +211,3 @@ def _small_numbers(module: nn.Module) -> list[float]:
     """Return the numbers of a module that may be its epsilon."""
     values = [value for value in vars(module).values() if isinstance(value, float) and 0 < value < 0.1]
     return list(dict.fromkeys(values))
-
-
-def sample_rows(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return rows [SAMPLE_ROWS, width] of numbers around 1, the same for the same width."""
-    generator = torch.Generator().manual_seed(width)
-    return torch.randn(SAMPLE_ROWS, width, generator=generator).to(device, dtype)
-
-
-def are_close(one: object, other: Tensor) -> bool:
-    """Return whether two results differ by no more than roundings of their dtype."""
-    if not isinstance(one, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    scale, eps = other.abs().max().double(), torch.finfo(other.dtype).eps
-    bound = 4 * eps * other.double().abs() + max(eps / 16, 1e-6) * scale
-    return bool(((one.double() - other.double()).abs() <= bound).all())

@@ -11,8 +11,8 @@ from torch import Tensor
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
 from chairlift.model.attention.base import PagedKV
-from chairlift.model.kernels.cpu.decoder_program import gated_rows
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
+from chairlift.model.kernels.cpu.packing import gated_rows
 from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
 from chairlift.model.loading.decoder_config import parse_decoder_config
 from chairlift.model.loading.registry import random_model

@@ -29,7 +29,7 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_attention import buffer_view
 from chairlift.model.kernels.cpu.native_lm_head import LMHead, score
-from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec, Linear, RMSNorm
@@ -299,15 +299,6 @@ def packed(matrix: Tensor | PackedWeight) -> PackedWeight:
     """Return the matrix, which must be packed."""
     assert isinstance(matrix, PackedWeight), "the native decoder needs packed weights"
     return matrix
-
-
-def gated_rows(gate_up: Tensor) -> Tensor:
-    """Return gates and ups [2 I, ...] in the order of a gated pair's panels: 16 gates, 16 ups, and so on."""
-    gates, ups = gate_up.chunk(2)
-    padding = -len(gates) % 16
-    pad = [0] * (2 * (gates.ndim - 1)) + [0, padding]
-    runs = [torch.nn.functional.pad(each, pad).view(-1, 16, *gates.shape[1:]) for each in (gates, ups)]
-    return torch.stack(runs, 1).flatten(0, 2)
 
 
 def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:

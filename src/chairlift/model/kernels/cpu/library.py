@@ -15,7 +15,7 @@ from chairlift.model.kernels.cpu.compile import LIBRARY, instruction_set_flags
 BFLOAT16, INT8_CHANNEL, INT8_GROUP = 0, 1, 2
 PANEL, GROUP, KEY_TILE = 64, 32, 16
 F32, BF16, QUANTIZED = 0, 1, 2
-STORE, ADD, GATED = 0, 1, 2
+STORE, ADD, GATED, ROUND = 0, 1, 2, 4
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 STACKED, GATES, UPS = 0, 1, 2
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
@@ -110,41 +110,13 @@ _SIGNATURES = {
     "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
-    "run_on": (
-        _int,
-        _pointer,
-        POINTER(Step),
-        _int,
-        _pointer,
-        c_size_t,
-        _int,
-        _pointer,
-        c_size_t,
-    ),
+    "run_on": (_int, _pointer, POINTER(Step), _int, _pointer, c_size_t, _int, _pointer, c_size_t),
     "multiply": (
-        _int,
-        _pointer,
-        c_char_p,
-        POINTER(Weight),
-        _pointer,
-        _pointer,
-        c_size_t,
-        _int,
-        _pointer,
-        c_size_t,
+        _int, _pointer, c_char_p, POINTER(Weight), _pointer, _int, _int, _pointer, c_size_t, _int, _pointer, c_size_t,
     ),
+    "rms_norm": (_int, _pointer, c_char_p, _pointer, c_size_t, _int, _int, _pointer, _float, _pointer, c_size_t),
     "store_kv": (
-        _int,
-        *[_pointer] * 3,
-        *[_int] * 3,
-        _pointer,
-        c_int64,
-        c_int64,
-        _pointer,
-        c_int64,
-        c_int64,
-        _pointer,
-        _int,
+        _int, *[_pointer] * 3, *[_int] * 3, _pointer, c_int64, c_int64, _pointer, c_int64, c_int64, _pointer, _int,
     ),
     "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(LMHeadCall)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
@@ -153,7 +125,7 @@ _SIGNATURES = {
     "top_k": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
     "logsumexp": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),
     "op_seconds": (_int, _pointer, POINTER(c_char_p), POINTER(c_double), _int),
-}
+}  # fmt: skip
 """Name of a function without its prefix "chairlift_" -> types of its result and its arguments."""
 
 

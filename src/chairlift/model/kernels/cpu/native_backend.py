@@ -14,7 +14,7 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.native_decoder import NativeDecoder
-from chairlift.model.kernels.cpu.native_linear import NativeLinear
+from chairlift.model.kernels.cpu.native_linear import NativeLinear, NativeRMSNorm
 from chairlift.model.kernels.cpu.native_lm_head import NativeHead
 from chairlift.model.kernels.cpu.native_sampling import NativeSamplingOps
 from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
@@ -82,12 +82,16 @@ class NativeBackend:
             log.debug("%s of %s: relative error %.3f%%", self.quantization, name, 100 * error)
         return NativeDecoder(parts, self._pool, self.instruction_set)
 
-    def linear(self, name: str, weight: Tensor, bias: Tensor | None) -> NativeLinear:
-        """Pack a linear layer of a model whose other operations run in torch. Raises MemoryError or OSError."""
-        made = NativeLinear(weight, bias, self._packer, self.instruction_set)
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> NativeLinear:
+        """Pack a linear layer, gated if it has an activation. Raises MemoryError or OSError."""
+        made = NativeLinear(weight, bias, self._packer, self.instruction_set, activation)
         if made.error is not None:
             self._linear_errors[name] = made.error
         return made
+
+    def rms_norm(self, factors: Tensor, eps: float) -> NativeRMSNorm:
+        """Return an RMS norm with these factors [H]."""
+        return NativeRMSNorm(factors, eps, self._pool, self.instruction_set)
 
     def head(self, weight: PackedWeight, vocab_size: int, softcap: float | None) -> NativeHead:
         """Return the lm_head of a model whose layers run in torch."""

@@ -1,4 +1,4 @@
-"""NativeLinear: a linear layer on the native kernels, for modules that run in torch otherwise."""
+"""NativeLinear, NativeRMSNorm: single layers on the native kernels, in models whose other operations run in torch."""
 
 import ctypes
 
@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
+from chairlift.model.kernels.cpu.packing import PackedWeight, Packer, gated_rows
+from chairlift.model.kernels.cpu.threads import ThreadPool
 
 
 class NativeLinear:
@@ -15,19 +16,32 @@ class NativeLinear:
 
     Attributes:
         weight: the packed weight.
-        outputs: O.
+        outputs: O, or with an activation O / 2.
         error: relative rounding error of an int8 weight; None for bfloat16.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, packer: Packer, instruction_set: str) -> None:
-        """Pack weight [O, I] and keep bias [O]. Raises MemoryError or OSError."""
-        self.outputs = len(weight)
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, packer: Packer, instruction_set: str, activation: str | None = None
+    ) -> None:
+        """Pack weight [O, I] and keep bias [O]. Raises MemoryError or OSError.
+
+        With an activation, one of library.ACTIVATIONS, the first half of the outputs are gates of the second: the
+        result is activation(gates) * ups.
+        """
+        is_gated = activation is not None
+        self.outputs = len(weight) // 2 if is_gated else len(weight)
         self.weight: PackedWeight
-        self.weight, squared = packer.pack([weight])
+        self.weight, squared = packer.pack(weight.chunk(2) if is_gated else [weight], gated=is_gated)
         self.error = None if squared is None else squared**0.5
-        self._width = self.weight.struct.panels * library.PANEL
-        self._bias = None if bias is None else functional.pad(bias.float(), (0, self._width - len(bias))).contiguous()
-        self._bias_address = None if self._bias is None else self._bias.data_ptr()
+        columns = self.weight.struct.panels * library.PANEL
+        self._width = columns // 2 if is_gated else columns
+        if bias is not None:
+            bias = gated_rows(bias.float()) if is_gated else bias.float()
+            bias = functional.pad(bias, (0, columns - len(bias))).contiguous()
+        self._bias = bias
+        self._bias_address = None if bias is None else bias.data_ptr()
+        self._mode = library.GATED if is_gated else library.ROUND
+        self._activation = 0 if activation is None else library.ACTIVATIONS[activation]
         self._struct = ctypes.byref(self.weight.struct)
         self._pool = packer.pool
         self._instruction_set = instruction_set.encode()
@@ -39,17 +53,49 @@ class NativeLinear:
         return self._bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return x [..., I] times the transpose of the weight, plus the bias: bfloat16 [..., O]. Raises MemoryError."""
-        rows = x.reshape(-1, x.shape[-1])
-        if rows.dtype is not torch.bfloat16 or rows.stride(1) != 1:
-            rows = rows.to(torch.bfloat16).contiguous()
-        out = torch.empty(len(rows), self._width, dtype=torch.bfloat16, device="cpu")
+        """Return the product of x [..., I]: bfloat16 [..., outputs]. Raises MemoryError."""
+        rows = _rows(x)
+        count, width = len(rows), self._width
+        out = torch.empty(count, width, dtype=torch.bfloat16, device="cpu")
         code = self._multiply(
-            self._pool.handle, self._instruction_set, self._struct, self._bias_address, rows.data_ptr(),
-            rows.stride(0), len(rows), out.data_ptr(), self._width,
+            self._pool.handle, self._instruction_set, self._struct, self._bias_address, self._mode, self._activation,
+            rows.data_ptr(), rows.stride(0), count, out.data_ptr(), width,
         )  # fmt: skip
         if code < 0:
             raise MemoryError("no memory for a linear layer")
-        if self._width != self.outputs:
+        if width != self.outputs:
             out = out[:, : self.outputs].contiguous()
         return out.view(*x.shape[:-1], self.outputs)
+
+
+class NativeRMSNorm:
+    """The RMS norm of bfloat16 rows, in float32 and rounded once, with one factor for each column."""
+
+    def __init__(self, factors: Tensor, eps: float, pool: ThreadPool, instruction_set: str) -> None:
+        """Store factors [H] and the number under the root."""
+        self._factors = factors.float().contiguous()
+        self._eps = eps
+        self._pool = pool
+        self._instruction_set = instruction_set.encode()
+        self._rms_norm = library.load().rms_norm
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the norm of x [..., H], bfloat16. Raises MemoryError."""
+        rows = _rows(x)
+        count, width = rows.shape
+        out = torch.empty(count, width, dtype=torch.bfloat16, device="cpu")
+        code = self._rms_norm(
+            self._pool.handle, self._instruction_set, rows.data_ptr(), rows.stride(0), count, width,
+            self._factors.data_ptr(), self._eps, out.data_ptr(), width,
+        )  # fmt: skip
+        if code < 0:
+            raise MemoryError("no memory for a norm")
+        return out.view(x.shape)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return x [..., I] as bfloat16 rows [N, I] whose columns are adjacent."""
+    rows = x.reshape(-1, x.shape[-1])
+    if rows.dtype is not torch.bfloat16 or rows.stride(1) != 1:
+        rows = rows.to(torch.bfloat16).contiguous()
+    return rows

@@ -108,3 +108,12 @@ class Packer:
             group_scales = memory[1].data_ptr()
         weight = library.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
         return PackedWeight(weight, memory)
+
+
+def gated_rows(gate_up: Tensor) -> Tensor:
+    """Return gates and ups [2 I, ...] in the order of a gated pair's panels: 16 gates, 16 ups, and so on."""
+    gates, ups = gate_up.chunk(2)
+    padding = -len(gates) % 16
+    pad = [0] * (2 * (gates.ndim - 1)) + [0, padding]
+    runs = [torch.nn.functional.pad(each, pad).view(-1, 16, *gates.shape[1:]) for each in (gates, ups)]
+    return torch.stack(runs, 1).flatten(0, 2)

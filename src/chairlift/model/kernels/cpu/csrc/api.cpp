@@ -241,10 +241,20 @@ API int chairlift_logsumexp(
 }
 
 API int chairlift_multiply(
-    void* pool, const char* instruction_set, const Weight* weight, const float* bias, const uint16_t* rows,
-    size_t stride, int count, uint16_t* out, size_t out_stride) {
+    void* pool, const char* instruction_set, const Weight* weight, const float* bias, int mode, int activation,
+    const uint16_t* rows, size_t stride, int count, uint16_t* out, size_t out_stride) {
     return with_kernels(instruction_set, [=](const Kernels& kernels) {
-        multiply(*(ThreadPool*)pool, kernels, *weight, bias, {rows, stride, count}, out, out_stride);
+        multiply(
+            *(ThreadPool*)pool, kernels, *weight, bias, (LinearMode)mode, (Activation)activation, {rows, stride, count},
+            out, out_stride);
+    });
+}
+
+API int chairlift_rms_norm(
+    void* pool, const char* instruction_set, const uint16_t* rows, size_t stride, int count, int width,
+    const float* factors, float eps, uint16_t* out, size_t out_stride) {
+    return with_kernels(instruction_set, [=](const Kernels& kernels) {
+        rms_norm(*(ThreadPool*)pool, kernels, {rows, stride, count}, width, factors, eps, out, out_stride);
     });
 }
 

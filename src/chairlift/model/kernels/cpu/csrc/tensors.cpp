@@ -31,12 +31,12 @@ void parallel(ThreadPool& pool, int count, int per_task, Function function) {
 }  // namespace
 
 void multiply(
-    ThreadPool& pool, const Kernels& kernels, const Weight& weight, const float* bias, const Rows& rows, uint16_t* out,
-    size_t out_stride) {
+    ThreadPool& pool, const Kernels& kernels, const Weight& weight, const float* bias, LinearMode mode,
+    Activation activation, const Rows& rows, uint16_t* out, size_t out_stride) {
     const bool quantized = weight.kind != BFLOAT16;
     const size_t width = (size_t)weight.steps * (quantized ? 4 : 2);
     LinearCall call = {&weight, {(const uint8_t*)rows.data, rows.stride * 2, rows.count, nullptr, nullptr},
-                       bias, ROUND, SILU, out, out_stride, false, nullptr, 0};
+                       bias, mode, activation, out, out_stride, false, nullptr, 0};
     std::vector<uint16_t> padded;
     if (width != (size_t)weight.inputs) {
         padded.resize(rows.count * width);
@@ -59,21 +59,50 @@ void multiply(
     struct Job {
         const Kernels& kernels;
         const LinearCall& call;
+        int num_threads;
         std::atomic<int> next{0};
-    } job = {kernels, call};
+        // Takes two half panels at once while more than two for each thread remain.
+        int take(int& begin) {
+            const int halves = 2 * call.weight->panels;
+            begin = next.load(std::memory_order_relaxed);
+            for (int end; begin < halves;) {
+                const int remaining = halves - begin;
+                end = begin + (remaining > 2 * num_threads && remaining % 2 == 0 ? 2 : 1);
+                if (next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) return end - begin;
+            }
+            return 0;
+        }
+    } job = {kernels, call, pool.size()};
     pool.run(
         [](void* context, int) {
             Job& job = *(Job*)context;
             const Weight& weight = *job.call.weight;
-            const int halves = 2 * weight.panels;
-            for (int half = job.next++, next; half < halves; half = next) {
-                next = job.next++;
-                const bool has_next = next < halves && next % 2 == 0;
-                const uint8_t* ahead = has_next ? weight.data + next / 2 * weight.panel_bytes() : nullptr;
-                job.kernels.linear(job.call, half, 1, ahead, has_next ? weight.panel_bytes() : 0, nullptr);
+            int begin, next_begin;
+            for (int count = job.take(begin), next_count; count; begin = next_begin, count = next_count) {
+                next_count = job.take(next_begin);
+                const uint8_t* ahead = next_count ? weight.data + next_begin / 2 * weight.panel_bytes() : nullptr;
+                job.kernels.linear(job.call, begin, count, ahead, next_count ? weight.panel_bytes() : 0, nullptr);
             }
         },
         &job);
+}
+
+void rms_norm(
+    ThreadPool& pool, const Kernels& kernels, const Rows& rows, int width, const float* factors, float eps,
+    uint16_t* out, size_t out_stride) {
+    const int num_tasks = (rows.count + TOKENS_PER_TASK - 1) / TOKENS_PER_TASK;
+    std::vector<float> scratch((size_t)num_tasks * width);
+    parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) {
+        float* wide = &scratch[(size_t)(begin / TOKENS_PER_TASK) * width];
+        for (int row = begin; row < end; row++) {
+            const uint16_t* from = rows.data + row * rows.stride;
+            for (int i = 0; i < width; i++) {
+                const uint32_t bits = (uint32_t)from[i] << 16;
+                memcpy(wide + i, &bits, 4);
+            }
+            kernels.norm({wide, 0, factors, eps, width, NORM_BF16, out + row * out_stride, 0}, 0, 1);
+        }
+    });
 }
 
 void store_kv(

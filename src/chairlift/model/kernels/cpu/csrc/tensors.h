@@ -13,11 +13,17 @@ struct Rows {
     int32_t count;
 };
 
-// Writes bfloat16 rows [count][panels * 64]: rows [count, weight.inputs] times the weight, plus the bias, float32
-// [panels * 64] or null. Rows are quantized first if the weight is. Throws std::bad_alloc.
+// Multiplies rows [count, weight.inputs] by the weight and adds the bias, float32 [panels * 64] or null. Writes bfloat16
+// rows: [count][panels * 64], or half as many outputs with mode GATED, else mode is ROUND. Rows are quantized first if
+// the weight is. Throws std::bad_alloc.
 void multiply(
-    ThreadPool& pool, const Kernels& kernels, const Weight& weight, const float* bias, const Rows& rows, uint16_t* out,
-    size_t out_stride);
+    ThreadPool& pool, const Kernels& kernels, const Weight& weight, const float* bias, LinearMode mode,
+    Activation activation, const Rows& rows, uint16_t* out, size_t out_stride);
+
+// Writes the RMS norm of rows, bfloat16 [count, width], times `factors`, float32 [width]. Throws std::bad_alloc.
+void rms_norm(
+    ThreadPool& pool, const Kernels& kernels, const Rows& rows, int width, const float* factors, float eps,
+    uint16_t* out, size_t out_stride);
 
 // Keys or values of new tokens [count][kv heads][head_dim] in bfloat16, with the elements between tokens and heads.
 struct NewTokens {

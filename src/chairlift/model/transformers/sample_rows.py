@@ -1,0 +1,23 @@
+"""sample_rows, are_close: rows to find out what a module computes, and whether two results agree."""
+
+import torch
+from torch import Tensor
+
+SAMPLE_ROWS = 4
+
+
+def sample_rows(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return rows [SAMPLE_ROWS, width] of numbers around 1, the same for the same width."""
+    generator = torch.Generator().manual_seed(width)
+    return torch.randn(SAMPLE_ROWS, width, generator=generator).to(device, dtype)
+
+
+def are_close(one: object, other: Tensor) -> bool:
+    """Return whether two results are finite and differ by no more than roundings of their dtype."""
+    if not isinstance(one, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not bool(other.isfinite().all()):
+        return False
+    scale, eps = other.abs().max().double(), torch.finfo(other.dtype).eps
+    bound = 4 * eps * other.double().abs() + max(eps / 16, 1e-6) * scale
+    return bool(((one.double() - other.double()).abs() <= bound).all())
