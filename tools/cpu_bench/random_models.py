@@ -22,8 +22,15 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40_960,
         "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
     }),
+    "gpt2": ("GPT2Config", {"vocab_size": 50_257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}),
+    "gemma2": ("Gemma2Config", {
+        "vocab_size": 256_000, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 8192,
+        "sliding_window": 4096, "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    }),
 }  # fmt: skip
-"""The shapes of SmolLM2-135M and Qwen3-0.6B: transformers' configuration class and its arguments."""
+"""The shapes of SmolLM2-135M, Qwen3-0.6B, GPT-2 and Gemma 2 2B: transformers' configuration class and its arguments."""
 
 
 def make_model(name: str, folder: Path) -> None:

@@ -69,7 +69,10 @@ def test_plain_kernels_replace_norms_only() -> None:
     kernels, modules = ModuleKernels(), model(torch.float32)
     kernels.replace_in(modules, nothing)
     assert type(modules[0]) is nn.Linear and kernels.is_plain and kernels.padded_size(5) == 5
-    assert kernels.attention(64, 16) is None and "0 linear layers, 1 norms, 0 MLPs" in dict(kernels.report())["kernels"]
+    assert (
+        kernels.attention(64, 16) is None
+        and "0 linear layers, 1 norms, 0 MLPs, 0 activations" in dict(kernels.report())["kernels"]
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -91,7 +94,7 @@ def test_native_layers_compute_the_same_and_are_reported() -> None:
     expected = modules(x)
     kernels.replace_in(modules, nothing)
     assert torch.allclose(modules(x).double(), expected.double(), atol=0.05)
-    assert dict(kernels.report())["replaced modules"] == "2 linear layers, 1 norms, 0 MLPs"
+    assert dict(kernels.report())["replaced modules"] == "2 linear layers, 1 norms, 0 MLPs, 0 activations"
     assert kernels.cpus and kernels.chunk_tokens and kernels.torch_threads == 1
 
 

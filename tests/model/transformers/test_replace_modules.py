@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
+from transformers.activations import NewGELUActivation
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
+from chairlift.model.transformers.activations import Activation
 from chairlift.model.transformers.replace_modules import (
     FastNorm,
     Multiply,
@@ -118,7 +120,9 @@ def test_linear_layers_and_norms_are_replaced_and_nothing_else() -> None:
     x = torch.randn(3, 24)
     expected = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
     replaced = replace_modules(model, maker := Maker())
-    assert (replaced.linears, replaced.norms) == (3, 1) and str(replaced) == "3 linear layers, 1 norms, 0 MLPs"
+    assert (replaced.linears, replaced.norms) == (3, 1) and str(
+        replaced
+    ) == "3 linear layers, 1 norms, 0 MLPs, 0 activations"
     assert isinstance(model.layers[2], nn.Embedding) and isinstance(model.layer_norm, nn.LayerNorm)
     assert isinstance(model.norm, FastNorm)
     found = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
@@ -130,7 +134,9 @@ def test_linear_layers_and_norms_are_replaced_and_nothing_else() -> None:
 
 def test_without_a_maker_linear_layers_stay() -> None:
     model = Model()
-    assert str(replace_modules(model, None)) == "0 linear layers, 1 norms, 0 MLPs" and isinstance(model.conv, Conv1D)
+    assert str(replace_modules(model, None)) == "0 linear layers, 1 norms, 0 MLPs, 0 activations" and isinstance(
+        model.conv, Conv1D
+    )
 
 
 class Transposed(nn.Module):
@@ -168,8 +174,17 @@ def test_layers_of_one_input_and_gated_mlps_are_multiplied_together(bias: bool) 
     shared = find_shared_inputs(model, lambda: model(x))
     assert shared == [["q", "k", "v"], ["mlp.gate_proj", "mlp.up_proj"]]
     replaced = replace_modules(model, maker := Maker(), shared)
-    assert str(replaced) == "4 linear layers, 0 norms, 1 MLPs"
+    assert str(replaced) == "4 linear layers, 0 norms, 1 MLPs, 0 activations"
     assert maker.names == ["mlp.gate_up", "q + k + v", "mlp.down"]
     assert torch.allclose(model(x), expected, atol=1e-5)
     other = torch.randn(2, 3, 24)
     assert torch.allclose(model(other)[..., :40], model.q(other), atol=1e-5)
+
+
+def test_activations_of_many_operations_become_one() -> None:
+    model, x = nn.Sequential(nn.Linear(24, 24), NewGELUActivation(), nn.Tanh()), torch.randn(3, 24)
+    expected = model(x)
+    assert replace_modules(model, Maker()).activations == 1
+    assert isinstance(model[1], Activation) and isinstance(model[2], nn.Tanh)
+    assert torch.allclose(model(x), expected, atol=1e-5)
+    assert replace_modules(nn.Sequential(NewGELUActivation()), None).activations == 0

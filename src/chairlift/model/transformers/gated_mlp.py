@@ -15,13 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from chairlift.model.transformers.activations import ACTIVATIONS, activation_name
 from chairlift.model.transformers.sample_rows import sample_rows
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": functional.silu,
-    "gelu": functional.gelu,
-    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-}
 
 TOLERANCE = 0.03
 """Largest relative difference between the results of the module and of its parts, in bfloat16."""
@@ -68,7 +63,7 @@ def find_gated_mlp(module: nn.Module) -> GatedMLP | None:
         return None
     if len(list(module.parameters())) != sum(len(list(child.parameters())) for child in linears.values()):
         return None
-    activations = [name for name in map(_activation_name, [*others, *_functions(module)]) if name is not None]
+    activations = [name for name in map(activation_name, [*others, *_functions(module)]) if name is not None]
     for activation in dict.fromkeys(activations):
         for candidate in _candidates(linears, activation):
             if _computes(module, candidate):
@@ -112,20 +107,3 @@ def _functions(module: nn.Module) -> list[Any]:
     return [
         value for value in vars(module).values() if isinstance(value, types.FunctionType | types.BuiltinFunctionType)
     ]
-
-
-def _activation_name(function: Any) -> str | None:
-    """Return the name of the activation that a function computes."""
-    grid = torch.linspace(-6, 6, 241)
-    try:
-        values = function(grid)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-        return None
-    for name, activation in ACTIVATIONS.items():
-        if (
-            isinstance(values, Tensor)
-            and values.shape == grid.shape
-            and torch.allclose(values, activation(grid), atol=1e-6)
-        ):
-            return name
-    return None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from chairlift.model.transformers.activations import Activation, activation_name
 from chairlift.model.transformers.gated_mlp import FusedMLP, find_gated_mlp
 from chairlift.model.transformers.sample_rows import are_close, sample_rows
 from chairlift.model.transformers.shared_inputs import SharedLinear, SharedProduct
@@ -96,9 +97,10 @@ class Replaced:
     linears: int = 0
     norms: int = 0
     mlps: int = 0
+    activations: int = 0
 
     def __str__(self) -> str:
-        return f"{self.linears} linear layers, {self.norms} norms, {self.mlps} MLPs"
+        return f"{self.linears} linear layers, {self.norms} norms, {self.mlps} MLPs, {self.activations} activations"
 
 
 def replace_modules(model: nn.Module, maker: LayerMaker | None, shared: Sequence[Sequence[str]] = ()) -> Replaced:
@@ -123,6 +125,9 @@ def replace_modules(model: nn.Module, maker: LayerMaker | None, shared: Sequence
                 parent, name, norm if maker is None else FastNorm(maker.rms_norm(norm.factors(), norm.variance_epsilon))
             )
             replaced.norms += 1
+        elif maker is not None and (activation := _activation_of(module)) is not None:
+            setattr(parent, name, activation)
+            replaced.activations += 1
     return replaced
 
 
@@ -161,6 +166,14 @@ def _leaves(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
         for name, child in module.named_children():
             if not list(child.children()):
                 yield module, name, f"{path}.{name}" if path else name
+
+
+def _activation_of(module: nn.Module) -> Activation | None:
+    """Return a module without parameters that computes a known activation as one of one operation."""
+    if any(True for _ in (*module.parameters(), *module.buffers())):
+        return None
+    name = activation_name(module)
+    return None if name is None else Activation(name)
 
 
 def _matrix_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
