@@ -23,7 +23,7 @@ LOW_MEMORY = 2**30
 T = TypeVar("T")
 
 MODEL_FACTS = (
-    "name", "folder", "architecture", "model_impl", "dtype", "checkpoint_dtype", "device", "parameters",
+    "name", "folder", "architecture", "model_impl", "layers", "dtype", "checkpoint_dtype", "device", "parameters",
     "weight_bytes", "step_bytes", "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens",
     "requests_by_length", "max_model_len", "model_limit", "has_tokenizer",
 )  # fmt: skip
@@ -298,6 +298,7 @@ def _model_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows += [
             ("architecture", facts["architecture"]),
             ("implementation", IMPLEMENTATIONS[facts["model_impl"]]),
+            *([("layers", facts["layers"])] if facts["layers"] else []),
             ("dtype", f"{facts['dtype']}{checkpoint}"),
             ("parameters", f"{facts['parameters'] / 1e6:,.1f} million"),
         ]

@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 _module_numbers = itertools.count()
 
+_LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, MemoryError)
+"""What a file, a field or a tensor makes the code of transformers raise."""
+
 
 def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, device: torch.device) -> LoadedModel:
     """Load a model folder with transformers.
@@ -100,8 +103,7 @@ def _from_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConf
             folder, config=own_config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
             local_files_only=True, trust_remote_code=False, output_loading_info=True,
         )  # fmt: skip
-    # transformers raises what a file, a field or a tensor makes its code raise.
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, MemoryError) as error:
+    except _LOAD_ERRORS as error:
         raise ModelError(f"transformers cannot load {folder}: {error}", file=str(folder)) from error
     if missing := sorted(information["missing_keys"]):
         raise ModelError(
@@ -123,14 +125,16 @@ def _prepare(
         _use_eager_experts(model)
     with _refusing(shape):
         kernels.replace_in(model, lambda: _run_two_tokens(model))
-        try:
+    try:
+        with _refusing(shape):
             runner: LayerRunner = _measured(model, shape.num_layers)
             attention = kernels.attention(runner.head_dim, config.block_size)
             select_attention(model, IMPLEMENTATION)
             causal_lm = _checked(model, runner, attention, config, kernels)
             select_attention(model, IMPLEMENTATION)
-        except UnsupportedArchitecture as error:
-            log.info("%s", error.message)
+    except UnsupportedArchitecture as error:
+        log.info("%s", error.message)
+        with _refusing(shape):
             select_attention(model, "eager")
             runner, attention = SequenceCacheRunner(base_of(model), shape.num_layers), None
             causal_lm = _checked(model, runner, attention, config, kernels)
@@ -146,6 +150,40 @@ def _prepare(
         causal_lm, shape, device, model_id, attention, kernels.chunk_tokens, kernels.cpus, report,
         kernels.sampling_ops(), kernels.torch_threads,
     )  # fmt: skip
+
+
+def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | None:
+    """Return how the layers of a folder would run, without its weights; None if only a loaded model can tell.
+
+    Raises ModelError, and UnsupportedArchitecture with the reason.
+    """
+    with torch.device("meta"):
+        model = _without_weights(folder)
+    try:
+        try:
+            return _measured(model, shape.num_layers)
+        except UnsupportedArchitecture:
+            select_attention(model, "eager")
+            return SequenceCacheRunner(base_of(model), shape.num_layers)
+    except ChairliftError:
+        raise
+    # A model may do something that needs numbers, such as choosing experts.
+    except Exception as error:
+        log.debug("the layers cannot be measured without weights: %s", error)
+        return None
+
+
+def _without_weights(folder: Path) -> Any:
+    import transformers
+
+    classes: Any = transformers
+    try:
+        config = classes.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return classes.AutoModelForCausalLM.from_config(
+            config, dtype=torch.bfloat16, attn_implementation="eager", trust_remote_code=False
+        ).eval()
+    except _LOAD_ERRORS as error:
+        raise ModelError(f"transformers cannot load {folder}: {error}", file=str(folder)) from error
 
 
 def _checked(
@@ -185,8 +223,11 @@ def _measured(model: Any, num_layers: int) -> PagedAttention:
 
 def _run_two_tokens(model: Any) -> None:
     ids = torch.zeros(2, dtype=torch.int64, device=model.device)
+    options: dict[str, Any] = {}
+    if model.device.type == "meta":
+        options["attention_mask"] = torch.ones_like(ids)[None]  # without one, transformers reads the positions
     with torch.inference_mode():
-        base_states(base_of(model), ids, torch.arange(2, device=model.device), use_cache=False)
+        base_states(base_of(model), ids, torch.arange(2, device=model.device), use_cache=False, **options)
 
 
 def _use_eager_experts(model: nn.Module) -> None:

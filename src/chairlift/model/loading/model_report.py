@@ -19,6 +19,7 @@ from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.model_impl import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.loading.transformers_config import TransformersConfig
 from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.runner.kv_memory import (
@@ -111,8 +112,24 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
             "architecture": config.architecture, "dtype": config.dtype, "parameters": parameters,
             "model_impl": NATIVE if isinstance(config, DecoderConfig) else TRANSFORMERS,
         }  # fmt: skip
+        if isinstance(config, TransformersConfig):
+            report.facts["layers"] = report.attempt(lambda: _describe_layers(folder, config))
         _size_memory(report, options, config, parameters)
     return report
+
+
+def _describe_layers(folder: Path, config: TransformersConfig) -> str | None:
+    """Return how transformers' layers would run, or None if only a loaded model can tell."""
+    from chairlift.model.architectures.transformers import measure_layers
+
+    layers = measure_layers(folder, config)
+    if layers is None:
+        return None
+    counts = [(window, layers.windows.count(window)) for window in dict.fromkeys(layers.windows)]
+    kinds = (
+        f"{count} with " + ("all tokens" if window is None else f"a window of {window}") for window, count in counts
+    )
+    return f"{', '.join(kinds)}; {layers.report}"
 
 
 def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tuple[ModelConfig, int]:
