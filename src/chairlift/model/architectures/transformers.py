@@ -35,7 +35,7 @@ from chairlift.model.transformers.attention import (
     select_attention,
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.layer_runner import LayerRunner, base_states
+from chairlift.model.transformers.layer_runner import LayerRunner, NotCausal, base_states
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.self_check import check_against_eager
 from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
@@ -132,6 +132,8 @@ def _prepare(
             select_attention(model, IMPLEMENTATION)
             causal_lm = _checked(model, runner, attention, config, kernels)
             select_attention(model, IMPLEMENTATION)
+    except NotCausal:
+        raise
     except UnsupportedArchitecture as error:
         log.info("%s", error.message)
         with _refusing(shape):
@@ -162,6 +164,8 @@ def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | Non
     try:
         try:
             return _measured(model, shape.num_layers)
+        except NotCausal:
+            raise
         except UnsupportedArchitecture:
             select_attention(model, "eager")
             return SequenceCacheRunner(base_of(model), shape.num_layers)
