@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
+from chairlift.core.errors import ChairliftError, ConfigError, ModelError, UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.dtypes import dtype_name, resolve_dtype, torch_dtype
@@ -36,6 +36,7 @@ from chairlift.model.transformers.attention import (
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import LayerRunner, NotCausal, base_states
+from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.self_check import check_against_eager
 from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
@@ -123,6 +124,12 @@ def _prepare(
     """
     if model.dtype == torch.float64:
         _use_eager_experts(model)
+    length = shape.context_length(config.max_model_len)
+    if shape.original_length is not None and length > shape.original_length and not use_long_factors(model, length):
+        raise ConfigError(
+            f"the RoPE of {shape.architecture} has no factors for more than {shape.original_length} tokens",
+            option="max_model_len",
+        )
     with _refusing(shape):
         kernels.replace_in(model, lambda: _run_two_tokens(model))
     try:

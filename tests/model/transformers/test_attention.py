@@ -1,0 +1,158 @@
+"""PagedAttention: windows of masks, what a measuring pass records, places of layers, and calls by strangers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import Gemma2Config
+from transformers.masking_utils import (
+    and_masks,
+    bidirectional_mask_function,
+    causal_mask_function,
+    chunked_overlay,
+    sliding_window_bidirectional_overlay,
+    sliding_window_causal_mask_function,
+)
+
+from chairlift.core.errors import UnsupportedArchitecture
+from chairlift.model.attention.base import AttentionSpec
+from chairlift.model.transformers.attention import (
+    ATTRIBUTE,
+    FULL,
+    LATER,
+    OTHER,
+    LayerCall,
+    PagedAttention,
+    measuring_attention,
+    measuring_mask,
+    paged_attention,
+    register,
+    select_attention,
+    window_of,
+)
+from chairlift.model.transformers.layer_runner import NotCausal
+
+
+def chunked(size: int) -> Callable[..., Tensor]:
+    mask: Callable[..., Tensor] = and_masks(
+        chunked_overlay(size, torch.zeros(1, dtype=torch.int64)), causal_mask_function
+    )
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("mask", "code"),
+    [
+        (causal_mask_function, FULL),
+        (sliding_window_causal_mask_function(1), 1),
+        (sliding_window_causal_mask_function(20), 20),
+        (sliding_window_causal_mask_function(4096), 4096),
+        (chunked(16), OTHER),
+        (chunked(8192), OTHER),
+        (bidirectional_mask_function, LATER),
+        (sliding_window_bidirectional_overlay(20), LATER),
+        (lambda batch, head, query, key: key < query, OTHER),
+        (lambda batch, head, query, key: [][query], OTHER),
+    ],
+)
+def test_the_window_of_a_mask_is_what_a_far_query_sees(mask: Callable[..., Tensor], code: int) -> None:
+    assert window_of(mask) == code
+    assert measuring_mask(2, 3, 5, mask).tolist() == [[[[code] * 5] * 3]] * 2
+
+
+class Layer(nn.Module):
+    """A module as transformers calls its attention with."""
+
+    def __init__(self, layer: int, state: PagedAttention | None = None) -> None:
+        super().__init__()
+        self.layer_idx, self.scaling = layer, 0.3
+        if state is not None:
+            setattr(self, ATTRIBUTE, state)
+
+
+def heads(count: int, width: int, tokens: int = 2) -> Tensor:
+    return torch.randn(1, count, tokens, width)
+
+
+def test_a_measuring_pass_records_shapes_and_options_and_returns_zeros() -> None:
+    state, sinks = PagedAttention(), torch.randn(4)
+    mask = measuring_mask(1, 2, 2, sliding_window_causal_mask_function(7))
+    query, key, value = heads(4, 24), heads(2, 24), heads(2, 16)
+    options: dict[str, Any] = {"scaling": 0.5, "softcap": 50.0, "s_aux": sinks, "sliding_window": 99, "dropout": 0.0}
+    out, weights = measuring_attention(Layer(3, state), query, key, value, mask, **options)
+    assert out.shape == (1, 2, 4, 16) and not out.any() and weights is None
+    (call,) = state.calls[3]
+    assert (call.num_heads, call.num_kv_heads, call.head_dim, call.value_dim) == (4, 2, 24, 16)
+    assert (call.spec.scale, call.spec.window, call.spec.softcap) == (0.5, 7, 50.0) and call.spec.sinks is not None
+    measuring_attention(Layer(4, state), query, key, value, None, sliding_window=99)
+    assert (state.calls[4][0].spec.scale, state.calls[4][0].spec.window) == (0.3, 99)
+
+
+def call(heads: int = 2, width: int = 16, value: int = 16, window: int | None = None) -> LayerCall:
+    return LayerCall(4, heads, width, value, AttentionSpec(0, 0.25, window))
+
+
+def assigned(*calls: LayerCall, layers: int | None = None) -> PagedAttention:
+    state = PagedAttention()
+    state.calls = {layer: [each] for layer, each in enumerate(calls)}
+    state.assign_places(len(calls) if layers is None else layers)
+    return state
+
+
+def test_layers_get_their_groups_by_window_and_the_width_of_the_widest_head() -> None:
+    state = assigned(call(window=20), call(), call(window=20), call(window=20))
+    assert state.windows == (20, None, 20, 20) and state.groups.windows == (20, 20, 20, None)
+    assert (assigned(call(width=24, value=16)).head_dim, assigned(call(width=8, value=16)).head_dim) == (24, 16)
+    assert assigned(call(heads=1)).num_kv_heads == 1
+
+
+@pytest.mark.parametrize(
+    ("calls", "layers", "reason"),
+    [
+        ((call(), call(heads=1)), 2, "different numbers or widths"),
+        ((call(), call(width=32)), 2, "different numbers or widths"),
+        ((call(),), 3, "2 of its 3 layers do not use"),
+        ((call(window=OTHER),), 1, "neither causal over all tokens nor a sliding window"),
+        ((call(), call(window=LATER)), 2, "attend to later tokens"),
+    ],
+)
+def test_layers_that_pages_cannot_hold_are_refused(calls: tuple[LayerCall, ...], layers: int, reason: str) -> None:
+    with pytest.raises(UnsupportedArchitecture, match=reason) as raised:
+        assigned(*calls, layers=layers)
+    assert isinstance(raised.value, NotCausal) == (reason == "attend to later tokens")
+
+
+def test_a_layer_that_attends_twice_is_refused() -> None:
+    state = PagedAttention()
+    state.calls = {0: [call(), call()]}
+    with pytest.raises(UnsupportedArchitecture, match="several times"):
+        state.assign_places(1)
+
+
+def test_a_call_outside_a_step_or_by_another_model_is_an_error() -> None:
+    query, key = heads(4, 16), heads(2, 16)
+    with pytest.raises(RuntimeError, match="Layer does not belong to a model that Chairlift loaded"):
+        paged_attention(Layer(0), query, key, key, None)
+    state = assigned(call())
+    with pytest.raises(RuntimeError, match="run it through Chairlift"):
+        paged_attention(Layer(0, state), query, key, key, None)
+
+
+def test_the_attention_of_every_module_is_selected_and_registered() -> None:
+    from transformers import AttentionInterface, AutoModelForCausalLM
+
+    register()
+    register()
+    assert AttentionInterface()["chairlift"] is paged_attention
+    config = Gemma2Config(
+        vocab_size=30, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, head_dim=8,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    model: Any = AutoModelForCausalLM.from_config(config)
+    select_attention(model, "chairlift")
+    assert model.model.layers[1].self_attn.config._attn_implementation == "chairlift"
+    state = PagedAttention()
+    state.attach(model)
+    assert getattr(model.model.layers[1].self_attn, ATTRIBUTE) is state and not hasattr(model.lm_head, ATTRIBUTE)

@@ -1,0 +1,71 @@
+"""check_against_eager: equal models pass in every dtype, wrong ones and numbers that are none do not."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from chairlift.core.errors import UnsupportedArchitecture
+from chairlift.model.architectures.transformers import load_module
+from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.transformers.attention import IMPLEMENTATION, select_attention
+from chairlift.model.transformers.self_check import check_against_eager
+from support_bridged_models import bridged_model
+
+
+def checked(kind: str, dtype: torch.dtype, block_size: int = 16, backend: Any = None) -> None:
+    made: Any = load_module(bridged_model(kind, dtype=dtype), RunnerConfig()).model
+    select_attention(made.base, IMPLEMENTATION)
+    check_against_eager(made, made.base, backend or TorchAttention(), block_size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["gemma2", "deepseek_v3"])
+def test_models_that_compute_the_same_pass(kind: str, dtype: torch.dtype) -> None:
+    checked(kind, dtype)
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 16, 64])
+def test_any_block_size_passes(block_size: int) -> None:
+    checked("phi3", torch.float32, block_size)
+    checked("phi3", torch.float32, block_size, ReferenceAttention())
+
+
+class Wrong(TorchAttention):
+    """An attention with an error."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__()
+        self.error = error
+
+    def attend(self, query: Tensor, kv: Any, batch: Any, spec: Any, plan: Any, out: Tensor) -> None:
+        super().attend(query, kv, batch, spec, plan, out)
+        out += self.error
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 0.01), (torch.float32, 0.1), (torch.bfloat16, 2.0)])
+def test_a_wrong_attention_is_found(dtype: torch.dtype, error: float) -> None:
+    with pytest.raises(UnsupportedArchitecture, match="computes other hidden states on a paged KV cache"):
+        checked("olmo2", dtype, backend=Wrong(error))
+    with pytest.raises(UnsupportedArchitecture, match="relative difference inf"):
+        checked("olmo2", dtype, backend=Wrong(torch.nan))
+
+
+def test_an_error_in_one_sequence_alone_is_found() -> None:
+    class Second(Wrong):
+        def attend(self, query: Tensor, kv: Any, batch: Any, spec: Any, plan: Any, out: Tensor) -> None:
+            TorchAttention.attend(self, query, kv, batch, spec, plan, out)
+            out[batch.cu_q_list[1] :] += self.error
+
+    with pytest.raises(UnsupportedArchitecture):
+        checked("olmo2", torch.float32, backend=Second(0.1))
+
+
+def test_the_module_is_left_with_eager_attention() -> None:
+    made: Any = load_module(bridged_model("olmo2", dtype=torch.float32), RunnerConfig()).model
+    modules: nn.Module = made.base
+    check_against_eager(made, modules, TorchAttention(), 16)
+    assert modules.config._attn_implementation == "eager"  # type: ignore[union-attr]
