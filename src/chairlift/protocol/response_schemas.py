@@ -124,7 +124,7 @@ REQUEST: Schema = {
         object_schema(request_id=TEXT, sequences={"type": "object"}),
     ]
 }  # fmt: skip
-"""A finished request's record, or the sequences of an open one."""
+"""A finished request's record, or the sequences of an open one, with `choices` if several of its choices are open."""
 
 # -- of a router -------------------------------------------------------------------------------------------------------
 
