@@ -338,8 +338,9 @@ def _add_live_options(parser: Parser) -> None:
 
 def _add_tls_ca(parser: Parser) -> None:
     parser.add_argument(
-        "--tls-ca", metavar="FILE", help="CAs (PEM) that may sign the certificates of live servers besides the system's"
-    )
+        "--tls-ca", metavar="FILE",
+        help="CAs (PEM) that sign the certificates of live servers, besides the system's (default: only the system's)",
+    )  # fmt: skip
 
 
 def _plan(subcommands: "Subcommands[Parser]") -> None:

@@ -52,7 +52,7 @@ def parse_replica(text: str) -> Endpoint:
         name, equals, value = pair.partition("=")
         if name.strip() not in OPTION_FIELDS or not equals:
             known = ", ".join(f"{each}=..." for each in OPTION_FIELDS)
-            raise ConfigError(f"{pair!r} of the replica {shown_url(url)!r} is none of {known}", option="replica")
+            raise ConfigError(f"{pair!r} of the replica {shown_url(text)!r} is none of {known}", option="replica")
         fields[name.strip()] = value.strip()
     try:
         return parse_endpoint(fields)
