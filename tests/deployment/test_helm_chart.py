@@ -117,6 +117,11 @@ def test_replicas_have_keys_that_only_the_router_knows_and_an_image_of_their_own
     }  # fmt: skip
     assert files == {"replica": {"keys.txt"}, "router": {"api-key", "admin-key"}, "autoscaler": {"api-key"}}
     assert deployed.container("chairlift-replica")["image"] == "chairlift:9-cuda"
+    with_tls = check(render(chart, {"replica": {"scheme": "HTTPS"}}))
+    assert with_tls.options("chairlift-router")["--discovery"].endswith("?port=http&scheme=https")
+    probed = with_tls.container("chairlift-replica")
+    probes = [probed[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert [each["scheme"] for each in probes] == ["HTTPS"] * 3
     assert deployed.container("chairlift-router")["image"] == "chairlift:9"
 
 
