@@ -170,7 +170,7 @@ ROUTER_DEBUG = with_optional(
         **_PROCESS_FIELDS, state=_STATE, reason=TEXT, models=array_schema(TEXT), admission=_OBJECT,
         open_requests=array_schema(_OBJECT), num_open_requests=COUNT, held_requests=_OBJECT,
         replicas=array_schema(_OBJECT), transitions=array_schema(_OBJECT), sources=array_schema(_OBJECT),
-        shared_state=_OBJECT,
+        shared_state=_OBJECT, has_replica_admin_key={"type": "boolean"},
     ),
     autoscaler=_OBJECT, pool=_OBJECT,
 )  # fmt: skip
