@@ -62,7 +62,7 @@ def send_request(
     if fields is not None:
         content, headers["content-type"] = json.dumps(fields), "application/json"
     with closing(connection):
-        connection.request(method, parts.path, content, headers)
+        connection.request(method, parts._replace(scheme="", netloc="").geturl(), content, headers)
         response = connection.getresponse()
         body = bytearray()
         while piece := response.read1(PIECE_BYTES):

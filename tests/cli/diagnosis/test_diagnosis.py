@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,10 +15,13 @@ from chairlift.cli.diagnosis.finding import ERROR, WARNING
 from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, Snapshot
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.router.endpoint import ReplicaKind
+from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.server.live import engine_reader
+from chairlift.web.auth.api_keys import read_keys
 from support_diagnosis import KEYS, USER_KEY, VALID, checks, diagnosed, live_replica, snapshot
 from support_replica_set import probed
 from support_router import CHAT, HELLO, running_router
+from support_router_app import served_replica
 from support_server import run
 from support_services import Gate, fake_service
 
@@ -109,6 +113,28 @@ def test_through_a_router_its_replicas_are_checked_and_lost_ones_named() -> None
             assert report["ok"] and sorted(report["replicas"]) == sorted([live.url, lost])
             replicas.drain(live.url, running.router.clock.now())
             assert ("no_replica", ERROR) in checks(await diagnosed(running.url))
+
+    run(scenario())
+
+
+def test_a_router_with_the_replicas_key_reads_the_reports_that_they_do_not_give(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("replica-admin", encoding="ascii")
+    keys = read_keys(None, {"CHAIRLIFT_API_KEY": USER_KEY, "CHAIRLIFT_ADMIN_KEY": "replica-admin"})
+    upstream = UpstreamConfig(admin_key_file=file)
+
+    async def scenario() -> None:
+        async with (
+            served_replica(keys) as url,
+            running_router([url], keys=KEYS, kind=ReplicaKind.CHAIRLIFT, upstream=upstream) as running,
+        ):
+            diagnosis = await diagnosed(running.url)
+            assert diagnosis.snapshots[1].object("debug")["service"] == "replica"
+            assert not [each for each in diagnosis.findings if each.server == url]
+        async with served_replica(keys) as url, running_router([url], keys=KEYS, kind=ReplicaKind.CHAIRLIFT) as running:
+            diagnosis = await diagnosed(running.url)
+            assert not diagnosis.snapshots[1].object("debug")
+            assert [each.check for each in diagnosis.findings if each.server == url] == ["admin_key"]
 
     run(scenario())
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift import __version__
@@ -63,19 +63,36 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
                 readers.append(ServerReader(url, replica_keys, reader.part_seconds, reader.tls))
             except ConfigError:
                 unread.append(_not_read(url, "its address is no URL of HTTP"))
-    snapshots = [first, *read_all(readers[1:], tuple(PARTS))]
+    direct = read_all(readers[1:], tuple(PARTS))
+    snapshots = [first, *_with_reports(reader, first, direct)]
     if not first.is_reachable:
         return Diagnosis(url=reader.url, snapshots=(first,), findings=tuple(ServerChecks(first, first).run()))
     newest = max(each.at_seconds for each in snapshots)
     time.sleep(max(0.0, newest + interval - time.monotonic()))
     has_replicas = first.object("debug").get("service") in CONTROLLERS
     parts = (*SECOND_PARTS, "debug") if has_replicas else SECOND_PARTS
-    pairs = list(zip(readers[1:], snapshots[1:], strict=True))
+    pairs = list(zip(readers[1:], direct, strict=True))
     heard = iter(read_all([each for each, old in pairs if old.is_reachable], SECOND_PARTS))
-    again = [reader.read(parts), *(next(heard) if old.is_reachable else old for _, old in pairs)]
+    again = [
+        reader.read(parts),
+        *(next(heard) if old.is_reachable else known for old, known in zip(direct, snapshots[1:], strict=True)),
+    ]
     after = [_merged(*pair) for pair in zip(snapshots, again, strict=True)]
-    findings = [*_findings(snapshots, after), *_failed_later(snapshots, again), *unread]
+    is_read = [True, *(each.is_reachable for each in direct)]
+    findings = [*_findings(snapshots, after, is_read), *_failed_later(snapshots, again), *unread]
     return Diagnosis(url=reader.url, snapshots=tuple(after), findings=tuple(findings))
+
+
+def _with_reports(reader: ServerReader, router: Snapshot, replicas: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return the replicas, with the report that the router reads of each one that did not give its own."""
+    if not router.object("debug").get("has_replica_admin_key"):
+        return list(replicas)
+    missing = [each.url for each in replicas if not each.parts["debug"].is_ok]
+    reports = reader.read_reports(missing)
+    return [
+        replace(each, parts={**each.parts, "debug": report}) if (report := reports.get(each.url)) is not None else each
+        for each in replicas
+    ]
 
 
 def _merged(before: Snapshot, after: Snapshot) -> Snapshot:
@@ -111,12 +128,12 @@ def _checked(checks: Iterable[Finding], url: str) -> Iterator[Finding]:
         yield Finding(check="not_understood", level=ERROR, server=url, what=what[:MAX_REASON_CHARS])
 
 
-def _findings(before: Sequence[Snapshot], after: Sequence[Snapshot]) -> list[Finding]:
+def _findings(before: Sequence[Snapshot], after: Sequence[Snapshot], is_read: Sequence[bool]) -> list[Finding]:
     url = after[0].url
     findings = [*_checked(ServerChecks(before[0], after[0]).run(), url)]
     findings += _checked(check_router(before[0], after[0]), url)
-    for old, new in zip(before[1:], after[1:], strict=True):
-        if old.is_reachable:
+    for old, new, was_read in zip(before[1:], after[1:], is_read[1:], strict=True):
+        if was_read:
             findings += _checked(ServerChecks(old, new).run(), new.url)
         else:
             findings.append(_not_read(new.url, next(iter(old.parts.values())).error))

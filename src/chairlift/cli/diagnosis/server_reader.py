@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from chairlift.cli.http_request import send_request, server_url
 
@@ -23,6 +24,9 @@ PARTS: Mapping[str, str] = {
     "metrics": "/metrics", "debug": "/admin/debug",
 }  # fmt: skip
 """Routes that are read, by the name of the part."""
+
+REPLICA_REPORT = "/admin/replicas/debug"
+"""Route of a router that has the admin key of its replicas: the /admin/debug of one of them."""
 
 SECOND_PARTS = ("load", "metrics")
 """Parts that are read twice, to see what changes; of a router and an autoscaler the report, too."""
@@ -137,6 +141,16 @@ class ServerReader:
         return Snapshot(
             url=self.url, at_seconds=time.monotonic(), wall_from=wall_from, wall_to=time.time(), parts=parts
         )  # fmt: skip
+
+    def read_reports(self, replicas: Sequence[str]) -> dict[str, Part]:
+        """Return the reports of replicas that this router could read, MAX_SERVERS at a time."""
+        reports: dict[str, Part] = {}
+        for start in range(0, len(replicas), MAX_SERVERS):
+            some = replicas[start : start + MAX_SERVERS]
+            calls = {url: partial(self._read, f"{REPLICA_REPORT}?{urlencode({'replica_id': url})}") for url in some}
+            parts = call_within(calls, self.part_seconds)
+            reports |= {url: part for url, part in parts.items() if part is not None and part.is_ok}
+        return reports
 
     def _read(self, path: str) -> Part:
         key = self.keys.admin if path.startswith(ADMIN) else self.keys.api
