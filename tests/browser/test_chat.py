@@ -63,8 +63,8 @@ def test_an_edited_message_replaces_what_came_after_it(open_page: OpenPage, echo
     page.ask("two")
     page.page.locator(".user-message").first.hover()
     page.page.get_by_label("Edit message").first.click()
-    page.page.locator("#editor").fill("three")
-    page.page.locator("#editor").press("Enter")
+    page.get("editor").fill("three")
+    page.get("editor").press("Enter")
     page.page.wait_for_function("() => document.querySelector('.markdown')?.textContent.trim() === 'three'")
     page.wait_for_answers(1)
     assert texts(page, "user-text") == ["three"] and texts(page, "markdown") == ["three"]

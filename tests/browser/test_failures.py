@@ -46,6 +46,11 @@ def test_a_wrong_key_is_named_and_asked_for_again(open_page: OpenPage, echo_serv
         assert page.ask("again").startswith("again")
         stored = page.page.evaluate("[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie]")
         assert "the-user-key" in stored[0] and "the-user-key" not in stored[1] + stored[2]
+        page.get("forget").click()
+        page.page.get_by_text("This server needs an API key.").wait_for()
+        assert "the-user-key" not in page.page.evaluate("JSON.stringify(sessionStorage)")
+        page.page.get_by_role("button", name="Cancel").click()
+        assert page.get("forget").count() == 0, "there is none to forget"
 
 
 def test_without_a_key_a_message_fails_in_place_and_retry_asks_again(open_page: OpenPage, echo_server: Server) -> None:

@@ -93,6 +93,67 @@ def test_a_batch_is_stale_for_a_reason_and_steps_mark_gaps_and_begin_again_with_
     ]
 
 
+def test_a_request_whose_grammar_is_compiled_has_no_blocks_and_withheld_blocks_are_not_free(
+    run: Callable[[str], Any],
+) -> None:
+    assert run("""const { drawBlockMap } = await load("live/drawings.js");
+        const { palette } = await load("live/canvas.js");
+        const { RowDot } = await load("live/row_dot.js");
+        const { html, render } = await load("lib/html.js");
+        const drawn = (key) => {
+          const cells = [];
+          const context = { globalAlpha: 1, fillRect() { cells.push([this.fillStyle, this.globalAlpha]); } };
+          drawBlockMap([-1, 1, -2, 1, -3, 1, -4, 1, -5, 1, 7, 1], key)(context, 100, 100, palette());
+          return cells;
+        };
+        const alphas = [null, -1, -16, 7].map((key) => drawn(key).map(([, alpha]) => alpha));
+        const frame = document.createElement("div");
+        render(html`<${RowDot} value=${-16} />`, frame);
+        const dot = frame.querySelector("rect").getAttribute("fill");
+        return [alphas, new Set(drawn(null).map(([fill]) => fill)).size, dot === palette().border]""") == [
+        [[1] * 6, [1] * 6, [1] * 6, [0.25] * 5 + [1]], 6, True,
+    ]  # fmt: skip
+
+
+BATCH = """const { html, render } = await load("lib/html.js");
+    const { View } = await load("views/batch.js");
+    const batch = {
+      rows: [[-16, "compiled", 0, "", "waiting", "grammar", 0, 9, 0, 0, 0, 5, 0, 0, 0, 1, 1]], num_hidden_rows: 0,
+      recent_steps: [], num_steps: 0, scheduled_tokens: 0, output_tokens: 0, num_preemptions: 0, num_running: 0,
+      num_waiting: 1, waiting_tokens: 9, wait_reason: "grammar", num_in_flight: 0, max_running_requests: 4,
+      max_batch_tokens: 64, block_size: 16, total_blocks: 100, free_blocks: 60, cached_blocks: 10, held_blocks: 7,
+      withheld_blocks: 23, block_map: [5, 7, -2, 10, -1, 60, -3, 23], blocks_per_cell: 1,
+    };
+    const hello = { schema: 1, service: "server", models: ["m"], history_fields: [], row_fields: ["key", "request_id",
+      "choice", "tenant", "state", "wait_reason", "priority", "prompt_tokens", "cached_tokens", "computed_tokens",
+      "output_tokens", "max_output_tokens", "num_blocks", "num_cached_blocks", "num_preemptions", "age_seconds",
+      "wait_seconds"] };
+    const events = async function* () {
+      yield { event: "hello", data: JSON.stringify(hello) };
+      yield { event: "batch", data: JSON.stringify(batch) };
+      await new Promise(() => {});
+    };
+    const frame = document.getElementById("app");
+    render(null, frame);
+    render(html`<${View} api=${{ events }} settings=${{ theme: "light" }} />`, frame);"""
+"""The batch view alone, with one waiting request and blocks above the limit of the pool."""
+
+
+def test_the_table_of_blocks_tells_withheld_blocks_from_free_ones(open_page: OpenPage, echo_server: Server) -> None:
+    page = open_page(echo_server)
+    head = "const load = (name) => import(new URL(`ui/${name}`, document.baseURI).href);"
+    page.page.evaluate(f"async () => {{ {head} {BATCH} }}")
+    rows = page.page.locator(".block-table tbody tr")
+    rows.first.wait_for()
+    assert [text.split("\t") for text in rows.all_inner_texts()] == [
+        ["held by requests", "7"], ["of these, by several", "0"], ["cached for later prompts", "10"], ["free", "60"],
+        ["not used, above the limit", "23"],
+    ]  # fmt: skip
+    page.page.locator(".row-name").click()
+    page.page.mouse.move(0, 0)
+    page.page.locator(".live-side").get_by_text("compiled holds 0 blocks").wait_for()
+
+
 def test_enter_of_an_input_method_sends_nothing(run: Callable[[str], Any]) -> None:
     assert run("""const { isSubmit } = await load("lib/keyboard.js");
         const key = { key: "Enter", shiftKey: false, isComposing: false, keyCode: 13 };

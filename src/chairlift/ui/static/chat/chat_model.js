@@ -1,6 +1,7 @@
 // ChatModel: the conversations, the open one, and the answers that are being generated; it outlives the view.
 import { keepText, keptText } from "../lib/kept.js";
 import { ConversationStore } from "./conversation_store.js";
+import { ConversationWriter, metaOf } from "./conversation_writer.js";
 import { OtherTabs } from "./other_tabs.js";
 import { emptyAnswer, generate, requestBody } from "./generation.js";
 
@@ -8,6 +9,8 @@ const PARAMETERS = "chairlift.parameters";
 const CURRENT = "chairlift.conversation";
 const SAVE_INTERVAL_MS = 2000;
 const MAX_TITLE_CHARS = 60;
+const FULL = "The browser's storage is full: this conversation is not kept. Delete others to make room.";
+const NOT_KEPT = "The browser could not keep this conversation.";
 
 export class ChatModel {
   /** `firstModel` returns a model's name where a message is sent without one. */
@@ -15,9 +18,10 @@ export class ChatModel {
     this.api = api;
     this.firstModel = firstModel;
     this.store = new ConversationStore();
+    this.writer = new ConversationWriter(this.store);
     this.conversations = []; // as the list shows them
     this.current = null; // {id, title, parameters, messages, ...}; messages are replaced, never changed
-    this.running = new Map(); // id of a conversation -> {controller, conversation}
+    this.running = new Map(); // id of a conversation -> {controller, conversation, show}
     this.notice = "";
     this.isLoaded = false;
     this.tabs = new OtherTabs((change) => this.onOtherTab(change));
@@ -41,6 +45,13 @@ export class ChatModel {
   async load() {
     if (this.isLoaded) return;
     this.isLoaded = true;
+    window.addEventListener("pagehide", () => this.leave());
+    window.addEventListener("pageshow", ({ persisted }) => persisted && this.writer.unflush());
+    try {
+      await this.writer.recover();
+    } catch (error) {
+      this.notice = noticeOf(error);
+    }
     try {
       this.conversations = await this.store.list();
     } catch {
@@ -54,6 +65,15 @@ export class ChatModel {
     else this.create();
   }
 
+  /** Write what is not kept yet at once: the page goes away. */
+  leave() {
+    for (const { conversation, show } of this.running.values()) {
+      show();
+      this.writer.mark(conversation);
+    }
+    this.writer.flush();
+  }
+
   /** Open a new conversation; it joins the list with its first message. */
   create() {
     this.current = {
@@ -65,8 +85,8 @@ export class ChatModel {
   }
 
   async open(id) {
-    const running = this.running.get(id);
-    if (running) this.current = running.conversation;
+    const held = this.running.get(id)?.conversation ?? this.writer.find(id);
+    if (held) this.current = held;
     else {
       const found = this.conversations.find((each) => each.id === id);
       if (!found) return;
@@ -79,6 +99,7 @@ export class ChatModel {
         return;
       }
       this.current = { revision: null, ...found, messages: messages.map(withoutRun) };
+      this.writer.adopt(this.current);
     }
     keepText(CURRENT, id);
     this.changed();
@@ -88,7 +109,9 @@ export class ChatModel {
     const name = title.trim().slice(0, MAX_TITLE_CHARS);
     if (!name) return;
     this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, title: name } : each));
-    for (const each of [this.current, this.running.get(id)?.conversation]) if (each?.id === id) each.title = name;
+    for (const each of [this.current, this.running.get(id)?.conversation, this.writer.find(id)]) {
+      if (each?.id === id) each.title = name;
+    }
     this.changed();
     try {
       await this.store.rename(id, name);
@@ -99,17 +122,22 @@ export class ChatModel {
   }
 
   async remove(id) {
-    this.running.get(id)?.controller.abort();
-    this.running.delete(id);
-    this.conversations = this.conversations.filter((each) => each.id !== id);
+    this.takeOff(id);
     if (this.current?.id === id) this.create();
     this.changed();
     try {
-      await this.store.remove(id);
+      await this.writer.remove(id);
       this.tabs.tell({ id, isRemoved: true });
     } catch {
       this.say("The conversation could not be deleted from the browser's storage.");
     }
+  }
+
+  takeOff(id) {
+    this.running.get(id)?.controller.abort();
+    this.running.delete(id);
+    this.writer.forget(id);
+    this.conversations = this.conversations.filter((each) => each.id !== id);
   }
 
   /** Change settings of the open conversation; new ones begin with them. The system prompt stays with this one. */
@@ -167,7 +195,6 @@ export class ChatModel {
     const asked = conversation.messages;
     const answer = emptyAnswer(model);
     const controller = new AbortController();
-    this.running.set(conversation.id, { controller, conversation });
     let savedAt = Date.now();
     const show = () => {
       conversation.messages = [...asked, { ...answer, toolCalls: answer.toolCalls.map((call) => ({ ...call })) }];
@@ -184,6 +211,7 @@ export class ChatModel {
         show();
       });
     };
+    this.running.set(conversation.id, { controller, conversation, show });
     show();
     this.save(conversation);
     try {
@@ -202,21 +230,21 @@ export class ChatModel {
   }
 
   async save(conversation, withMessages = true) {
-    const seen = conversation.revision ?? null;
     conversation.updated = Date.now();
-    conversation.revision = newId();
-    const { messages, ...kept } = conversation;
-    const meta = { ...kept, count: messages.length };
-    this.conversations = [meta, ...this.conversations.filter((each) => each.id !== meta.id)];
+    const { id } = conversation;
+    this.conversations = [metaOf(conversation), ...this.conversations.filter((each) => each.id !== id)];
+    const isSaving = this.writer.isSaving(id); // then the save that is under way takes this change, too
     try {
-      const outcome = await this.store.save(meta, withMessages ? messages : undefined, seen);
-      if (outcome === "kept") this.tabs.tell({ id: meta.id });
-      else if (conversation.id === meta.id) await this.onConflict(conversation, outcome);
+      const saving = this.writer.save(conversation, withMessages);
+      if (isSaving) return;
+      const outcome = await saving;
+      if (outcome !== "kept") return await this.onConflict(conversation, outcome);
+      const { revision } = conversation;
+      this.conversations = this.conversations.map((each) => (each.id === id ? { ...each, revision } : each));
+      this.tabs.tell({ id });
+      if ([FULL, NOT_KEPT].includes(this.notice)) this.say("");
     } catch (error) {
-      if (conversation.revision === meta.revision) conversation.revision = seen;
-      this.say(error?.name === "QuotaExceededError"
-        ? "The browser's storage is full: this conversation is not kept. Delete others to make room."
-        : "The browser could not keep this conversation.");
+      if (!isSaving) this.say(noticeOf(error));
     }
   }
 
@@ -253,9 +281,7 @@ export class ChatModel {
 
   /** Take a conversation off that is no longer in the storage. */
   drop(id) {
-    this.running.get(id)?.controller.abort();
-    this.running.delete(id);
-    this.conversations = this.conversations.filter((each) => each.id !== id);
+    this.takeOff(id);
     if (this.current?.id === id) {
       this.notice = "Another tab deleted the conversation that was open here.";
       this.create();
@@ -273,6 +299,10 @@ export class ChatModel {
       this.say("The kept conversations could not be read.");
     }
   }
+}
+
+function noticeOf(error) {
+  return error?.name === "QuotaExceededError" ? FULL : NOT_KEPT;
 }
 
 function newId() {

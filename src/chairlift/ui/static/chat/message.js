@@ -7,15 +7,18 @@ import { Icon, IconButton } from "../shell/icons.js";
 import { MarkdownText } from "./markdown_text.js";
 import { ToolCalls } from "./tool_calls.js";
 
-/** `actions` has edit(index, text), retry(index) and sendResults(results); it is the same object at each rendering. */
+/**
+ * `actions` has setEdit(id, text), which opens the editor, or closes it with null, edit(id, text), retry(index) and
+ * sendResults(results); it is the same object at each rendering. `edited` is the text in the editor while it is open.
+ */
 export const Message = memo((properties) => {
   const { message } = properties;
   return html`<${Boundary} value=${message} fallback=${() => html`<p class="user-text">${message.content}</p>`}>
     <${Body} ...${properties} /><//>`;
 });
 
-function Body({ message, index, actions, isLast, isBusy, isEditing }) {
-  if (message.role === "user") return html`<${UserMessage} ...${{ message, index, actions, isBusy, isEditing }} />`;
+function Body({ message, index, actions, isLast, isBusy, edited }) {
+  if (message.role === "user") return html`<${UserMessage} ...${{ message, actions, isBusy, edited }} />`;
   if (message.role === "tool") {
     return html`<div class="tool-result"><${Icon} name="tool" />
       <pre tabindex="0" dir="auto">${message.content}</pre></div>`;
@@ -23,36 +26,36 @@ function Body({ message, index, actions, isLast, isBusy, isEditing }) {
   return html`<${Answer} ...${{ message, index, actions, isLast, isBusy }} />`;
 }
 
-function UserMessage({ message, index, actions, isBusy, isEditing }) {
-  if (isEditing) return html`<${Editor} ...${{ message, index, actions, isBusy }} />`;
+function UserMessage({ message, actions, isBusy, edited }) {
+  if (edited !== undefined) return html`<${Editor} ...${{ id: message.id, text: edited, actions, isBusy }} />`;
   return html`<div class="user-message">
     <div class="user-text" dir="auto" data-testid="user-text">${message.content}</div>
     <div class="message-actions">
       <${CopyButton} text=${message.content} />
-      <${IconButton} icon="edit" label="Edit message" disabled=${isBusy} onClick=${() => actions.startEdit(index)} />
+      <${IconButton} icon="edit" label="Edit message" disabled=${isBusy}
+        onClick=${() => actions.setEdit(message.id, message.content)} />
     </div>
   </div>`;
 }
 
-function Editor({ message, index, actions, isBusy }) {
+function Editor({ id, text, actions, isBusy }) {
   const field = useRef();
-  const [text, setText] = useState(message.content);
+  const close = () => actions.setEdit(id, null);
   useEffect(() => field.current.focus(), []);
   const submit = (event) => {
     event.preventDefault();
-    if (text.trim() && !isBusy) actions.edit(index, text);
+    if (text.trim() && !isBusy) actions.edit(id, text);
   };
   const onKeyDown = (event) => {
-    if (event.key === "Escape") actions.startEdit(null);
+    if (event.key === "Escape") close();
     if (isSubmit(event)) submit(event);
   };
   return html`<form class="editor" onSubmit=${submit}>
-    <label class="visually-hidden" for="editor">Edited message</label>
-    <textarea id="editor" dir="auto" ref=${field} value=${text} rows=${Math.min(12, text.split("\n").length + 1)}
-      onInput=${(event) => setText(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+    <textarea aria-label="Edited message" data-testid="editor" dir="auto" ref=${field} value=${text} rows=${Math.min(12, text.split("\n").length + 1)}
+      onInput=${(event) => actions.setEdit(id, event.target.value)} onKeyDown=${onKeyDown}></textarea>
     <div class="editor-actions">
       <span class="hint">Messages after this one are replaced.</span>
-      <button type="button" class="button" onClick=${() => actions.startEdit(null)}>Cancel</button>
+      <button type="button" class="button" onClick=${close}>Cancel</button>
       <button type="submit" class="button primary" disabled=${!text.trim() || isBusy}>Send</button>
     </div>
   </form>`;

@@ -18,3 +18,12 @@ export function keepText(name, text, storage = "localStorage") {
     // The storage is full or forbidden.
   }
 }
+
+/** Return the names of kept texts that begin like this. */
+export function keptNames(start) {
+  try {
+    return Object.keys(window.localStorage).filter((name) => name.startsWith(start));
+  } catch {
+    return [];
+  }
+}

@@ -12,8 +12,11 @@ export const WAIT_REASONS = {
   policy: "the batching policy", prefix: "another request computes its prefix", grammar: "its grammar is compiled",
 };
 
-/** The rows of a BatchModel; `selected` is the id of the row whose blocks are shown. */
-export function BatchRows({ model, selected, onSelect }) {
+/**
+ * The rows of a BatchModel; `selected` is the id of the row whose blocks are shown: the one under the pointer, else the
+ * `pinned` one.
+ */
+export function BatchRows({ model, selected, pinned, onPin, onPoint }) {
   const [isAll, setIsAll] = useState(false);
   const flows = model.shown;
   const shown = isAll ? flows : flows.slice(0, NUM_ROWS);
@@ -29,22 +32,23 @@ export function BatchRows({ model, selected, onSelect }) {
         <th scope="col" class="number wide">Blocks</th><th scope="col" class="number wide">Waited</th>
         <th scope="col" class="number wide">Age</th></tr></thead>
       <tbody>${shown.map((flow) => html`<${Row} key=${flow.row.id} flow=${flow} column=${model.column}
-        largest=${largest} isSelected=${selected === flow.row.id} onSelect=${onSelect} />`)}</tbody></table>`}
+        largest=${largest} isSelected=${selected === flow.row.id} isPinned=${pinned === flow.row.id} onPin=${onPin}
+        onPoint=${onPoint} />`)}</tbody></table>`}
     ${flows.length > shown.length && html`<button type="button" class="button" onClick=${() => setIsAll(true)}>
       Show all ${flows.length} requests</button>`}
     ${numHidden > 0 && html`<p class="hint">${count(numHidden)} further requests wait.</p>`}
   </${Section}>`;
 }
 
-function Row({ flow, column, largest, isSelected, onSelect }) {
+function Row({ flow, column, largest, isSelected, isPinned, onPin, onPoint }) {
   const { row } = flow;
   const state = flow.ended === null ? row.state : "done";
   const why = row.wait_reason && flow.ended === null ? (WAIT_REASONS[row.wait_reason] ?? row.wait_reason) : "";
   const name = row.choice ? `${row.request_id}#${row.choice}` : row.request_id;
-  const choose = () => onSelect(isSelected ? null : row.id);
-  return html`<tr class="row" data-state=${state} data-selected=${isSelected} onMouseEnter=${() => onSelect(row.id)}
-      onMouseLeave=${() => onSelect(null)}>
-    <th scope="row"><button type="button" class="row-name" aria-pressed=${isSelected} onClick=${choose}
+  const choose = () => onPin(isPinned ? null : row.id);
+  return html`<tr class="row" data-state=${state} data-selected=${isSelected} onMouseEnter=${() => onPoint(row.id)}
+      onMouseLeave=${() => onPoint(null)}>
+    <th scope="row"><button type="button" class="row-name" aria-pressed=${isPinned} onClick=${choose}
         title=${row.request_id}><${RowDot} value=${row.key} /><span class="mono">${name}</span></button>
       ${row.tenant && html`<span class="tenant">${row.tenant}</span>`}</th>
     <td><span class="badge" data-state=${state}>${state}</span>

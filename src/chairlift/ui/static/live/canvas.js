@@ -2,7 +2,7 @@
 import { html, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { color } from "../lib/theme.js";
 
-const NAMES = ["text", "border", "hover", "prefill", "decode", "waiting", "preempted", "cached"];
+const NAMES = ["text", "border", "border-strong", "hover", "prefill", "decode", "waiting", "preempted", "cached"];
 let cache = null;
 
 /** Return the colors of the current theme, and the color of a row by its key. */

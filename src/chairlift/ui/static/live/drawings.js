@@ -76,8 +76,12 @@ export function drawSteps(steps, budget) {
   };
 }
 
-/** Draw every cell of the block map, in lines from the top left. */
-export function drawBlockMap(runs, highlighted) {
+/**
+ * Draw every cell of the block map, in lines from the top left. The blocks of `key` stand out; a request whose grammar
+ * is compiled has a key below zero, and no blocks.
+ */
+export function drawBlockMap(runs, key) {
+  const highlighted = key !== null && key >= 0 ? key : null;
   let total = 0;
   for (let index = 1; index < runs.length; index += 2) total += runs[index];
   return (context, width, height, colors) => {
@@ -100,7 +104,7 @@ export function drawBlockMap(runs, highlighted) {
 function fillOf(value, colors) {
   if (value === FREE) return colors.hover;
   if (value === CACHED) return colors.cached;
-  if (value === WITHHELD) return colors.border;
+  if (value === WITHHELD) return colors["border-strong"];
   if (value === SHARED) return colors.text;
   if (value === HELD) return colors.decode;
   return colors.row(value);

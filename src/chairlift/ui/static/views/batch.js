@@ -12,14 +12,16 @@ import { requestOfServer, RequestTable } from "../live/request_waterfall.js";
 
 export function View({ api, settings }) {
   const { model, source } = useLive(api, () => new BatchModel());
-  const [selected, setSelected] = useState(null); // a row's id
+  const [pinned, setPinned] = useState(null); // the id of the row that was chosen, and of the one under the pointer
+  const [pointed, setPointed] = useState(null);
+  const selected = pointed ?? pinned;
   const { hello, batch } = model;
   if (hello && hello.service !== "server") return html`<${WrongService} />`;
   return html`<${LivePage} title="Live batch" subtitle=${hello?.models[0]} source=${source} stale=${model.stale}
       note=${model.note} isKnown=${hello !== null && batch !== null}>
     ${batch && html`<${Tiles} model=${model} />
     <div class="live-columns">
-      <${BatchRows} model=${model} selected=${selected} onSelect=${setSelected} />
+      <${BatchRows} model=${model} selected=${selected} pinned=${pinned} onPin=${setPinned} onPoint=${setPointed} />
       <div class="live-side">
         <${Steps} model=${model} />
         <${BlockMap} batch=${batch} rows=${model.rows} selected=${selected} />
@@ -98,7 +100,7 @@ function BlockMap({ batch, rows, selected }) {
     ? `${row.request_id} holds ${row.num_blocks} blocks, ${row.num_cached_blocks} of them were cached.`
     : `${percent(held / total)} held. Point at a request to see its blocks.`;
   return html`<${Section} title="KV cache" hint=${hint}>
-    <${Canvas} class="block-map" draw=${drawBlockMap(batch.block_map, row && row.key >= 0 ? row.key : null)} />
+    <${Canvas} class="block-map" draw=${drawBlockMap(batch.block_map, row?.key ?? null)} />
     <table class="block-table"><caption class="visually-hidden">Blocks of the KV cache</caption>
       <thead class="visually-hidden"><tr><th scope="col">State</th><th scope="col">Blocks</th></tr></thead>
       <tbody><tr><th scope="row"><i data-kind="held"></i>held by requests</th><td>${count(held)}</td></tr>

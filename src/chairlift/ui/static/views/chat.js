@@ -22,28 +22,33 @@ export function View({ api, settings }) {
   useChanges(chat);
   const [isListOpen, setIsListOpen] = useState(false);
   const [isPanelOpen, setIsPanelOpen] = useState(false);
-  const [editing, setEditing] = useState(null);
+  const [edits, setEdits] = useState({}); // id of a message -> its text in the editor, also while it is out of sight
   const name = useRef("");
   name.current = settings.model;
   useEffect(() => {
     chat.load();
   }, []);
-  useEffect(() => setEditing(null), [chat.current?.id]);
-  const actions = useMemo(() => ({
-    startEdit: setEditing,
-    edit: (index, text) => {
-      if (!chat.isRunning) setEditing(null);
-      chat.edit(index, text, name.current);
-    },
-    retry: (index) => chat.retry(index, name.current),
-    sendResults: (results) => chat.sendResults(results, name.current),
-  }), []);
+  const actions = useMemo(() => {
+    const setEdit = (id, text) => setEdits(({ [id]: _, ...others }) => (
+      text === null ? others : { ...others, [id]: text }));
+    return {
+      setEdit,
+      edit: (id, text) => {
+        const index = chat.current.messages.findIndex((message) => message.id === id);
+        if (chat.isRunning || index < 0) return;
+        setEdit(id, null);
+        chat.edit(index, text, name.current);
+      },
+      retry: (index) => chat.retry(index, name.current),
+      sendResults: (results) => chat.sendResults(results, name.current),
+    };
+  }, []);
   const send = useCallback((text) => chat.send(text, name.current), []);
   const { current, isRunning } = chat;
   useFailureCheck(current, settings.server);
   if (!current) return html`<div class="empty-state" aria-busy="true"></div>`;
   const renderMessage = (message, index) => html`<${Message} message=${message} index=${index} actions=${actions}
-    isLast=${index === current.messages.length - 1} isBusy=${isRunning} isEditing=${editing === index} />`;
+    isLast=${index === current.messages.length - 1} isBusy=${isRunning} edited=${edits[message.id]} />`;
   return html`<div class="chat ${isListOpen ? "list-open" : ""} ${isPanelOpen ? "panel-open" : ""}">
     <div class="backdrop" onClick=${() => setIsListOpen(false)}></div>
     <nav class="sidebar" aria-label="Conversations">
@@ -57,7 +62,8 @@ export function View({ api, settings }) {
         <${IconButton} icon="settings" label="Settings" aria-expanded=${isPanelOpen}
           onClick=${() => setIsPanelOpen(!isPanelOpen)} />
       </div>
-      ${chat.notice && html`<div class="notice" role="alert">${chat.notice}</div>`}
+      ${chat.notice && html`<div class="notice" role="alert" data-testid="notice">${chat.notice}
+        <${IconButton} icon="close" label="Close this notice" onClick=${() => chat.say("")} /></div>`}
       ${current.messages.length
         ? html`<${MessageList} messages=${current.messages} conversationId=${current.id}
             renderMessage=${renderMessage} />`
