@@ -80,3 +80,20 @@ def test_replicas_decisions_and_a_replica_that_is_lost(open_page: OpenPage, flee
         "() => document.querySelectorAll('[data-testid=replicas] > [data-state=healthy]').length == 2"
     )
     assert cards.count() == 2
+
+
+def test_the_batch_of_a_replica_is_shown_through_the_router(open_page: OpenPage, fleet: Server) -> None:
+    page = open_page(fleet, "#/batch")
+    page.get("key").fill(ADMIN_KEY)
+    page.page.get_by_role("button", name="Use key").click()
+    choice = page.get("choose-replica").get_by_role("button")
+    choice.nth(1).wait_for()
+    assert choice.count() == 2 and "healthy" in choice.first.inner_text()
+    name = choice.first.inner_text().split()[0]
+    choice.first.click()
+    page.page.wait_for_selector("[data-testid=live][data-state=open]")
+    assert name in page.page.locator(".live-subtitle").inner_text()
+    assert page.page.get_by_text("KV cache").first.is_visible()
+    assert findings(page) == []
+    page.get("all-replicas").click()
+    choice.nth(1).wait_for()

@@ -24,6 +24,7 @@ export class BatchModel {
     this.samples = [];
     this.requests = [];
     this.history = [[]];
+    this.replicas = []; // of a router
   }
 
   get column() {
@@ -37,6 +38,7 @@ export class BatchModel {
     } else if (name === "server") this.server = data;
     else if (name === "batch") this.takeBatch(data);
     else if (name === "history") this.takeHistory(data);
+    else if (name === "replicas") this.replicas = data;
     else if (name === "requests") this.requests = [...this.requests, ...data].slice(-NUM_REQUESTS);
   }
 

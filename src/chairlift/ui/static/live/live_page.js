@@ -7,19 +7,21 @@ const TEXTS = {
   denied: "Live data needs an admin key of this server.",
 };
 
-/** `stale` says why the data is no longer that of now, and `note` what else there is to say. */
-export function LivePage({ title, subtitle, source, isKnown, stale = "", note = "", children }) {
-  const text = TEXTS[source.state];
+/** `stale` says why the data is no longer that of now, `note` what else there is to say, and `actions` are buttons. */
+export function LivePage({
+  title, subtitle, source, isKnown, stale = "", note = "", texts = {}, actions = null, children,
+}) {
+  const text = texts[source.state] ?? TEXTS[source.state];
   if (text) {
     const isOld = source.state === "outdated";
     const again = () => (isOld ? location.reload() : source.resume());
     return html`<div class="empty-state" data-testid="live-${source.state}"><p>${text}</p>
-      <button type="button" class="button" onClick=${again}>${isOld ? "Load again" : "Try again"}</button></div>`;
+      <button type="button" class="button" onClick=${again}>${isOld ? "Load again" : "Try again"}</button>${actions}</div>`;
   }
   if (!isKnown) return html`<div class="empty-state" aria-busy="true" data-testid="live-waiting">
-    <p>${source.message || "Waiting for data"}</p></div>`;
+    <p>${source.message || "Waiting for data"}</p>${actions}</div>`;
   return html`<div class="live" data-state=${source.state} data-stale=${stale !== ""} data-testid="live">
-    <div class="live-head"><h1>${title}</h1><span class="live-subtitle">${subtitle}</span>
+    <div class="live-head"><h1>${title}</h1><span class="live-subtitle">${subtitle}</span>${actions}
       <span class="live-state" role="status" data-state=${source.state}>${source.state !== "open"
         ? source.message || "Connecting" : stale || note || "Live"}</span></div>
     ${children}

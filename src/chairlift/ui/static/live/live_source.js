@@ -1,4 +1,4 @@
-// LiveSource: the events of /admin/live for one view. It connects again when the stream is cut, and rests while the
+// LiveSource: the events of /admin/live, or of one replica behind a router, for one view. It connects again when the stream is cut, and rests while the
 // page is hidden, so that the server collects nothing for a page that is not looked at.
 import { useEffect, useMemo, useRef, useState } from "../lib/html.js";
 
@@ -10,8 +10,9 @@ const SCHEMA = 1; // version of the events that these views read
 const DENIED = new Set([401, 403]);
 
 export class LiveSource {
-  constructor(api, onEvent, onChange) {
+  constructor(api, onEvent, onChange, path = "/admin/live") {
     this.api = api;
+    this.path = path;
     this.onEvent = onEvent;
     this.onChange = onChange;
     this.state = "connecting"; // connecting, open, absent (no admin key on the server), denied, outdated or paused
@@ -56,7 +57,7 @@ export class LiveSource {
       const began = performance.now();
       const abort = (this.abort = new AbortController());
       try {
-        for await (const { event, data } of this.api.events("/admin/live", { admin: true, signal: abort.signal })) {
+        for await (const { event, data } of this.api.events(this.path, { admin: true, signal: abort.signal })) {
           const value = JSON.parse(data);
           if (event === "hello" && value.schema !== SCHEMA) {
             abort.abort();
@@ -99,7 +100,7 @@ export class LiveSource {
 }
 
 /** Return the model that the events go to, and the source; the view renders again at most once for each frame. */
-export function useLive(api, makeModel) {
+export function useLive(api, makeModel, path) {
   const [, setTick] = useState(0);
   const model = useMemo(makeModel, []);
   const source = useRef(null);
@@ -111,7 +112,7 @@ export function useLive(api, makeModel) {
       setTick((tick) => tick + 1);
     });
   };
-  source.current ??= new LiveSource(api, (name, data) => model.onEvent(name, data), redraw);
+  source.current ??= new LiveSource(api, (name, data) => model.onEvent(name, data), redraw, path);
   useEffect(() => {
     source.current.start();
     const timer = setInterval(redraw, REDRAW_MS);

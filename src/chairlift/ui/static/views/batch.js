@@ -8,17 +8,34 @@ import { Chart } from "../live/chart.js";
 import { drawBlockMap, drawSteps, SHARED, WITHHELD } from "../live/drawings.js";
 import { LivePage, Section, Tile } from "../live/live_page.js";
 import { useLive } from "../live/live_source.js";
-import { requestOfServer, RequestTable } from "../live/request_waterfall.js";
+import { hostOf, requestOfServer, RequestTable } from "../live/request_waterfall.js";
 
+const REPLICA_TEXTS = {
+  absent: "The router has no admin key of its replicas. Start it with --replica-admin-key-file, or use chairlift fleet.",
+};
+
+/** The batch of this server, or behind a router that of the replica that is chosen. */
 export function View({ api, settings }) {
-  const { model, source } = useLive(api, () => new BatchModel());
+  const [replica, setReplica] = useState(null);
+  return replica === null ? html`<${Batch} key="own" api=${api} settings=${settings} onReplica=${setReplica} />`
+    : html`<${Batch} key=${replica} api=${api} settings=${settings} replica=${replica}
+        onReplica=${setReplica} />`;
+}
+
+function Batch({ api, settings, replica = null, onReplica }) {
+  const path = replica === null ? "/admin/live" : `/admin/replicas/live?replica_id=${encodeURIComponent(replica)}`;
+  const { model, source } = useLive(api, () => new BatchModel(), path);
   const [pinned, setPinned] = useState(null); // the id of the row that was chosen, and of the one under the pointer
   const [pointed, setPointed] = useState(null);
   const selected = pointed ?? pinned;
   const { hello, batch } = model;
-  if (hello && hello.service !== "server") return html`<${WrongService} />`;
-  return html`<${LivePage} title="Live batch" subtitle=${hello?.models[0]} source=${source} stale=${model.stale}
-      note=${model.note} isKnown=${hello !== null && batch !== null}>
+  if (hello && hello.service !== "server") return html`<${Replicas} replicas=${model.replicas} onReplica=${onReplica} />`;
+  const leave = replica !== null && html`<button type="button" class="button" data-testid="all-replicas"
+    onClick=${() => onReplica(null)}>All replicas</button>`;
+  const of = replica === null ? hello?.models[0] : `${hello?.models[0] ?? ""} on ${hostOf(replica)}`;
+  const texts = replica === null ? undefined : REPLICA_TEXTS;
+  return html`<${LivePage} title="Live batch" subtitle=${of} source=${source} stale=${model.stale} texts=${texts}
+      note=${model.note} isKnown=${hello !== null && batch !== null} actions=${leave}>
     ${batch && html`<${Tiles} model=${model} />
     <div class="live-columns">
       <${BatchRows} model=${model} selected=${selected} pinned=${pinned} onPin=${setPinned} onPoint=${setPointed} />
@@ -32,10 +49,16 @@ export function View({ api, settings }) {
   </${LivePage}>`;
 }
 
-function WrongService() {
-  return html`<div class="empty-state"><p>This is a router: its replicas compute the batches. The fleet view shows
-    what each of them reports. To see a batch row by row, open the page of a server that was started with
-    CHAIRLIFT_ADMIN_KEY.</p><a class="button" href="#/fleet">Show the fleet</a></div>`;
+/** A router has no batch of its own: the replicas whose batch can be shown. */
+function Replicas({ replicas, onReplica }) {
+  const servers = replicas.filter((replica) => replica.kind === "chairlift");
+  return html`<div class="empty-state" data-testid="choose-replica"><p>The replicas of this router compute the batches.
+    ${servers.length ? " Choose one to see its batch row by row." : " None of them is a Chairlift server."}</p>
+    <div class="replica-choice">${servers.map((replica) => html`<button type="button" class="button"
+      key=${replica.replica_id} onClick=${() => onReplica(replica.replica_id)}><span
+      class="mono">${hostOf(replica.replica_id)}</span> <span class="badge"
+      data-state=${replica.state}>${replica.state.replaceAll("_", " ")}</span></button>`)}</div>
+    <a class="button" href="#/fleet">Show the fleet</a></div>`;
 }
 
 function Tiles({ model }) {
@@ -81,7 +104,7 @@ function Steps({ model }) {
 function textOfStep({ id, tokens, duration, prefills, decodes }) {
   const chunks = prefills.slice(0, 6).map(([, size]) => size).join(", ");
   const more = prefills.length > 6 ? " and more" : "";
-  return `Step ${count(id)}: ${tokens} tokens in ${ms(duration)}: ${decodes.length} decoded`
+  return `Step ${count(id)}: ${tokens} ${tokens === 1 ? "token" : "tokens"} in ${ms(duration)}: ${decodes.length} decoded`
     + (chunks ? `, prompt chunks of ${chunks}${more}` : "");
 }
 
