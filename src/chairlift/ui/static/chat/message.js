@@ -51,7 +51,8 @@ function Editor({ id, text, actions, isBusy }) {
     if (isSubmit(event)) submit(event);
   };
   return html`<form class="editor" onSubmit=${submit}>
-    <textarea aria-label="Edited message" data-testid="editor" dir="auto" ref=${field} value=${text} rows=${Math.min(12, text.split("\n").length + 1)}
+    <textarea aria-label="Edited message" data-testid="editor" dir="auto" ref=${field} value=${text}
+      rows=${Math.min(12, text.split("\n").length + 1)}
       onInput=${(event) => actions.setEdit(id, event.target.value)} onKeyDown=${onKeyDown}></textarea>
     <div class="editor-actions">
       <span class="hint">Messages after this one are replaced.</span>

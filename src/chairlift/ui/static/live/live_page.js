@@ -16,7 +16,8 @@ export function LivePage({
     const isOld = source.state === "outdated";
     const again = () => (isOld ? location.reload() : source.resume());
     return html`<div class="empty-state" data-testid="live-${source.state}"><p>${text}</p>
-      <button type="button" class="button" onClick=${again}>${isOld ? "Load again" : "Try again"}</button>${actions}</div>`;
+      <button type="button" class="button" onClick=${again}>${isOld ? "Load again" : "Try again"}</button>
+      ${actions}</div>`;
   }
   if (!isKnown) return html`<div class="empty-state" aria-busy="true" data-testid="live-waiting">
     <p>${source.message || "Waiting for data"}</p>${actions}</div>`;

@@ -1,5 +1,6 @@
-// LiveSource: the events of /admin/live, or of one replica behind a router, for one view. It connects again when the stream is cut, and rests while the
-// page is hidden, so that the server collects nothing for a page that is not looked at.
+// LiveSource: the events of /admin/live, or of one replica behind a router, for one view. It connects again when the
+// stream is cut, and rests while the page is hidden, so that the server collects nothing for a page that is not looked
+// at.
 import { useEffect, useMemo, useRef, useState } from "../lib/html.js";
 
 const FIRST_WAIT_MS = 500;

@@ -11,7 +11,7 @@ import { useLive } from "../live/live_source.js";
 import { hostOf, requestOfServer, RequestTable } from "../live/request_waterfall.js";
 
 const REPLICA_TEXTS = {
-  absent: "The router has no admin key of its replicas. Start it with --replica-admin-key-file, or use chairlift fleet.",
+  absent: "The router has no admin key of its replicas. Start it with --replica-admin-key-file.",
 };
 
 /** The batch of this server, or behind a router that of the replica that is chosen. */
@@ -29,7 +29,9 @@ function Batch({ api, settings, replica = null, onReplica }) {
   const [pointed, setPointed] = useState(null);
   const selected = pointed ?? pinned;
   const { hello, batch } = model;
-  if (hello && hello.service !== "server") return html`<${Replicas} replicas=${model.replicas} onReplica=${onReplica} />`;
+  if (hello && hello.service !== "server") {
+    return html`<${Replicas} replicas=${model.replicas} onReplica=${onReplica} />`;
+  }
   const leave = replica !== null && html`<button type="button" class="button" data-testid="all-replicas"
     onClick=${() => onReplica(null)}>All replicas</button>`;
   const of = replica === null ? hello?.models[0] : `${hello?.models[0] ?? ""} on ${hostOf(replica)}`;
@@ -104,7 +106,8 @@ function Steps({ model }) {
 function textOfStep({ id, tokens, duration, prefills, decodes }) {
   const chunks = prefills.slice(0, 6).map(([, size]) => size).join(", ");
   const more = prefills.length > 6 ? " and more" : "";
-  return `Step ${count(id)}: ${tokens} ${tokens === 1 ? "token" : "tokens"} in ${ms(duration)}: ${decodes.length} decoded`
+  const size = `${tokens} ${tokens === 1 ? "token" : "tokens"}`;
+  return `Step ${count(id)}: ${size} in ${ms(duration)}: ${decodes.length} decoded`
     + (chunks ? `, prompt chunks of ${chunks}${more}` : "");
 }
 
