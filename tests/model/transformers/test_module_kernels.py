@@ -138,3 +138,17 @@ def test_a_head_with_a_bias_or_of_another_kind_is_the_models() -> None:
     assert kernels.head(modules[2], (None,), modules[2]) is None
     assert kernels.head(nn.Linear(4, 4), (None,), lambda hidden: hidden) is None
     assert ModuleKernels().head(modules[2], (None,), lambda hidden: hidden) is None
+
+
+def test_torch_has_its_threads_where_much_is_left_to_it() -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.experts = nn.Linear(8, 8), nn.Parameter(torch.zeros(4, 8, 8))
+
+    kernels = native()
+    kernels.replace_in(Experts().bfloat16(), nothing)
+    assert kernels.torch_threads is None
+    kernels = native()
+    kernels.replace_in(nn.ModuleList([nn.Embedding(99, 8), nn.Linear(8, 8)]).bfloat16(), nothing)
+    assert kernels.torch_threads == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from chairlift.model.dtypes import resolve_dtype
 from chairlift.model.layers.layer_groups import LayerGroups
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_folder import check_weight_file, weight_files
 from chairlift.model.loading.model_impl import read_config
 from chairlift.model.runner.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
@@ -30,6 +31,8 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     for file in weight_files(folder):
         check_weight_file(file)
     max_model_len = config.context_length(options.max_model_len)
+    if not isinstance(config, DecoderConfig):
+        return  # the shape of the cache is known when transformers has loaded the model
     config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
     groups = LayerGroups.of(config.layer_windows)
     pool = kv_cache_shape(options, config, groups, max_model_len)

@@ -59,9 +59,9 @@ class TransformersCausalLM:
         self.dtype: torch.dtype = model.dtype
         output = model.get_output_embeddings()
         states = torch.zeros(1, _width(output), dtype=model.dtype, device=model.device)
-        self.vocab_size = int(self.logits(states).shape[1])
+        self.vocab_size = int(self._model_logits(states).shape[1])
         softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-        self._fast_head = kernels.head(output, dict.fromkeys((None, softcap)), self.logits)
+        self._fast_head = kernels.head(output, dict.fromkeys((None, softcap)), self._model_logits)
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of tokens of a step."""
@@ -71,9 +71,12 @@ class TransformersCausalLM:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
         return self._runner.run(self.base, input_ids, context)
 
-    @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits [R, V] from hidden states [R, H], with the scales and caps of the model's own head."""
+        return self._model_logits(hidden) if self._fast_head is None else self._fast_head.logits(hidden)
+
+    @torch.inference_mode()
+    def _model_logits(self, hidden: Tensor) -> Tensor:
         count = len(hidden)
         if (more := self._kernels.padded_size(count) - count) > 0:
             hidden = nn.functional.pad(hidden, (0, 0, 0, more))
@@ -83,7 +86,7 @@ class TransformersCausalLM:
     def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
         """See CausalLM."""
         if self._fast_head is not None:
-            return self._fast_head(hidden, request)
+            return self._fast_head.head(hidden, request)
         return compute_lm_head_output(self.logits(hidden), request)
 
 

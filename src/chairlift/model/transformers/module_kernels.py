@@ -16,10 +16,10 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import AUTO
 from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_attention_fit
 from chairlift.model.kernels.cpu.native_linear import NativeLinear
+from chairlift.model.kernels.cpu.native_lm_head import NativeHead
 from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from chairlift.model.transformers.replace_modules import (
     LayerMaker,
@@ -31,8 +31,8 @@ from chairlift.model.transformers.replace_modules import (
 from chairlift.model.transformers.sample_rows import are_close, sample_rows
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
-Head = Callable[[Tensor, LogitsRequest], LMHeadOutput]
-"""Computes the requested lm_head output of hidden states [R, H]."""
+MAX_TORCH_SHARE = 0.2
+"""Share of the parameters that torch may multiply with in one thread, beside the threads of the native kernels."""
 
 
 class ModuleKernels:
@@ -71,7 +71,7 @@ class ModuleKernels:
 
     def head(
         self, module: nn.Module | None, softcaps: Iterable[float | None], logits: Callable[[Tensor], Tensor]
-    ) -> Head | None:
+    ) -> NativeHead | None:
         """Return a faster head if it computes what `logits` does; None if there is none.
 
         Args:
@@ -143,6 +143,15 @@ class NativeModuleKernels(ModuleKernels):
         self.cpus = backend.cpus
         self.torch_threads = backend.torch_threads
 
+    def replace_in(self, model: nn.Module, run: Callable[[], object]) -> None:
+        """See ModuleKernels. If much is left to torch, such as experts, torch has its own number of threads, too."""
+        total = sum(parameter.numel() for parameter in model.parameters())
+        super().replace_in(model, run)
+        tables = (module.weight for module in model.modules() if isinstance(module, nn.Embedding))
+        left = sum(parameter.numel() for parameter in model.parameters()) - sum(table.numel() for table in tables)
+        if left > MAX_TORCH_SHARE * total:
+            self.torch_threads = None
+
     def _maker(self) -> LayerMaker:
         return self._backend
 
@@ -156,7 +165,7 @@ class NativeModuleKernels(ModuleKernels):
 
     def head(
         self, module: nn.Module | None, softcaps: Iterable[float | None], logits: Callable[[Tensor], Tensor]
-    ) -> Head | None:
+    ) -> NativeHead | None:
         """See ModuleKernels."""
         if (
             not isinstance(module, PackedLinear)
@@ -169,7 +178,7 @@ class NativeModuleKernels(ModuleKernels):
         for softcap in softcaps:
             head = self._backend.head(linear.weight, module.out_features, softcap)
             if are_close(head.logits(hidden).to(expected.dtype), expected):
-                return head.head
+                return head
         return None
 
     def sampling_ops(self) -> SamplingOps:
