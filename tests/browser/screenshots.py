@@ -1,18 +1,30 @@
-"""Screenshots of the chat for docs/images: `PYTHONPATH=src:tests python tests/browser/screenshots.py docs/images`.
+"""Screenshots for docs/images: `PYTHONPATH=src:tests python tests/browser/screenshots.py docs/images [VIEW ..]`.
 
-A server with the demo model runs behind the page; the conversation is put into the browser's storage.
+A server with the demo model, or a fleet of two, runs behind the page. The conversation of the chat is put into the
+browser's storage; batch and fleet compute requests while the pictures are taken.
 """
 
+import contextlib
 import io
 import json
+import random
 import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 from PIL import Image
 
 from support_browser import WebPage, open_chromium
-from support_server import real_server
+from support_server import ADMIN_KEY, real_server, running_server
+
+CLIENTS = 14
+LIVE_SECONDS = 12
+ENTER_KEY = f"sessionStorage.setItem('chairlift.admin-key', {json.dumps(ADMIN_KEY)})"
 
 TITLES = ("What is a KV cache?", "Prime numbers in Rust", "Names for a mountain railway", "Haiku about queues")
 QUESTION = "Why is continuous batching faster? Show the loop, please."
@@ -66,22 +78,85 @@ def save(page: WebPage, path: Path) -> None:
     Image.open(io.BytesIO(page.page.screenshot())).convert("RGB").save(path, optimize=True)
 
 
-def main(folder: Path) -> None:
-    """Write chat-{desktop,phone}-{light,dark}.png into a folder."""
+def pages(browser: Any, url: str, view: str = "") -> Iterator[tuple[str, WebPage]]:
+    """Yield the four kinds of page, open, with the admin key: desktop and phone, light and dark."""
+    for phone in (False, True):
+        for dark in (False, True):
+            name = f"{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}"
+            yield name, WebPage(browser, url, phone=phone, dark=dark, script=ENTER_KEY).open(view)
+
+
+def chat(browser: Any, folder: Path) -> None:
+    """Write chat-{desktop,phone}-{light,dark}.png."""
     titles = ["Continuous batching", *TITLES]
-    with real_server("--served-model-name", "chairlift-demo") as server, open_chromium() as browser:
-        for phone in (False, True):
-            for dark in (False, True):
-                page = WebPage(browser, server.url, phone=phone, dark=dark).open()
-                page.page.evaluate(FILL, [titles, json.loads(json.dumps(messages()))])
-                page.page.reload()
-                page.page.wait_for_selector(".code")
-                page.page.wait_for_selector(".state[data-state=ready]")
-                page.page.wait_for_timeout(500)
-                save(page, folder / f"chat-{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}.png")
-                page.check()
-                page.close()
+    with real_server("--served-model-name", "chairlift-demo") as server:
+        for name, page in pages(browser, server.url):
+            page.page.evaluate(FILL, [titles, json.loads(json.dumps(messages()))])
+            page.page.reload()
+            page.page.wait_for_selector(".code")
+            page.page.wait_for_selector(".state[data-state=ready]")
+            page.page.wait_for_timeout(500)
+            save(page, folder / f"chat-{name}.png")
+            page.check()
+            page.close()
+
+
+@contextlib.contextmanager
+def traffic(url: str) -> Iterator[None]:
+    """Send chat requests of several lengths until the block ends."""
+    is_over = threading.Event()
+
+    def send(number: int) -> None:
+        rng = random.Random(number)
+        with httpx.Client(base_url=url, timeout=60) as client:
+            while not is_over.is_set():
+                words = " ".join(rng.choice(QUESTION.split()) for _ in range(rng.choice((10, 60, 240))))
+                body = {
+                    "model": "chairlift:demo", "max_tokens": rng.choice((40, 120, 300)), "ignore_eos": True,
+                    "messages": [{"role": "user", "content": words}],
+                }  # fmt: skip
+                client.post("/v1/chat/completions", json=body)
+                is_over.wait(rng.random())
+
+    threads = [threading.Thread(target=send, args=(number,), daemon=True) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join(60)
+
+
+def live(browser: Any, folder: Path, view: str, command: str, *options: str) -> None:
+    """Write VIEW-{desktop,phone}-{light,dark}.png of a server or a fleet that computes."""
+    words = [sys.executable, "-m", "chairlift", command, "--port", "0", *options]
+    with running_server(words, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}) as server:
+        server.wait_until_ready()
+        with traffic(server.url):
+            made = list(pages(browser, server.url, f"#/{view}"))
+            for _, page in made:
+                page.page.wait_for_selector("[data-testid=live][data-state=open]")
+            time.sleep(LIVE_SECONDS)
+            for name, page in made:
+                save(page, folder / f"{view}-{name}.png")
+        for _, page in made:
+            page.close()
+        server.stop()
+
+
+def main(folder: Path, views: Sequence[str]) -> None:
+    """Write the pictures of the views into a folder."""
+    with open_chromium() as browser, tempfile.TemporaryDirectory() as state:
+        if "chat" in views:
+            chat(browser, folder)
+        if "batch" in views:
+            live(browser, folder, "batch", "serve")
+        if "fleet" in views:
+            fleet = ("--min-replicas", "2", "--max-replicas", "3", "--state-dir", state)
+            live(browser, folder, "fleet", "fleet", *fleet)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or ("chat", "batch", "fleet"))

@@ -7,6 +7,8 @@ import { Section } from "./live_page.js";
 import { RowDot } from "./row_dot.js";
 
 const NUM_ROWS = 40;
+const SHORT_OUTPUT = 512; // tokens of output that a bar always has room for
+
 export const WAIT_REASONS = {
   budget: "the step is full", blocks: "no free KV blocks", running_limit: "the batch is full",
   policy: "the batching policy", prefix: "another request computes its prefix", grammar: "its grammar is compiled",
@@ -65,7 +67,9 @@ function Row({ flow, column, largest, isSelected, isPinned, onPin, onPoint }) {
 
 /** The tokens of a row: cached, computed and missing ones of the prompt, then the output so far. */
 function Progress({ row }) {
-  const total = row.prompt_tokens + Math.min(row.max_output_tokens, Math.max(row.output_tokens, row.prompt_tokens));
+  // A limit far beyond the output, such as the rest of the context, would leave the bar empty.
+  const longest = Math.max(SHORT_OUTPUT, row.prompt_tokens, 2 * row.output_tokens);
+  const total = row.prompt_tokens + Math.min(row.max_output_tokens, longest);
   const x = (tokens) => (100 * tokens) / Math.max(1, total);
   const computed = Math.min(row.prompt_tokens, row.computed_tokens);
   const output = Math.min(row.output_tokens, total - row.prompt_tokens);
