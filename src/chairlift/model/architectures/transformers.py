@@ -36,6 +36,7 @@ from chairlift.model.transformers.attention import (
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import LayerRunner, base_states
+from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.self_check import check_against_eager
 from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
@@ -56,7 +57,9 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     weight_files(folder)
     model = _from_pretrained(folder, shape, config).to(device)
     dtype = dtype_name(model.dtype)
-    shape, model_id = replace(shape, dtype=dtype), fingerprint(folder, f"{dtype} {config.quantization} transformers")
+    factors = " long" if uses_long_factors(shape, config) else ""
+    model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}")
+    shape = replace(shape, dtype=dtype)
     kernels = choose_kernels(config, model.dtype, device)
     try:
         return _prepare(model, shape, config, device, model_id, kernels)
@@ -123,6 +126,8 @@ def _prepare(
     """
     if model.dtype == torch.float64:
         _use_eager_experts(model)
+    if uses_long_factors(shape, config):
+        use_long_factors(model, shape.context_length(config.max_model_len) - 1)
     with _refusing(shape):
         kernels.replace_in(model, lambda: _run_two_tokens(model))
     try:
@@ -134,7 +139,7 @@ def _prepare(
             select_attention(model, IMPLEMENTATION)
     except UnsupportedArchitecture as error:
         log.info("%s", error.message)
-        with _refusing(shape):
+        with _refusing(shape, error):
             select_attention(model, "eager")
             runner, attention = SequenceCacheRunner(base_of(model), shape.num_layers), None
             causal_lm = _checked(model, runner, attention, config, kernels)
@@ -150,6 +155,11 @@ def _prepare(
         causal_lm, shape, device, model_id, attention, kernels.chunk_tokens, kernels.cpus, report,
         kernels.sampling_ops(), kernels.torch_threads,
     )  # fmt: skip
+
+
+def uses_long_factors(shape: TransformersConfig, config: RunnerConfig) -> bool:
+    """Return whether all sequences have the long factors of RoPE "longrope", because max_model_len may need them."""
+    return shape.original_length is not None and shape.context_length(config.max_model_len) > shape.original_length
 
 
 def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | None:
@@ -197,17 +207,30 @@ def _checked(
 
 
 @contextlib.contextmanager
-def _refusing(shape: TransformersConfig) -> Iterator[None]:
-    """Turn an exception of the modules of a model that does not fit, which may be any, into UnsupportedArchitecture."""
+def _refusing(shape: TransformersConfig, first: UnsupportedArchitecture | None = None) -> Iterator[None]:
+    """Name the architecture in the error of a model that does not fit, and the reason of the first way to run it.
+
+    The modules of such a model may raise any exception; it becomes UnsupportedArchitecture.
+    """
     try:
         yield
+    except UnsupportedArchitecture as error:
+        raise _refusal(shape, str(error.details.get("reason", error.message)), first) from error
     except ChairliftError:
         raise
     except Exception as error:
-        raise UnsupportedArchitecture(
-            f"{shape.architecture} cannot run on a paged KV cache: {type(error).__name__}: {error}",
-            remedy="use a model whose layers all have causal attention",
-        ) from error
+        raise _refusal(shape, f"{type(error).__name__}: {error}", first) from error
+
+
+def _refusal(shape: TransformersConfig, reason: str, first: UnsupportedArchitecture | None) -> UnsupportedArchitecture:
+    where = ""
+    if first is not None:
+        where = f". One sequence after another: {reason}"
+        reason = str(first.details.get("reason", first.message))
+    return UnsupportedArchitecture(
+        f"{shape.architecture} cannot run on a paged KV cache: {reason}{where}", reason=reason,
+        remedy="use a model whose layers all have causal attention",
+    )  # fmt: skip
 
 
 def _measured(model: Any, num_layers: int) -> PagedAttention:

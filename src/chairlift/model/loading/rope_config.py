@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.core.errors import ModelError
+from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.loading.config_fields import ConfigReader
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
+OTHER_ROPE_TYPES = ("longrope", "su", "proportional")
+"""Types that transformers has and Chairlift's own architectures do not."""
+
 KINDS = ("full_attention", "sliding_attention")
 
 
@@ -44,6 +47,13 @@ class RopeConfig:
     truncate: bool = True
 
 
+def lacking(reason: str, field: str) -> UnsupportedArchitecture:
+    """Return the error for a feature that Chairlift's own architectures lack and transformers has."""
+    return UnsupportedArchitecture(
+        f"config.json: {reason}", field=field, remedy="use --model-impl transformers, or a model without it"
+    )
+
+
 def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool) -> tuple[RopeConfig, RopeConfig]:
     """Read the rotations of full and of sliding layers.
 
@@ -52,7 +62,8 @@ def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool)
         max_positions: max_position_embeddings of config.json.
         by_layer_type: Gemma 3: scaling applies to full layers, sliding layers have their own base.
 
-    Raises ModelError for a type that is not in ROPE_TYPES and for missing or wrong numbers.
+    Raises UnsupportedArchitecture for a rotation that only transformers has, ModelError for an unknown type and for
+    missing or wrong numbers.
     """
     scaling, parameters = fields.object("rope_scaling"), fields.object("rope_parameters")
     nested = [kind for kind in KINDS if kind in parameters]
@@ -80,9 +91,11 @@ def _rope(content: Mapping[str, Any], fields: ConfigReader, max_positions: int) 
     """Build one rotation as `standardize_rope_params` of transformers 5.23 modeling_rope_utils and its callers do."""
     read = ConfigReader(content, {"type": "default"})
     name = "rope_type" if "rope_type" in read else "type"
+    if read.get(name) in OTHER_ROPE_TYPES:
+        raise lacking(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}", name)
     kind = read.choice(name, ROPE_TYPES)
     if (read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0) != 1.0:
-        raise ModelError("config.json: partial_rotary_factor is not supported")
+        raise lacking("partial_rotary_factor is not supported", "partial_rotary_factor")
     theta = read.number("rope_theta")
     if kind == "default":
         return RopeConfig(theta=theta)
