@@ -19,10 +19,10 @@ import torch
 
 from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
-from support_bridged_models import BRIDGED, save_bridged, tiny_bridged_model
+from support_bridged_models import BRIDGED, bridged_model, save_bridged
 from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 
-SLIDING = {"mistral", "qwen2-sliding", "gemma3", *(kind for kind, spec in BRIDGED.items() if spec.is_sliding)}
+SLIDING = {"mistral", "qwen2-sliding", "gemma3", *(kind for kind, spec in BRIDGED.items() if spec.window)}
 ALL_SLIDING = {"mistral", *(kind for kind, spec in BRIDGED.items() if spec.slides_everywhere)}
 """Kinds with a window in some layers, and in all of them."""
 
@@ -161,7 +161,7 @@ class Oracle:
     def __init__(self, architecture: str, window: int | None) -> None:
         changes = {} if window is None else {"sliding_window": window}
         is_bridged = architecture in BRIDGED
-        self.model = (tiny_bridged_model if is_bridged else tiny_hf_model)(architecture, 0, torch.float64, **changes)
+        self.model = (bridged_model if is_bridged else tiny_hf_model)(architecture, 0, torch.float64, **changes)
         self._folder = tempfile.TemporaryDirectory(prefix="chairlift-oracle-")
         self.folder = (save_bridged if is_bridged else save_tiny)(architecture, Path(self._folder.name), 0, **changes)
         self._continuations: dict[tuple[tuple[int, ...], bool], list[int]] = {}

@@ -35,7 +35,7 @@ from chairlift.model.transformers.attention import (
     select_attention,
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.layer_runner import LayerRunner, base_states
+from chairlift.model.transformers.layer_runner import LayerRunner, NotCausal, base_states
 from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.self_check import check_against_eager
@@ -137,6 +137,8 @@ def _prepare(
             select_attention(model, IMPLEMENTATION)
             causal_lm = _checked(model, runner, attention, config, kernels)
             select_attention(model, IMPLEMENTATION)
+    except NotCausal:
+        raise
     except UnsupportedArchitecture as error:
         log.info("%s", error.message)
         with _refusing(shape, error):
@@ -172,6 +174,8 @@ def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | Non
     try:
         try:
             return _measured(model, shape.num_layers)
+        except NotCausal:
+            raise
         except UnsupportedArchitecture:
             select_attention(model, "eager")
             return SequenceCacheRunner(base_of(model), shape.num_layers)
@@ -214,6 +218,8 @@ def _refusing(shape: TransformersConfig, first: UnsupportedArchitecture | None =
     """
     try:
         yield
+    except NotCausal:
+        raise
     except UnsupportedArchitecture as error:
         raise _refusal(shape, str(error.details.get("reason", error.message)), first) from error
     except ChairliftError:
@@ -223,10 +229,9 @@ def _refusing(shape: TransformersConfig, first: UnsupportedArchitecture | None =
 
 
 def _refusal(shape: TransformersConfig, reason: str, first: UnsupportedArchitecture | None) -> UnsupportedArchitecture:
-    where = ""
-    if first is not None:
-        where = f". One sequence after another: {reason}"
-        reason = str(first.details.get("reason", first.message))
+    where, own = "", reason if first is None else str(first.details.get("reason", first.message))
+    if own != reason:
+        where, reason = f". One sequence after another: {reason}", own
     return UnsupportedArchitecture(
         f"{shape.architecture} cannot run on a paged KV cache: {reason}{where}", reason=reason,
         remedy="use a model whose layers all have causal attention",

@@ -17,7 +17,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.transformers.layer_runner import base_states, unsupported
+from chairlift.model.transformers.layer_runner import NotCausal, base_states, unsupported
 
 IMPLEMENTATION = "chairlift"
 """Name of the attention in transformers' interface."""
@@ -27,8 +27,8 @@ MEASURING = "chairlift_measuring"
 ATTRIBUTE = "chairlift_paged_attention"
 """Attribute of a module that holds its model's PagedAttention."""
 
-FULL, OTHER = 0, -1
-"""Codes in the masks of a measuring pass: attention to all earlier tokens, and a pattern that is not supported."""
+FULL, OTHER, LATER = 0, -1, -2
+"""Codes in the masks of a measuring pass: all earlier tokens, another pattern of them, and later tokens, too."""
 
 FAR = 1 << 22
 """Position in a mask that is behind every sliding window."""
@@ -99,6 +99,12 @@ class PagedAttention:
             raise unsupported("its layers have different numbers or widths of key/value heads")
         ((self.num_kv_heads, key_dim, value_dim),) = shapes
         self.head_dim = max(key_dim, value_dim)
+        if any(call.spec.window == LATER for call in calls):
+            raise NotCausal(
+                "the tokens of this model attend to later tokens, which no KV cache has; only causal models are "
+                "supported",
+                remedy="use a model that predicts the next token",
+            )
         if any(call.spec.window == OTHER for call in calls):
             raise unsupported("the mask of a layer is neither causal over all tokens nor a sliding window")
         self.windows = tuple(call.spec.window for call in calls)
@@ -186,12 +192,12 @@ def _window(mask: Tensor | None, option: int | None) -> int | None:
 def measuring_mask(
     batch_size: int, q_length: int, kv_length: int, mask_function: Callable[..., Tensor], **_: Any
 ) -> Tensor:
-    """Return, in the place of a mask [B, 1, Q, K], its window as a number, FULL or OTHER."""
+    """Return, in the place of a mask [B, 1, Q, K], its window as a number, FULL, OTHER or LATER."""
     return torch.full((batch_size, 1, q_length, kv_length), window_of(mask_function), dtype=torch.int32)
 
 
 def window_of(mask_function: Callable[..., Tensor]) -> int:
-    """Return the window of a mask function (batch, head, query, key) -> bool, FULL or OTHER."""
+    """Return the window of a mask function (batch, head, query, key) -> bool, FULL, OTHER or LATER."""
 
     def sees(query: int, distance: int) -> bool:
         zero = torch.tensor(0)
@@ -201,12 +207,14 @@ def window_of(mask_function: Callable[..., Tensor]) -> int:
         windows = {_window_at(sees, query) for query in (FAR, FAR + 1, FAR + 37)}
     except (IndexError, RuntimeError, TypeError):
         return OTHER
-    return windows.pop() if len(windows) == 1 else OTHER
+    return windows.pop() if len(windows) == 1 else min(windows & {LATER}, default=OTHER)
 
 
 def _window_at(sees: Callable[[int, int], bool], query: int) -> int:
     """Return the window at one query position, by bisection."""
-    if sees(query, -1) or not sees(query, 0):
+    if sees(query, -1):
+        return LATER
+    if not sees(query, 0):
         return OTHER
     if sees(query, query):
         return FULL

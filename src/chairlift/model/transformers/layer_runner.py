@@ -10,6 +10,10 @@ from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
 
 
+class NotCausal(UnsupportedArchitecture):
+    """A token attends to later ones, so that no cache of earlier tokens can be right."""
+
+
 class LayerRunner(Protocol):
     """Runs all layers of one model.
 

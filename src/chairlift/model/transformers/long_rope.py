@@ -1,7 +1,8 @@
 """use_long_factors: makes the RoPE "longrope" of a model use its long factors for sequences of any length.
 
-transformers chooses the factors by the largest position of a pass. The passes of this engine hold several sequences, and
-keys stay in the cache, so all sequences must have the same factors. A further position, whose result is dropped, decides.
+transformers chooses the factors by the largest position of a pass. The passes of this engine hold several sequences,
+and keys stay in the cache, so all sequences must have the same factors. One more position, whose result is dropped,
+makes the choice.
 Source: transformers 5.23 modeling_rope_utils.py, models/phi3, models/phimoe.
 """
 

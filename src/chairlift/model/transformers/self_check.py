@@ -61,8 +61,8 @@ def check_against_eager(
         agrees = float((differences > COARSE_TOLERANCE).double().mean()) <= COARSE_SHARE
     if not agrees:
         raise unsupported(
-            f"its hidden states are not those of transformers (relative difference {differences.max().item():.2g}); its "
-            "layers keep a state, attend to later tokens, or need more of a step than its new tokens"
+            f"its hidden states are not those of transformers (relative difference {differences.max().item():.2g}); "
+            "its layers keep a state, attend to later tokens, or need more of a step than its new tokens"
         )
 
 

@@ -1,0 +1,195 @@
+"""Models of transformers' modules: tokens of generate(), shared parameters, and refusals that say why."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from chairlift import LLM, SamplingParams
+from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.model.architectures.transformers import load_folder, load_module, measure_layers
+from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import TorchRunner
+from support_bridged_models import BRIDGED, WINDOW, bridged_model, greedy, model_of, save_bridged
+from support_models import save_tiny, tiny_hf_model
+
+CPU = torch.device("cpu")
+PROMPTS = [[(7 * i + 3 * j) % 300 + 3 for i in range(length)] for j, length in enumerate((1, 5, 17, 33, 50))]
+GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+
+
+def shape_of(folder: Path) -> TransformersConfig:
+    return parse_transformers_config(json.loads((folder / "config.json").read_text()))
+
+
+def loaded(folder: Path, **options: Any) -> LoadedModel:
+    return load_folder(folder, shape_of(folder), RunnerConfig(model=str(folder), **options), CPU)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gemma2", "falcon"])  # the oracle has all
+def test_tokens_equal_generate_in_chunks_and_batches(kind: str, tmp_path: Path) -> None:
+    folder, model = save_bridged(kind, tmp_path), bridged_model(kind)
+    with LLM(folder, dtype="float64", num_blocks=200, max_chunk_tokens=7) as llm:
+        made = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+        runs = llm.startup_report["implementation"]
+    assert ("paged attention" in runs) == (BRIDGED[kind].runs == "paged")
+    expected = [greedy(model, prompt, 16) for prompt in PROMPTS]
+    assert [output.outputs[0].token_ids for output in made] == expected
+    assert len({token for tokens in expected for token in tokens}) > 8, "the output repeats itself and hides errors"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "mistral"])
+def test_native_architectures_make_the_same_tokens_through_transformers(kind: str, tmp_path: Path) -> None:
+    folder, results = save_tiny(kind, tmp_path), []
+    for model_impl in ("native", "transformers"):
+        with LLM(folder, dtype="float64", num_blocks=200, max_chunk_tokens=7, model_impl=model_impl) as llm:
+            results.append([output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)])
+            assert ("implementation" in llm.startup_report) == (model_impl == "transformers")
+    assert results[0] == results[1]
+
+
+def test_windows_of_the_calls_decide_the_layer_groups(tmp_path: Path) -> None:
+    made = loaded(save_bridged("gemma2", tmp_path), dtype="float32")
+    assert made.config.layer_windows == (WINDOW, None, WINDOW)
+    assert sorted(made.model.groups.windows, key=str) == [WINDOW, WINDOW, None]
+
+
+def test_parameters_of_a_module_are_shared_and_the_module_stays_as_it_is() -> None:
+    module = tiny_hf_model("gemma3", 0, torch.float64)
+    ids = torch.tensor([[5, 6, 7]])
+    before = module.generate(ids, max_new_tokens=6, do_sample=False).tolist()
+    made = load_module(module, RunnerConfig(num_blocks=100))
+    assert module.config._attn_implementation == "sdpa"
+    assert module.generate(ids, max_new_tokens=6, do_sample=False).tolist() == before
+    own: Any = made.model
+    shared = {parameter.data_ptr() for parameter in module.parameters()}
+    assert {parameter.data_ptr() for parameter in own.base.parameters()} <= shared
+    hidden = torch.ones(1, 64, dtype=torch.float64)
+    logits = own.logits(hidden)
+    with torch.no_grad():
+        module.get_output_embeddings().weight.mul_(2)
+    assert torch.allclose(own.logits(hidden), 2 * logits)
+
+
+def test_a_module_runs_in_a_runner() -> None:
+    runner = TorchRunner(
+        RunnerConfig(num_blocks=100), load_module(tiny_hf_model("llama", 0, torch.float32), RunnerConfig())
+    )
+    info = runner.start()
+    assert info.vocab_size == 304 and info.windows == (None,) and info.model_id.startswith("LlamaForCausalLM-")
+    runner.stop()
+
+
+def without(folder: Path, tensor: str) -> Path:
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    del tensors[tensor]
+    save_file(tensors, file, {"format": "pt"})
+    return folder
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    folder = without(save_bridged("olmo2", tmp_path), "model.layers.1.mlp.up_proj.weight")
+    with pytest.raises(ModelError, match=r"1 tensors of Olmo2ForCausalLM are missing .*layers\.1\.mlp\.up_proj"):
+        loaded(folder)
+
+
+def test_a_config_that_transformers_rejects_is_a_model_error(tmp_path: Path) -> None:
+    folder = save_bridged("olmo2", tmp_path)
+    content = json.loads((folder / "config.json").read_text()) | {"model_type": "nothing"}
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match="transformers cannot load"):
+        loaded(folder)
+
+
+def test_the_dtype_of_the_largest_tensor_counts_where_config_has_none(tmp_path: Path) -> None:
+    folder = save_bridged("olmo2", tmp_path)
+    content = json.loads((folder / "config.json").read_text())
+    del content["dtype"]
+    (folder / "config.json").write_text(json.dumps(content))
+    bridged_model("olmo2", 0, torch.bfloat16).save_pretrained(folder / "half")
+    (folder / "half" / "config.json").write_text(json.dumps(content))
+    assert loaded(folder, kernels="torch").config.dtype == "float32"
+    assert loaded(folder / "half", kernels="torch").config.dtype == "bfloat16"
+
+
+def save_config(folder: Path, config: Any) -> Path:
+    config._experts_implementation = "eager"
+    model: Any = transformers.AutoModelForCausalLM
+    model.from_config(config).save_pretrained(folder)
+    return folder
+
+
+def test_layers_with_a_state_of_their_own_are_refused(tmp_path: Path) -> None:
+    config = transformers.JambaConfig(
+        vocab_size=304, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, use_mamba_kernels=False, attn_layer_period=2, attn_layer_offset=1, mamba_d_state=4,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedArchitecture, match=r"JambaForCausalLM|keep keys and values"):
+        loaded(save_config(tmp_path, config), dtype="float32")
+
+
+class Mixing(nn.Module):
+    """A norm that adds some of the token before."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.norm(x)
+        return normed + 0.1 * nn.functional.pad(normed, (0, 0, 1, 0))[:, :-1]
+
+
+def test_a_model_that_mixes_neighbouring_tokens_is_refused() -> None:
+    module = tiny_hf_model("llama", 0, torch.float32)
+    module.model.layers[1].input_layernorm = Mixing(module.model.layers[1].input_layernorm)
+    with pytest.raises(UnsupportedArchitecture, match="LlamaForCausalLM .* hidden states are not those of transformers"):
+        load_module(module, RunnerConfig())
+
+
+def test_layers_without_causal_attention_are_refused() -> None:
+    config = transformers.BertConfig(
+        vocab_size=304, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4
+    )
+    module = transformers.BertLMHeadModel(config).bfloat16().eval()  # small differences would not show in bfloat16
+    with pytest.raises(UnsupportedArchitecture, match="attend to later tokens"):
+        load_module(module, RunnerConfig())
+
+
+def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="bfloat16, not on cpu"):
+        loaded(save_bridged("olmo2", tmp_path), dtype="float32", kernels="native")
+
+
+@pytest.mark.parametrize(
+    ("kind", "quantization"),
+    [("gpt2", "none"), ("gemma2", "int8"), ("mixtral", "none"), ("falcon", "none"), ("phi3", "int8-channel")],
+)
+def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: str, tmp_path: Path) -> None:
+    folder, probabilities = save_bridged(kind, tmp_path), []
+    params = SamplingParams(temperature=0, max_tokens=1, logprobs=20)
+    for options in ({"dtype": "float32"}, {"dtype": "bfloat16", "kernels": "native", "quantization": quantization}):
+        with LLM(folder, num_blocks=200, **options) as llm:
+            made = llm.generate(PROMPTS[2:4], params, use_tqdm=False)
+            assert ("native" in llm.startup_report["kernels"]) == ("kernels" in options)
+        probabilities.append([output.outputs[0].logprobs[0] for output in made])
+    for exact, found in zip(*probabilities, strict=True):
+        best = max(exact, key=lambda token: exact[token].logprob)
+        assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
+
+
+def test_layers_are_measured_without_weights(tmp_path: Path) -> None:
+    for kind, windows in (("gemma2", (WINDOW, None, WINDOW)), ("mixtral", (WINDOW,) * 3)):
+        folder = save_bridged(kind, tmp_path / kind)
+        (folder / "model.safetensors").unlink()
+        layers = measure_layers(folder, shape_of(folder))
+        assert layers is not None and layers.windows == windows and layers.report == "on the paged attention"
