@@ -16,8 +16,8 @@ from chairlift.model.loading.transformers_config import TransformersConfig, pars
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
-from support_bridged_models import BRIDGED, WINDOW, bridged_model, greedy, model_of, save_bridged
-from support_models import save_tiny, tiny_hf_model
+from support_bridged_models import BRIDGED, WINDOW, bridged_model, greedy, save_bridged
+from support_models import LONGROPE, save_tiny, tiny_hf_model
 
 CPU = torch.device("cpu")
 PROMPTS = [[(7 * i + 3 * j) % 300 + 3 for i in range(length)] for j, length in enumerate((1, 5, 17, 33, 50))]
@@ -52,6 +52,22 @@ def test_native_architectures_make_the_same_tokens_through_transformers(kind: st
             results.append([output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)])
             assert ("implementation" in llm.startup_report) == (model_impl == "transformers")
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("llama", {"hidden_act": "relu"}),
+        ("llama", {"rope_parameters": LONGROPE}),
+        ("qwen3", {"hidden_act": "gelu_new"}),
+    ],
+)
+def test_a_feature_that_native_lacks_runs_by_transformers(kind: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    folder, model = save_tiny(kind, tmp_path, **fields), tiny_hf_model(kind, **fields)
+    with LLM(folder, dtype="float64", num_blocks=200) as llm:
+        made = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+        assert llm.startup_report["implementation"] == "transformers on the paged attention"
+    assert [output.outputs[0].token_ids for output in made] == [greedy(model, prompt, 16) for prompt in PROMPTS]
 
 
 def test_windows_of_the_calls_decide_the_layer_groups(tmp_path: Path) -> None:
@@ -152,7 +168,9 @@ class Mixing(nn.Module):
 def test_a_model_that_mixes_neighbouring_tokens_is_refused() -> None:
     module = tiny_hf_model("llama", 0, torch.float32)
     module.model.layers[1].input_layernorm = Mixing(module.model.layers[1].input_layernorm)
-    with pytest.raises(UnsupportedArchitecture, match="LlamaForCausalLM .* hidden states are not those of transformers"):
+    with pytest.raises(
+        UnsupportedArchitecture, match=r"LlamaForCausalLM .* hidden states are not those of transformers"
+    ):
         load_module(module, RunnerConfig())
 
 
