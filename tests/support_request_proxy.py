@@ -106,13 +106,16 @@ class FakePicker:
     """Picks replicas in their order, each once."""
 
     urls: list[str]
+    fingerprint: str = ""
     reservations: list[FakeReservation] = field(default_factory=list)
     outcomes: list[RecordOutcome] = field(default_factory=list)
 
     def pick(self, action: PickReplica) -> Any:
         if len(self.reservations) == len(self.urls):
             return None
-        self.reservations.append(FakeReservation(self.urls[len(self.reservations)]))
+        url = self.urls[len(self.reservations)]
+        made = FakeReservation(url, fingerprint=self.fingerprint, is_resumable=self.fingerprint != "")
+        self.reservations.append(made)
         return self.reservations[-1]
 
     def no_replica(self, action: PickReplica) -> NoReplica:
@@ -159,14 +162,15 @@ class ProxyRun:
 @asynccontextmanager
 async def proxy_run(
     urls: Sequence[str], *, is_streamed: bool = True, method: str = "POST", limits: AttemptLimits | None = None,
-    deadline: float | None = None,
+    deadline: float | None = None, fingerprint: str = "",
 ) -> AsyncIterator[ProxyRun]:  # fmt: skip
-    """Make a request for these replicas; its clock stands still."""
-    budget, clock, picker = RetryBudget(), FakeClock(), FakePicker(list(urls))
+    """Make a request for these replicas, Chairlift servers if they have a fingerprint; its clock stands still."""
+    budget, clock, picker = RetryBudget(), FakeClock(), FakePicker(list(urls), fingerprint)
     async with upstream_of() as upstream:
         machine = RequestMachine(
-            GenerationFields(is_streamed=is_streamed), limits or AttemptLimits(), budget, deadline=deadline
-        )
+            GenerationFields(is_streamed=is_streamed, is_resumable=fingerprint != ""), limits or AttemptLimits(),
+            budget, deadline=deadline,
+        )  # fmt: skip
         request = UpstreamRequest(
             method=method, target=CHAT, headers=[], body=None if method in {"GET", "HEAD"} else b"{}",
             request_id="r-1", members={},

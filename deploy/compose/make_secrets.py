@@ -6,6 +6,7 @@ containers are others; a container sees only the files that compose.yaml gives i
 
 import hashlib
 import secrets
+import shutil
 import sys
 from pathlib import Path
 
@@ -39,10 +40,13 @@ def main(folder: Path = FOLDER) -> int:
     if any(folder.iterdir()):
         sys.stderr.write(f"{folder} has files already; remove the folder to make new ones\n")
         return 1
-    folder.chmod(0o700)
+    whole = folder.parent / f"{folder.name}.new"  # a run that is ended in the middle leaves only this one
+    shutil.rmtree(whole, ignore_errors=True)
+    whole.mkdir(mode=0o700)
     for name, text in make().items():
-        (folder / name).write_text(text + "\n", encoding="utf-8")
-        (folder / name).chmod(0o644)
+        (whole / name).write_text(text + "\n", encoding="utf-8")
+        (whole / name).chmod(0o644)
+    whole.rename(folder)
     sys.stdout.write(f"wrote {folder}; clients use the key in {folder / 'api_key'}\n")
     return 0
 

@@ -164,6 +164,19 @@ def test_the_key_of_the_replicas_is_made_once_and_is_private(tmp_path: Path) -> 
     assert replica_key(folder) not in ("", key)
 
 
+def test_replicas_get_both_keys_as_variables_and_keep_them_when_the_fleet_is_replaced(tmp_path: Path) -> None:
+    def spec() -> ReplicaSpec:
+        names = (fleet_options.REPLICA_KEY_FILE, fleet_options.REPLICA_ADMIN_KEY_FILE)
+        return replica_spec("", {}, *(replica_key(tmp_path, name) for name in names))
+
+    first = spec()
+    key, admin_key = (first.environ[name] for name in ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY"))
+    assert len(admin_key) >= 32 and key != admin_key and first.arguments == ()
+    assert spec() == first, "the replicas of the fleet before would be replaced"
+    assert stat.S_IMODE((tmp_path / fleet_options.REPLICA_ADMIN_KEY_FILE).stat().st_mode) == 0o600
+    assert replica_spec("", {}, key).environ["CHAIRLIFT_ADMIN_KEY"] == "", "the fleet's own key is not the replicas'"
+
+
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"folder .*file.* cannot be used: .*Not a directory|File exists"):

@@ -1,11 +1,19 @@
-"""send_request: method, path, key and fields arrive, and status and body come back."""
+"""send_request: method, path, key and fields arrive, and status and body come back, whole and in time."""
 
 import asyncio
+import http.client
 import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from chairlift.cli.http_request import send_request
+from chairlift.cli.http_request import send_request, tls_context
+from support_certificates import CertificateAuthority
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
 
@@ -25,3 +33,55 @@ def test_a_request_and_its_response(key: str, method: str, fields: dict[str, int
         assert (request.fields if fields else None) == fields
 
     run(scenario())
+
+
+@contextmanager
+def answering(*pieces: bytes, seconds: float = 0.0, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Answer one connection on a port of this machine with the pieces, each after so many seconds."""
+    listener, stop = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve() -> None:
+        try:
+            connection, _ = listener.accept()
+            with connection if tls is None else tls.wrap_socket(connection, server_side=True) as stream:
+                stream.recv(65_536)
+                for piece in pieces:
+                    stream.sendall(piece)
+                    if stop.wait(seconds):
+                        break
+        except OSError:  # the client has gone
+            pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        stop.set()
+        listener.close()
+        thread.join(10)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
+
+
+def test_a_body_that_trickles_ends_with_its_time() -> None:
+    """No single wait is as long as the limit, and the body would be complete after a second."""
+    with answering(HEAD % 50, *[b"x"] * 50, seconds=0.02) as port, pytest.raises(TimeoutError, match=r"within 0\.2 s"):
+        send_request(f"http://127.0.0.1:{port}/", "", timeout_seconds=0.2)
+
+
+def test_a_body_that_is_cut_is_no_response() -> None:
+    with answering(HEAD % 50, b"x") as port, pytest.raises(http.client.IncompleteRead):
+        send_request(f"http://127.0.0.1:{port}/", "", timeout_seconds=5.0)
+
+
+def test_a_private_authority_is_trusted_by_its_file(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path, "ca")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(*authority.issue("server"))
+    with answering(HEAD % 1, b"x", tls=server) as port, pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        send_request(f"https://127.0.0.1:{port}/", "", timeout_seconds=5.0)
+    with answering(HEAD % 1, b"x", tls=server) as port:
+        tls = tls_context(str(authority.file))
+        assert send_request(f"https://127.0.0.1:{port}/", "", timeout_seconds=5.0, tls=tls) == (200, b"x")

@@ -180,11 +180,17 @@ def test_each_kind_of_end_has_its_exit_code_and_one_sentence(
 
 def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(arguments: Any) -> int:
-        raise RuntimeError("deep inside")
+        raise RuntimeError("deep inside http://u:secret@h")
 
     monkeypatch.setattr("chairlift.cli.commands.generate.run", fail)
     assert main(["generate", "-v"]) == 1
-    assert "Traceback" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "Traceback" in err and err.count("deep inside http://***@h") >= 2 and "secret" not in err
+
+
+def test_a_refused_url_is_shown_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--replica", "http://u:secret@h"], ["--discovery", "etcd://root:secret@h/x"]):
+        assert "***@h" in (sentence := rejected(capsys, "router", *options)) and "secret" not in sentence
 
 
 def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:

@@ -22,7 +22,8 @@ VALUES: dict[str, Any] = {
     "notify_url": "https://hooks.example/x", "shared_state": "rediss+sentinel://127.0.0.1/m/2", "empty_grace": 11.0,
     "shared_state_password_file": "redis.key", "shared_state_sentinel_password_file": "s.key",
     "shared_state_tls_ca": "redis.pem",
-    "replica_key_file": "key", "replica_tls_ca": "ca.pem", "replica_tls_cert": "c.pem", "replica_tls_key": "k.pem",
+    "replica_key_file": "key", "replica_admin_key_file": "ak",
+    "replica_tls_ca": "ca.pem", "replica_tls_cert": "c.pem", "replica_tls_key": "k.pem",
     "max_body_bytes": 77, "tenant_requests_per_minute": 6, "max_waiting_requests": 12,
 }  # fmt: skip
 

@@ -119,8 +119,11 @@ def test_no_password_is_in_the_file_and_every_secret_is_made(tmp_path: Path) -> 
     assert len({text for name, text in before.items() if name not in ("redis_conf",)}) == len(before) - 1
     assert subprocess.run(command, capture_output=True).returncode == 1
     assert before == {path.name: path.read_text("utf-8") for path in folder.iterdir()}
+    (tmp_path / "other.new").mkdir()  # a run before was ended in the middle
+    (tmp_path / "other.new" / "api_key").write_text("half", encoding="utf-8")
     subprocess.run([*command[:-1], str(tmp_path / "other")], check=True, capture_output=True)
-    assert (tmp_path / "other" / "api_key").read_text("utf-8") != before["api_key"]
+    assert (tmp_path / "other" / "api_key").read_text("utf-8") not in (before["api_key"], "half")
+    assert not (tmp_path / "other.new").exists() and len([*(tmp_path / "other").iterdir()]) == len(before)
 
 
 def test_the_keys_are_accepted_by_those_that_get_them(tmp_path: Path) -> None:

@@ -103,6 +103,28 @@ def test_the_defaults_and_every_value_make_valid_objects_that_agree(chart: Any) 
             assert selector.get("matchLabels", selector)[INSTANCE] == "llm"
 
 
+def test_replicas_have_keys_that_only_the_router_knows_and_an_image_of_their_own(chart: Any) -> None:
+    values = {"keys": {"replicaSecret": "rk"}, "replica": {"image": {"tag": "9-cuda"}}, "image": {"tag": "9"}}
+    deployed = check(render(chart, values))
+    replica, router, scaler = (deployed.options(f"chairlift-{name}") for name in ("replica", "router", "autoscaler"))
+    assert replica["--key-file"] == "/etc/chairlift/replica-keys/keys.txt" and "--insecure" not in replica
+    assert router["--replica-admin-key-file"] == "/etc/chairlift/replica-keys/admin-key"
+    assert router["--replica-key-file"] == scaler["--replica-key-file"] == "/etc/chairlift/replica-keys/api-key"
+    files = {
+        name: {item["key"] for each in deployed.pod(f"chairlift-{name}")["spec"]["volumes"]
+               if each["name"] == "replica-keys" for item in each["secret"]["items"]}
+        for name in ("replica", "router", "autoscaler")
+    }  # fmt: skip
+    assert files == {"replica": {"keys.txt"}, "router": {"api-key", "admin-key"}, "autoscaler": {"api-key"}}
+    assert deployed.container("chairlift-replica")["image"] == "chairlift:9-cuda"
+    with_tls = check(render(chart, {"replica": {"scheme": "HTTPS"}}))
+    assert with_tls.options("chairlift-router")["--discovery"].endswith("?port=http&scheme=https")
+    probed = with_tls.container("chairlift-replica")
+    probes = [probed[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert [each["scheme"] for each in probes] == ["HTTPS"] * 3
+    assert deployed.container("chairlift-router")["image"] == "chairlift:9"
+
+
 def test_new_settings_make_new_pods(chart: Any) -> None:
     def digest(model: str) -> str:
         deployed = Deployed(render(chart, {"replica": {"settings": {"model": model}}}))

@@ -27,6 +27,25 @@ def test_the_waiting_queue_in_order_and_why_each_waits() -> None:
     assert scheduler_state(scheduler, 2.0)["steps"] == 1
 
 
+def test_each_choice_of_a_request_has_its_state() -> None:
+    scheduler = make_scheduler(max_batch_tokens=8, max_chunk_tokens=8, max_running_requests=2)
+    scheduler.add_request(make_request("three", 4, 9, n=3), 0.0)
+    assert [(each["state"], each["wait_reason"]) for each in scheduler_state(scheduler, 0.0)["choices"]["three"]] == [
+        ("pending", "budget"), ("pending", "prefix"), ("pending", "prefix")
+    ]  # fmt: skip
+    for _ in range(3):
+        run_step(scheduler)
+    state = scheduler_state(scheduler, 0.0)
+    assert state["choices"] == {
+        "three": [
+            {"choice": 0, "state": "decoding", "wait_reason": ""},
+            {"choice": 1, "state": "decoding", "wait_reason": ""},
+            {"choice": 2, "state": "pending", "wait_reason": "running_limit"},
+        ]
+    }
+    assert state["states"]["three"] == "decoding"
+
+
 def test_the_state_of_an_idle_scheduler_is_empty() -> None:
     state = scheduler_state(make_scheduler(), 0.0)
     assert state["waiting_order"] == [] and state["wait_reasons"] == {} and state["states"] == {}

@@ -71,6 +71,15 @@ def test_what_is_logged_cannot_begin_a_line_of_its_own(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
+def test_no_password_of_a_url_is_written(form: str) -> None:
+    error, more = raised(OSError("http://u:secret@h:1 refused")), {"url": "http://u:secret@h:2"}
+    text = formatted(form, "no spans for %s", "https://u:secret@h/v1", exc_info=error, extra=more)
+    assert "secret" not in text and "https://***@h/v1" in text and "http://***@h:1 refused" in text
+    if form == "json":
+        assert json.loads(text)["url"] == "http://***@h:2"
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_comes_with_it(form: str) -> None:
     text = formatted(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
     assert "Traceback" in text and "ZeroDivisionError: deep inside" in text

@@ -45,6 +45,8 @@ STATUSES = {
     "get /admin/live": "200 401 403 404 405 429",
     "get /admin/replicas": "200 401 403 404 405",
     "get /admin/debug": "200 401 403 404 405",
+    "get /admin/replicas/debug": "200 400 401 403 404 405 502",
+    "get /admin/replicas/live": "200 400 401 403 404 405 429 502",
     "post /admin/replicas/drain": "200 400 401 403 404 405 408 413 415 503",
     "post /admin/replicas/undrain": "200 400 401 403 404 405 408 413 415 503",
     "post /admin/replicas/weight": "200 400 401 403 404 405 408 413 415 503",

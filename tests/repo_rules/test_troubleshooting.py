@@ -56,12 +56,14 @@ def test_every_command_and_flag_exists() -> None:
     flags = {flag for each in COMMANDS.values() for flag in each}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
     assert len(named) > 30 and named - flags == set()
-    assert {"--url", "--interval", "--replica-key-file", "--json"} <= set(COMMANDS["doctor"])
-    assert {"--url", "--interval", "--replica-key-file", "--output"} <= set(COMMANDS["debug-dump"])
+    assert {"--url", "--interval", "--replica-key-file", "--tls-ca", "--json"} <= set(COMMANDS["doctor"])
+    assert {"--url", "--interval", "--replica-key-file", "--tls-ca", "--output", "--force"} <= set(
+        COMMANDS["debug-dump"]
+    )
 
 
 def test_every_route_exists() -> None:
-    paths = {*openapi.document()["paths"], *router_openapi.document()["paths"], "/admin/fleet"}
+    paths = {*openapi.document()["paths"], *router_openapi.document()["paths"], "/admin/fleet", "/admin/autoscaler"}
     named = set(re.findall(r"`(?:GET )?(/[a-z]+(?:/[a-z{}]+)*)`", PAGE))
     assert len(named) > 6 and named - paths == set()
 

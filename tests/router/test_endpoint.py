@@ -34,11 +34,14 @@ def test_a_url_is_normalized(written: str, url: str) -> None:
         "http://h?q=1",
         "http://h h",
         "http://h:0",
+        "http://u:secret@host",
+        "u:secret@host:99999",
     ],
 )
-def test_a_url_that_names_no_replica_is_refused_with_its_text(written: str) -> None:
-    with pytest.raises(ConfigError, match=r"replica|port"):
+def test_a_url_that_names_no_replica_is_refused_with_its_text_but_the_password(written: str) -> None:
+    with pytest.raises(ConfigError, match=r"replica|port") as caught:
         normalized_url(written)
+    assert "secret" not in caught.value.message and written.rpartition("@")[2] in caught.value.message
 
 
 def test_two_spellings_are_one_endpoint() -> None:

@@ -90,6 +90,26 @@ def test_an_engine_that_hangs_is_reported_and_not_waited_for(monkeypatch: pytest
     run(scenario())
 
 
+def test_an_open_request_has_the_state_of_each_of_its_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = fake_service()
+    choices = [{"choice": index, "state": "pending", "wait_reason": "prefix"} for index in (0, 1)]
+    state = {
+        "states": {"two.0": "pending", "two.1": "decoding"}, "wait_reasons": {"two.0": "budget"},
+        "choices": {"two.0": choices, "other.0": choices},
+    }  # fmt: skip
+    monkeypatch.setattr(service.client, "scheduler_state", lambda: state)
+
+    async def scenario() -> None:
+        async with open_server(service, keys=admin_key_ring()) as server:
+            found = (await server.http.get("/admin/requests/two", headers=KEY)).json()
+        assert found["sequences"] == {
+            "two.0": {"state": "pending", "wait_reason": "budget", "choices": choices},
+            "two.1": {"state": "decoding", "wait_reason": None},
+        }
+
+    run(scenario())
+
+
 def test_draining_is_reported_and_rejects_new_requests() -> None:
     async def scenario() -> None:
         async with open_server(fake_service(), keys=admin_key_ring()) as server:

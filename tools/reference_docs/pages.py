@@ -86,7 +86,8 @@ Every label has few values, whatever clients send:
 * `slo` is `ttft` or `itl`, and exists where `--slo-ttft-ms` or `--slo-itl-ms` is set. `met` is `true` or `false`. A
   request that fails before its first token misses `ttft`; one that the client gives up earlier does not count. At a
   router a whole response counts where its replica reports the progress, as Chairlift's do. `itl` is the mean time
-  between two tokens, and only of streams at a router.
+  between two tokens, and at a router only of streams, as their tokens come from the replicas. A stream that the router
+  stopped reading, because its client was slow, does not count there.
 
 [monitoring.md](monitoring.md) has the alerts and dashboards that are made from these metrics."""
 

@@ -318,6 +318,7 @@ def _debug_dump(subcommands: "Subcommands[Parser]") -> None:
     parser.add_argument(
         "--output", metavar="FILE.tar.gz", help="the archive (default: chairlift-debug-HOST-PORT-TIME.tar.gz)"
     )
+    parser.add_argument("--force", action="store_true", help="replace the file of --output if it exists")
     _add_live_options(parser)
     add_verbosity(parser)
     add_settings(parser, "logging", settings.LOGGING)
@@ -331,6 +332,14 @@ def _add_live_options(parser: Parser) -> None:
     parser.add_argument(
         "--replica-key-file", metavar="FILE",
         help="file with the API key of a router's replicas in its first line (default: CHAIRLIFT_API_KEY)",
+    )  # fmt: skip
+    _add_tls_ca(parser)
+
+
+def _add_tls_ca(parser: Parser) -> None:
+    parser.add_argument(
+        "--tls-ca", metavar="FILE",
+        help="CAs (PEM) that sign the certificates of live servers, besides the system's (default: only the system's)",
     )  # fmt: skip
 
 
@@ -358,6 +367,7 @@ def _top(subcommands: "Subcommands[Parser]") -> None:
         "--interval", type=value_parsers.number, default=2.0, metavar="SECONDS",
         help="seconds between two readings (default: 2)",
     )  # fmt: skip
+    _add_tls_ca(parser)
     parser.add_argument("--once", action="store_true", help="print one table, with the rates of one interval, and exit")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each reading, one a line")
     add_verbosity(parser)

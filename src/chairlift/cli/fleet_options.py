@@ -34,7 +34,7 @@ from chairlift.fleet.prometheus_signals import PrometheusSignals
 from chairlift.fleet.query_signals import SAMPLE_FIELDS
 from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
 
-REPLICA_KEY_FILE = "replica.key"
+REPLICA_KEY_FILE, REPLICA_ADMIN_KEY_FILE = "replica.key", "replica-admin.key"
 DEFAULT_HOLD_SECONDS = 120.0
 
 WAKE_QUERY = "held_requests"
@@ -202,15 +202,20 @@ def check_serve_arguments(model: str, arguments: Sequence[str]) -> None:
         raise ConfigError(f"replica_option: {' '.join(arguments)!r} are no options of `serve`", option="replica_option")
 
 
-def replica_spec(model: str, options: Mapping[str, Any], key: str) -> ReplicaSpec:
-    """Return what a replica is; it accepts requests with `key` only, unless that is "". Raises ConfigError."""
+def replica_spec(model: str, options: Mapping[str, Any], key: str, admin_key: str = "") -> ReplicaSpec:
+    """Return what a replica is; raises ConfigError.
+
+    It accepts requests with `key` only, unless that is "", and has routes of administrators if there is an admin key.
+    The keys are variables, which no list of processes shows.
+    """
+    keys = {"CHAIRLIFT_API_KEY": key, "CHAIRLIFT_ADMIN_KEY": admin_key}
     arguments = serve_arguments(options.get("replica_option") or (), options.get("replica_config", ""))
     check_serve_arguments(model, arguments)
     return ReplicaSpec(
         model=_absolute(model), arguments=arguments,
         environ={
             **_unset_variables(), **_tracing_variables(options), **_page_variables(options),
-            **({"CHAIRLIFT_API_KEY": key} if key else {}),
+            **{name: value for name, value in keys.items() if value},
         },
         num_cpus=options.get("replica_cpus", 0), num_gpus=options.get("replica_gpus", 0),
         replica_type=options.get("replica_type", "default"),
@@ -264,12 +269,12 @@ def state_folder(options: Mapping[str, Any], environ: Mapping[str, str]) -> Path
     return Path(base) / "chairlift" / f"fleet-{options.get('port', 8000)}"
 
 
-def replica_key(folder: Path) -> str:
-    """Return the API key of the fleet's replicas, which is made at the first start and kept for the next ones.
+def replica_key(folder: Path, name: str = REPLICA_KEY_FILE) -> str:
+    """Return a key of the fleet's replicas, which is made at the first start and kept for the next ones.
 
     Raises ConfigError where the folder cannot be used.
     """
-    file = folder / REPLICA_KEY_FILE
+    file = folder / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if file.exists() and (key := file.read_text(encoding="ascii").strip()):

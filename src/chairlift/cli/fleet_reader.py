@@ -3,14 +3,14 @@
 import http.client
 import json
 import re
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from chairlift.cli.http_request import send_request
-from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.cli.http_request import send_request, server_url
+from chairlift.core.errors import ChairliftError
 
 REPLY_SECONDS = 3.0
 """Seconds that a server may take to reply; then it counts as down."""
@@ -105,12 +105,9 @@ class FleetReading:
 class FleetReader:
     """Reads one server again and again; the rates of a reading are those since the former one."""
 
-    def __init__(self, url: str, api_key: str = "", admin_key: str = "") -> None:
-        """Check the URL. Raises ConfigError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {url!r}", option="url")
-        self._url = url.rstrip("/").removesuffix("/v1")
+    def __init__(self, url: str, api_key: str = "", admin_key: str = "", tls: ssl.SSLContext | None = None) -> None:
+        """Check the URL; `tls` says which authorities are trusted, None the system's. Raises ConfigError."""
+        self._url, self._tls = server_url(url), tls
         self._keys = [key for key in (admin_key, api_key) if key]
         self._former: FleetReading | None = None
 
@@ -155,7 +152,7 @@ class FleetReader:
         """Return status and body of a route; tries the other key if one is rejected."""
         status, body = 0, b""
         for key in self._keys or [""]:
-            status, body = send_request(self._url + path, key, timeout_seconds=REPLY_SECONDS)
+            status, body = send_request(self._url + path, key, timeout_seconds=REPLY_SECONDS, tls=self._tls)
             if status not in _DENIED:
                 break
         return status, body

@@ -98,7 +98,9 @@ def _open_closed_streams() -> None:
 
 
 def _print_error(sentence: str, code: int) -> int:
-    print(f"chairlift: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+    from chairlift.observability.url_text import without_user_info
+
+    print(f"chairlift: {without_user_info(' '.join(sentence.split()))}", file=sys.stderr, flush=True)
     return code
 
 
@@ -111,7 +113,9 @@ def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int
     if verbose:
         import traceback
 
-        traceback.print_exception(error)
+        from chairlift.observability.url_text import without_user_info
+
+        sys.stderr.write(without_user_info("".join(traceback.format_exception(error))))
     if isinstance(error, argparse.ArgumentTypeError):  # a variable or a line of the settings file
         return _print_error(str(error), BAD_INPUT)
     if isinstance(error, ConfigError | ModelError | InvalidRequest):

@@ -102,8 +102,8 @@ def _health_config(options: Mapping[str, Any]) -> HealthConfig:
 def upstream_config(options: Mapping[str, Any]) -> UpstreamConfig:
     """Return how replicas are reached. Raises ConfigError."""
     names = {
-        "replica_key_file": "key_file", "replica_tls_ca": "ca", "replica_tls_cert": "certificate",
-        "replica_tls_key": "key",
+        "replica_key_file": "key_file", "replica_admin_key_file": "admin_key_file", "replica_tls_ca": "ca",
+        "replica_tls_cert": "certificate", "replica_tls_key": "key",
     }  # fmt: skip
     return UpstreamConfig(**{name: Path(value) for name, value in renamed(options, names).items()})
 

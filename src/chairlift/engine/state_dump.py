@@ -5,7 +5,7 @@ from itertools import chain, islice
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus
-from chairlift.engine.stats import CacheState, SchedulerState, SequenceState
+from chairlift.engine.stats import CacheState, ChoiceState, SchedulerState, SequenceState
 from chairlift.engine.timeline import WaitReason
 
 MAX_SEQUENCES = 500
@@ -19,13 +19,18 @@ def wait_reason_of(sequence: Sequence, queue_reason: WaitReason) -> str:
     return queue_reason
 
 
+def _wait_reason(sequence: Sequence, queue_reason: WaitReason) -> str:
+    if sequence.status is SequenceStatus.DEFERRED:
+        return WaitReason.PREFIX  # another choice computes the prompt
+    return wait_reason_of(sequence, queue_reason) if sequence.status is SequenceStatus.WAITING else ""
+
+
 def _describe(sequence: Sequence, queue_reason: WaitReason, now: float) -> SequenceState:
-    is_waiting = sequence.status is SequenceStatus.WAITING
     return SequenceState(
         request_id=sequence.request_id,
         choice=sequence.choice_index,
         state=sequence.state,
-        wait_reason=wait_reason_of(sequence, queue_reason) if is_waiting else "",
+        wait_reason=_wait_reason(sequence, queue_reason),
         age_seconds=round(max(0.0, now - sequence.timeline_recorder.queued_at), 3),
         prompt_tokens=sequence.num_prompt_tokens,
         output_tokens=sequence.num_output_tokens,
@@ -46,6 +51,14 @@ def scheduler_state(scheduler: Scheduler, now: float) -> SchedulerState:
         waiting_order=[sequence.request.request_id for sequence in waiting],
         wait_reasons={sequence.request.request_id: wait_reason_of(sequence, reason) for sequence in waiting},
         states={name: next(iter(group.open.values())).state for name, group in scheduler.sequence_groups.items()},
+        choices={
+            name: [
+                ChoiceState(choice=index, state=each.state, wait_reason=_wait_reason(each, reason))
+                for index, each in group.open.items()
+            ]
+            for name, group in scheduler.sequence_groups.items()
+            if len(group.open) > 1
+        },
         sequences=[
             _describe(each, reason, now) for each in islice(chain(scheduler.running.values(), waiting), MAX_SEQUENCES)
         ],

@@ -120,10 +120,19 @@ class SequenceState(TypedDict):
     preemptions: int
 
 
+class ChoiceState(TypedDict):
+    """State of one open choice; `wait_reason` is "" unless it waits."""
+
+    choice: int
+    state: str
+    wait_reason: str
+
+
 class SchedulerState(TypedDict):
     """Waiting requests, in order, and their reasons; for people and admin pages.
 
-    `sequences` has the running choices first, and MAX_SEQUENCES of them all at most.
+    `states` has the first open choice of each request, and `choices` all of those that have several. `sequences` has
+    the running choices first, and MAX_SEQUENCES of them all at most.
     """
 
     waiting_requests: int
@@ -131,6 +140,7 @@ class SchedulerState(TypedDict):
     waiting_order: list[str]
     wait_reasons: dict[str, str]
     states: dict[str, str]
+    choices: dict[str, list[ChoiceState]]
     sequences: list[SequenceState]
     in_flight: int
     max_in_flight: int

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from chairlift.observability.recent_log import RecentLog
+from chairlift.observability.url_text import without_user_info
 
 if TYPE_CHECKING:
     from chairlift.observability.background_handler import BackgroundHandler
@@ -68,7 +69,10 @@ class LogConfig:
 
 
 class HumanFormatter(logging.Formatter):
-    """Formats each record as one line; a traceback follows, indented or at the end of the line."""
+    """Formats each record as one line; a traceback follows, indented or at the end of the line.
+
+    Passwords of URLs are hidden in both.
+    """
 
     def __init__(self, form: str, *, tracebacks: bool = True) -> None:
         super().__init__(form)
@@ -86,7 +90,7 @@ class HumanFormatter(logging.Formatter):
         if self._detailed and (request := _request_id(record)):
             ids = " ".join(filter(None, (request, _trace_id(record))))
             own.msg, own.args = f"[{ids}] {own.getMessage()}", ()
-        return super().format(own)
+        return without_user_info(super().format(own))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's own name
         """Return the traceback with control characters escaped."""
@@ -102,7 +106,7 @@ class HumanFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats each record as one JSON object.
 
-    Its keys: time, level, logger, message, process, thread, error and those of `extra`.
+    Its keys: time, level, logger, message, process, thread, error and those of `extra`. Passwords of URLs are hidden.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -122,7 +126,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         fields |= {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
-        return json.dumps(fields, default=str, ensure_ascii=False)
+        return without_user_info(json.dumps(fields, default=str, ensure_ascii=False))
 
 
 def _request_id(record: logging.LogRecord) -> str:

@@ -124,7 +124,7 @@ REQUEST: Schema = {
         object_schema(request_id=TEXT, sequences={"type": "object"}),
     ]
 }  # fmt: skip
-"""A finished request's record, or the sequences of an open one."""
+"""A finished request's record, or the sequences of an open one, with `choices` if several of its choices are open."""
 
 # -- of a router -------------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ ROUTER_DEBUG = with_optional(
         **_PROCESS_FIELDS, state=_STATE, reason=TEXT, models=array_schema(TEXT), admission=_OBJECT,
         open_requests=array_schema(_OBJECT), num_open_requests=COUNT, held_requests=_OBJECT,
         replicas=array_schema(_OBJECT), transitions=array_schema(_OBJECT), sources=array_schema(_OBJECT),
-        shared_state=_OBJECT,
+        shared_state=_OBJECT, has_replica_admin_key={"type": "boolean"},
     ),
     autoscaler=_OBJECT, pool=_OBJECT,
 )  # fmt: skip

@@ -30,6 +30,7 @@ DESCRIPTION = CONNECTIONS + (
 )
 
 _REPLICA_ID: Schema = {"type": "string", "minLength": 1, "description": "URL of a replica, as /admin/replicas lists it"}
+_OF_REPLICA: Schema = {"name": "replica_id", "in": "query", "required": True, "schema": _REPLICA_ID}
 _DRAIN: Schema = {"type": "object", "properties": {"replica_id": _REPLICA_ID}, "required": ["replica_id"]}
 _WEIGHT: Schema = {
     "type": "object", "required": ["replica_id", "weight"],
@@ -100,4 +101,11 @@ def _own_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         ("weight", "Set the weight of a replica", _WEIGHT),
     ):
         yield f"/admin/replicas/{verb}", "post", make_operation(summary, schemas.REPLICA, body=body) | ADMIN
+    yield "/admin/replicas/debug", "get", make_operation(
+        "GET /admin/debug of one replica", {"type": "object"}, parameters=[_OF_REPLICA], error_statuses="400 404 502"
+    ) | ADMIN  # fmt: skip
+    yield "/admin/replicas/live", "get", make_operation(
+        "GET /admin/live of one replica", kind="text/event-stream", parameters=[_OF_REPLICA],
+        error_statuses="400 404 429 502",
+    ) | ADMIN  # fmt: skip
     yield live_operation("Events of replicas, requests and scaling decisions, without end", f"{HIDDEN} 429")

@@ -6,6 +6,7 @@ from chairlift.router.extension import RouterExtension
 from chairlift.router.forwarding import ForwardRoute
 from chairlift.router.generation import GenerationRoute
 from chairlift.router.live.live_fleet import live_fleet
+from chairlift.router.live.replica_relay import ReplicaRelay
 from chairlift.router.router import Router
 from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
@@ -27,6 +28,7 @@ def router_app(
     docs = DocsRoutes(lambda: document(router.model_names(), extension.operations))
     page = PageRoutes(static_files() if router.config.http.ui else ())
     feed = live_fleet(router, extension.topics)
+    relay = ReplicaRelay(router, feed)
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in GENERATION_PATHS),
         ("GET", "/v1/models", admin.models),
@@ -47,6 +49,8 @@ def router_app(
         ("POST", "/admin/replicas/undrain", admin.undrain_replica),
         ("POST", "/admin/replicas/weight", admin.set_weight),
         ("GET", "/admin/live", feed.stream),
+        ("GET", "/admin/replicas/debug", relay.debug),
+        ("GET", "/admin/replicas/live", relay.live),
         *page.routes(),
         *extension.routes,
     ]

@@ -34,6 +34,7 @@ async def router_debug_report(router: Router) -> dict[str, Any]:
         "transitions": router.transitions.log.entries(),
         "sources": [source_fields(each, now) for each in router.source_statuses()],
         "shared_state": asdict(router.shared_state.status()),
+        "has_replica_admin_key": router.upstream.has_admin_key,
         **{name: plain_value(read()) for name, read in router.debug_parts.items()},
     }  # fmt: skip
 

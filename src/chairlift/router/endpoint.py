@@ -5,6 +5,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from chairlift.core.errors import ConfigError
+from chairlift.observability.url_text import without_user_info
 
 MAX_WEIGHT = 1000.0
 
@@ -47,20 +48,26 @@ class Endpoint:
         return cls(url=normalized_url(url), **fields)  # type: ignore[arg-type]
 
 
+def shown_url(url: str) -> str:
+    """Return a replica's URL as people write it, without user name and password."""
+    return without_user_info(url) if "://" in url else without_user_info(f"http://{url}").removeprefix("http://")
+
+
 def normalized_url(url: str) -> str:
     """Return scheme, host and port of a replica's URL in lower case. Raises ConfigError with what is wrong."""
+    shown = shown_url(url)
     text = url.strip() if "://" in url else f"http://{url.strip()}"
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"{url!r} is no URL of a replica: {error}") from None
+        raise ConfigError(f"{shown!r} is no URL of a replica: {error}") from None
     has_bad_character = any(character.isspace() or not character.isprintable() for character in text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or has_bad_character:
-        raise ConfigError(f"{url!r} is no URL of a replica; it should look like http://10.0.0.7:8000")
+        raise ConfigError(f"{shown!r} is no URL of a replica; it should look like http://10.0.0.7:8000")
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
         raise ConfigError(
-            f"{url!r} has more than scheme, host and port; a replica's URL looks like http://10.0.0.7:8000"
+            f"{shown!r} has more than scheme, host and port; a replica's URL looks like http://10.0.0.7:8000"
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     default = 443 if parts.scheme == "https" else 80

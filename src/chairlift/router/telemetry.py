@@ -130,12 +130,11 @@ class RequestTelemetry:
         self._telemetry.record_finished(outcome, now - self._started_at, num_attempts)
         result = request_result(outcome, passed_status)
         counters.record_finished(result, self._model, self._tenant, response.used_tokens(prompt_tokens))
-        num_gaps = response.num_tokens_per_choice - 1
         if not self._first_output_at:
             if outcome != "complete":
                 counters.record_no_first_token(result, now - self._started_at, self._model, self._tenant)
-        elif response.fields.is_streamed and num_gaps > 0:
-            counters.record_itl((now - self._first_output_at) / num_gaps, self._model, self._tenant)
+        elif (seconds := response.mean_inter_token_seconds) is not None:
+            counters.record_itl(seconds, self._model, self._tenant)
 
 
 def outcome_label(outcome: str) -> str:

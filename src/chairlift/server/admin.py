@@ -61,10 +61,13 @@ class AdminRoutes:
                 state = await replica.engine_reader.ask("scheduler", replica.service.client.scheduler_state)
             except EngineDead as error:
                 raise Unavailable(error.message, retry_after=RETRY_SECONDS) from None
-            sequences = {
+            sequences: dict[str, dict[str, object]] = {
                 seq_name: {"state": status, "wait_reason": state["wait_reasons"].get(seq_name)}
                 for seq_name, status in state["states"].items() if seq_name.rpartition(".")[0] == request_id
             }  # fmt: skip
+            for seq_name, fields in sequences.items():
+                if choices := state["choices"].get(seq_name):
+                    fields["choices"] = choices
             body = {"request_id": request_id, "sequences": sequences} if sequences else None
         if body is None:
             raise NotFound(f"there is no record of request {request_id[:64]!r}")

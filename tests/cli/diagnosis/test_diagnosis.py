@@ -47,6 +47,9 @@ def test_wrong_and_missing_keys_are_distinguished_from_a_server_that_is_down() -
             wrong = checks(await diagnosed(live.url, Keys(api="wrong", admin="wrong")))
             assert wrong == {("key_rejected", ERROR), ("admin_key", WARNING)}
             assert checks(await diagnosed(live.url, Keys(api=USER_KEY))) == {("admin_key", WARNING)}
+            without = await diagnosed(live.url, Keys())
+            assert checks(without) == {("no_key", ERROR), ("admin_key", WARNING)}
+            assert all("was given" in each.what for each in without.findings)
         down = diagnose(ServerReader(closed_url(), VALID), VALID, 0.1)
         assert checks(down) == {("unreachable", ERROR)} and down.as_json()["service"] == "down"
         assert not down.as_json()["ok"]
@@ -120,6 +123,23 @@ def test_a_replica_of_another_server_is_not_read_and_gets_no_key() -> None:
             assert [each.url for each in diagnosis.snapshots] == [running.url]
 
     run(scenario())
+
+
+def test_a_replica_that_does_not_answer_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    debug = {"replicas": [{"replica_id": f"http://{name}", "kind": "chairlift"} for name in ("silent", "good")]}
+    reads = list[str]()
+
+    def read(reader: ServerReader, names: Sequence[str] = ()) -> Snapshot:
+        reads.append(reader.url)
+        made = replace(snapshot(debug=debug if "server" in reader.url else {}, at=float(len(reads))), url=reader.url)
+        silent = {name: Part(path=part.path, error="late") for name, part in made.parts.items()}
+        return replace(made, parts=silent) if "silent" in reader.url else made
+
+    monkeypatch.setattr(ServerReader, "read", read)
+    result = diagnose(ServerReader("http://server", Keys()), Keys(), 0.0)
+    assert sorted(reads) == ["http://good", "http://good", "http://server", "http://server", "http://silent"]
+    assert [each.url for each in result.snapshots] == ["http://server", "http://silent", "http://good"]
+    assert [each.server for each in result.findings if each.check == "replica_not_read"] == ["http://silent"]
 
 
 class Scripted(ServerReader):

@@ -11,7 +11,9 @@ from chairlift.core.errors import ConfigError
 
 
 def arguments(**fields: object) -> argparse.Namespace:
-    return argparse.Namespace(**{"url": "http://a:1", "interval": 3.0, "replica_key_file": None, **fields})
+    return argparse.Namespace(
+        **{"url": "http://a:1", "interval": 3.0, "replica_key_file": None, "tls_ca": None, **fields}
+    )
 
 
 def test_replicas_get_the_key_of_the_file_or_that_of_the_server(
@@ -26,7 +28,10 @@ def test_replicas_get_the_key_of_the_file_or_that_of_the_server(
     assert (reader.keys.api, replica_keys) == ("user", Keys(api="other", admin="admin"))
 
 
-@pytest.mark.parametrize("fields", [{"interval": 0.0}, {"url": "a"}, {"replica_key_file": "/no/such/file"}])
+@pytest.mark.parametrize("fields", [
+    {"interval": 0.0}, {"url": "a"}, {"replica_key_file": "/no/such/file"}, {"tls_ca": "/no/such/file"},
+    {"tls_ca": __file__},
+])  # fmt: skip
 def test_options_that_cannot_be_used_are_rejected(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         live_server(arguments(**fields))

@@ -48,10 +48,11 @@ FAULTS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("cache_full", WARNING, {}, {"metrics": "kv_cache_usage_ratio 0.97\nsequences_waiting 4"}, "97% of the KV cache"),
     ("preemptions", WARNING, {"metrics": "preemptions_total 1"}, {"metrics": "preemptions_total 8"}, "3.5 sequences"),
     ("queue_wait", WARNING, {}, {"load": {"expected_wait_seconds": 2.5}}, "2.5 s"),
-    ("queue_wait", WARNING, {}, {"metrics": buckets("request_queue_time_seconds", 0, 7, 7, 7)}, "7 requests"),
-    ("first_token", WARNING, {}, {"metrics": buckets("time_to_first_token_seconds", 0, 0, 3, 3)}, "about 10 s"),
-    ("first_token", WARNING, {"metrics": slo("ttft", 10, 0)}, {"metrics": slo("ttft", 18, 2)}, "20% of 10 requests"),
-    ("token_latency", WARNING, {}, {"metrics": slo("itl", 8, 2)}, "20% of 10 requests"),
+    ("queue_wait", WARNING, {}, {"metrics": buckets("request_queue_time_seconds", 0, 27, 27, 27)}, "27 requests"),
+    ("first_token", WARNING, {}, {"metrics": buckets("time_to_first_token_seconds", 0, 0, 30, 30)}, "about 10 s"),
+    ("first_token", WARNING, {"metrics": slo("ttft", 10, 0)}, {"metrics": slo("ttft", 26, 4)}, "20% of 20 requests in"),
+    ("first_token", WARNING, {"metrics": slo("ttft", 10, 9)}, {"metrics": slo("ttft", 12, 10)}, "of 22 requests since"),
+    ("token_latency", WARNING, {}, {"metrics": slo("itl", 16, 4)}, "20% of 20 requests"),
     ("errors", ERROR, {"metrics": results(90, 10)}, {"metrics": results(95, 15)}, "5 of 10 requests in the last"),
     ("errors", WARNING, {"metrics": results(90, 10)}, {"metrics": results(95, 10)}, "10 of 105 requests since"),
     ("rejections", WARNING, {}, {"metrics": 'requests_rejected_total{code="overloaded"} 4'}, "2.0 requests a second"),
@@ -64,16 +65,19 @@ FAULTS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("open_files", WARNING, {}, {"debug": {"processes": {"api": {"open_files": 900, "max_open_files": 1024}}}},
      "900 open files of 1024"),
     ("partial", WARNING, {}, {"load": {}, "version": Part(path="/version", status=500)}, "/version failed: status 500"),
-    ("admin_key", WARNING, {}, {"debug": None, "parts": "debug 404"}, "no valid admin key"),
+    ("server_admin_key", WARNING, {}, {"parts": "debug 404"}, "the server has no admin key"),
+    ("admin_key", WARNING, {}, {"parts": "debug 401"}, "the admin key is rejected"),
+    ("admin_key", WARNING, {}, {"parts": "debug 401 without"}, "no admin key was given"),
     ("key_rejected", ERROR, {}, {"parts": "load 401"}, "the API key is rejected"),
+    ("no_key", ERROR, {}, {"parts": "load 401 without"}, "no API key was given"),
 ]  # fmt: skip
 
 
 def made(fields: dict[str, Any], at: float) -> Snapshot:
     fields = dict(fields)
     if text := fields.pop("parts", ""):
-        name, status = text.split()
-        fields[name] = Part(path=f"/{name}", status=int(status))
+        name, status, *without_key = text.split()
+        fields[name] = Part(path=f"/{name}", status=int(status), had_key=not without_key)
     parts = {name: fields.pop(name) for name in list(fields) if isinstance(fields[name], Part)}
     now = snapshot(**fields, at=at)
     return replace(now, parts={**now.parts, **parts})
@@ -98,6 +102,14 @@ def test_a_healthy_busy_server_has_no_finding() -> None:
     assert found(snapshot(steps[0]), snapshot(steps[1], debug, load, at=2.0)) == []
 
 
+def test_a_few_slow_requests_of_a_server_that_is_idle_are_no_finding() -> None:
+    few = "\n".join([
+        buckets("request_queue_time_seconds", 0, 0, 1, 1), buckets("time_to_first_token_seconds", 0, 0, 0, 19),
+        slo("itl", 0, 19),
+    ])  # fmt: skip
+    assert found(snapshot(), snapshot(few, at=2.0)) == found(snapshot(few), snapshot(few, at=2.0)) == []
+
+
 @pytest.mark.parametrize(("days", "level"), [(13.0, WARNING), (1.5, ERROR), (-1.0, ERROR)])
 def test_a_certificate_that_expires_soon_is_found(days: float, level: str) -> None:
     metrics = f"tls_certificate_expiry_timestamp_seconds {time.time() + days * 86_400}"
@@ -111,6 +123,17 @@ def test_a_clock_that_differs_is_found(seconds: float, words: str) -> None:
     findings = found(snapshot(), snapshot(debug={"time": time.time() + seconds}, at=2.0))
     assert [each.check for each in findings] == (["clock"] if words else [])
     assert all(words in each.what for each in findings)
+
+
+@pytest.mark.parametrize(("error", "check"), [
+    ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "untrusted"), ("refused", "unreachable"),
+])  # fmt: skip
+def test_a_certificate_that_is_not_trusted_has_a_remedy_of_its_own(error: str, check: str) -> None:
+    made = snapshot()
+    silent = replace(made, parts={name: replace(part, status=0, error=error) for name, part in made.parts.items()})
+    (finding,) = found(silent, silent)
+    assert (finding.check, finding.level) == (check, ERROR) and error in finding.what
+    assert ("--tls-ca" in CHECKS[check].remedy) == (check == "untrusted")
 
 
 def test_a_server_that_is_not_ready_says_why() -> None:

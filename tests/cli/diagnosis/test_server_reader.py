@@ -1,6 +1,8 @@
 """ServerReader: each route has its own time limit and its own error, and keys go only to the routes they are for."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -61,6 +63,30 @@ def test_a_closed_port_is_an_error_of_each_part(server: FleetServer) -> None:
 def test_several_servers_are_read_together(server: FleetServer) -> None:
     readers = [ServerReader(server.url, Keys()) for _ in range(3)]
     assert [each.parts["livez"].status for each in read_all(readers, ("livez",))] == [200] * 3
+
+
+def test_an_interrupt_ends_the_reading_of_many_servers_at_once() -> None:
+    """Threads that wait for servers hold neither the interrupt nor the end of the process."""
+    script = (
+        "import signal, threading, time\n"
+        "from chairlift.cli.diagnosis.server_reader import Keys, ServerReader, read_all\n"
+        "class Silent(ServerReader):\n"
+        "    def read(self, names=()):\n"
+        "        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)\n"
+        "        time.sleep(3600)\n"
+        "read_all([Silent('http://a', Keys())], ())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "KeyboardInterrupt" in result.stderr
+
+
+def test_an_error_of_a_reading_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ServerReader, "read", fail)
+    with pytest.raises(RuntimeError, match="new thread"):
+        read_all([ServerReader("http://a", Keys())], ())
 
 
 def test_a_body_that_is_no_object_counts_as_empty() -> None:

@@ -14,11 +14,12 @@ def test_an_id_of_another_client_has_that_clients_number() -> None:
 
 def test_ids_are_replaced_everywhere_in_the_scheduler_state() -> None:
     scheduler = make_scheduler()
-    scheduler.add_request(make_request("engine-1", 3, 1), 0.0)
+    scheduler.add_request(make_request("engine-1", 3, 1, n=2), 0.0)
     scheduler.add_request(make_request("other", 3, 1), 0.0)
     state = with_ids(dict(scheduler_state(scheduler, 0.0)), {"engine-1": "mine"})
     assert state["waiting_order"] == ["mine", "other"] and state["states"]["mine"] == "pending"
-    assert "engine-1" not in str(state) and str(state).count("mine") == 4
+    assert [each["choice"] for each in state["choices"]["mine"]] == [0, 1]
+    assert "engine-1" not in str(state) and str(state).count("mine") == 5
     assert [each["request_id"] for each in state["sequences"]] == ["mine", "other"]
 
 

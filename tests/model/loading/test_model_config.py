@@ -1,4 +1,4 @@
-"""ModelConfig: the length of a context and its limit."""
+"""ModelConfig: the longest sequence."""
 
 import pytest
 
@@ -6,18 +6,14 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.loading.model_config import ModelConfig
 
 CONFIG = ModelConfig(
-    architecture="FooForCausalLM", vocab_size=300, hidden_size=64, intermediate_size=96, num_layers=2, num_heads=4,
-    num_kv_heads=2, head_dim=16, max_position_embeddings=128, layer_windows=(None, 20),
+    architecture="XForCausalLM", vocab_size=300, hidden_size=64, intermediate_size=96, num_layers=2, num_heads=4,
+    num_kv_heads=2, head_dim=16, max_position_embeddings=512, layer_windows=(None, 9),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("requested", "length"), [(None, 128), (5, 5), (128, 128)])
-def test_the_length_of_a_context(requested: int | None, length: int) -> None:
-    assert CONFIG.context_length(requested) == length
-    assert CONFIG.max_context == 128
-
-
-def test_more_than_the_positions_support_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ConfigError, match=r"max_model_len is 129, the model's limit is 128$") as caught:
-        CONFIG.context_length(129)
-    assert caught.value.details["option"] == "max_model_len"
+def test_the_length_is_the_models_own_or_a_smaller_one() -> None:
+    assert (CONFIG.max_context, CONFIG.context_length(), CONFIG.context_length(7), CONFIG.context_length(512)) == (
+        512, 512, 7, 512,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"max_model_len is 513, the model's limit is 512$"):
+        CONFIG.context_length(513)

@@ -1,42 +1,39 @@
-"""base_states: positions are given to models that take them; unsupported: the error with its reason."""
+"""base_states: one sequence for the modules, with positions where they take them."""
 
+from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from chairlift.model.transformers.layer_runner import base_states, unsupported
 
 
-class Recording(nn.Module):
-    """A base model that records its options and returns zeros."""
+class Base(nn.Module):
+    """Notes its arguments."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.options: dict[str, Any] = {}
-
-    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
-        self.options = options
-        return type("Output", (), {"last_hidden_state": torch.zeros(*input_ids.shape, 4)})()
+    def forward(self, input_ids: Tensor, return_dict: bool, position_ids: Tensor | None = None, **rest: Any) -> Any:
+        self.seen = {"ids": input_ids, "positions": position_ids, **rest}
+        return SimpleNamespace(last_hidden_state=input_ids[..., None].float())
 
 
-class WithPositions(Recording):
-    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None, **options: Any) -> Any:
-        return super().forward(input_ids, position_ids=position_ids, **options)
+class WithoutPositions(Base):
+    """Has no positions, as Bloom."""
+
+    def forward(self, input_ids: Tensor, return_dict: bool, use_cache: bool = True) -> Any:  # type: ignore[override]
+        return super().forward(input_ids, return_dict, use_cache=use_cache)
 
 
-@pytest.mark.parametrize(("kind", "takes_positions"), [(Recording, False), (WithPositions, True)])
-def test_positions_are_given_to_models_that_take_them(kind: type[Recording], takes_positions: bool) -> None:
-    base, positions = kind(), torch.tensor([4, 5, 0])
-    assert base_states(base, torch.tensor([7, 8, 9]), positions, use_cache=False).shape == (3, 4)
-    assert base.options["use_cache"] is False and base.options["return_dict"] is True
-    assert ("position_ids" in base.options) == takes_positions
-    if takes_positions:
-        assert base.options["position_ids"].tolist() == [[4, 5, 0]]
+def test_tokens_are_one_sequence_and_positions_are_given_to_those_who_take_them() -> None:
+    ids, positions = torch.tensor([5, 6, 7]), torch.tensor([0, 9, 3])
+    base = Base()
+    assert base_states(base, ids, positions, use_cache=False).tolist() == [[5.0], [6.0], [7.0]]
+    assert base.seen["ids"].shape == (1, 3) and base.seen["positions"].tolist() == [[0, 9, 3]]
+    assert base.seen["use_cache"] is False
+    plain = WithoutPositions()
+    assert base_states(plain, ids, positions, use_cache=False).shape == (3, 1) and plain.seen["positions"] is None
 
 
-def test_the_reason_is_in_the_message_and_in_the_details() -> None:
-    error = unsupported("it is round")
-    assert error.message == "this model cannot run on a paged KV cache: it is round"
-    assert error.details["reason"] == "it is round" and "causal attention" in str(error.details["remedy"])
+def test_a_reason_is_a_sentence_with_a_remedy() -> None:
+    error = unsupported("it has no layers")
+    assert error.message == "this model cannot run on a paged KV cache: it has no layers" and error.details["remedy"]

@@ -70,7 +70,8 @@ def test_a_rotation_is_that_of_a_pass_that_reaches_the_position(by_name: bool) -
     rotary, positions, values = model.model.rotary_emb, torch.tensor([[0, 7, 3]]), torch.zeros(1, dtype=torch.float64)
     expected = [part[:, :3] for part in rotary(values, torch.tensor([[0, 7, 3, ORIGINAL]]))]
     short = rotary(values, positions)
-    assert use_long_factors(model, ORIGINAL) == 1
+    assert use_long_factors(model, ORIGINAL + 1) == 1
+    rotary = model.model.rotary_emb
     made = rotary(values, position_ids=positions) if by_name else rotary(values, positions)
     assert all(torch.equal(*pair) for pair in zip(made, expected, strict=True))
     assert not torch.equal(made[1], short[1])

@@ -1,22 +1,75 @@
-"""check_against_eager: models that the paged cache would compute otherwise are refused, in every dtype."""
+"""check_against_eager: equal models pass in every dtype, wrong ones and numbers that are none do not."""
 
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.architectures.transformers import load_module
+from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.attention.registry import make_backend
+from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.transformers import attention, self_check
+from chairlift.model.transformers.attention import IMPLEMENTATION, select_attention
 from chairlift.model.transformers.self_check import check_against_eager
 from support_bridged_models import bridged_model
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16)
-OPTIONS = RunnerConfig(num_blocks=100)
+
+def checked(kind: str, dtype: torch.dtype, block_size: int = 16, backend: Any = None) -> None:
+    made: Any = load_module(bridged_model(kind, dtype=dtype), RunnerConfig()).model
+    select_attention(made.base, IMPLEMENTATION)
+    check_against_eager(made, made.base, backend or TorchAttention(), block_size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["gemma2", "deepseek_v3"])
+def test_models_that_compute_the_same_pass(kind: str, dtype: torch.dtype) -> None:
+    checked(kind, dtype)
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 16, 64])
+def test_any_block_size_passes(block_size: int) -> None:
+    checked("phi3", torch.float32, block_size)
+    checked("phi3", torch.float32, block_size, ReferenceAttention())
+
+
+class Wrong(TorchAttention):
+    """An attention with an error."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__()
+        self.error = error
+
+    def attend(self, query: Tensor, kv: Any, batch: Any, spec: Any, plan: Any, out: Tensor) -> None:
+        super().attend(query, kv, batch, spec, plan, out)
+        out += self.error
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 0.01), (torch.float32, 0.1), (torch.bfloat16, 2.0)])
+def test_a_wrong_attention_is_found(dtype: torch.dtype, error: float) -> None:
+    with pytest.raises(UnsupportedArchitecture, match="its hidden states are not those of transformers"):
+        checked("olmo2", dtype, backend=Wrong(error))
+    with pytest.raises(UnsupportedArchitecture, match="relative difference inf"):
+        checked("olmo2", dtype, backend=Wrong(torch.nan))
+
+
+def test_an_error_in_one_sequence_alone_is_found() -> None:
+    class Second(Wrong):
+        def attend(self, query: Tensor, kv: Any, batch: Any, spec: Any, plan: Any, out: Tensor) -> None:
+            TorchAttention.attend(self, query, kv, batch, spec, plan, out)
+            out[batch.cu_q_list[1] :] += self.error
+
+    with pytest.raises(UnsupportedArchitecture):
+        checked("olmo2", torch.float32, backend=Second(0.1))
+
+
+def test_the_module_is_left_with_eager_attention() -> None:
+    made: Any = load_module(bridged_model("olmo2", dtype=torch.float32), RunnerConfig()).model
+    modules: nn.Module = made.base
+    check_against_eager(made, modules, TorchAttention(), 16)
+    assert modules.config._attn_implementation == "eager"  # type: ignore[union-attr]
 
 
 class AddPrevious(nn.Module):
@@ -56,63 +109,34 @@ class Counting(nn.Module):
         return mixed.roll(self.calls, -1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("mixing", [AddPrevious, AddMean, Counting])
 def test_a_layer_that_needs_more_than_its_token_is_refused(mixing: Any, dtype: torch.dtype) -> None:
     model = bridged_model("olmo2", dtype=dtype)
     model.model.layers[1].mlp = mixing(model.model.layers[1].mlp)
     with pytest.raises(UnsupportedArchitecture, match="hidden states are not those of transformers") as caught:
-        load_module(model, OPTIONS)
+        load_module(model, RunnerConfig())
     assert caught.value.message.startswith("Olmo2ForCausalLM cannot run on a paged KV cache")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["phi3", "mixtral", "gpt_oss"])
-def test_a_model_that_fits_passes_in_every_dtype(kind: str, dtype: torch.dtype) -> None:
-    assert load_module(bridged_model(kind, dtype=dtype), OPTIONS).report[0] == (
-        "implementation", "transformers on the paged attention",
-    )  # fmt: skip
+def wrong_scale(spec: AttentionSpec) -> AttentionSpec:
+    return AttentionSpec(spec.group, 2 * spec.scale, spec.window, spec.softcap, spec.sinks)
 
 
-def wrong_scale(spec: attention.AttentionSpec) -> attention.AttentionSpec:
-    return attention.AttentionSpec(spec.group, 2 * spec.scale, spec.window, spec.softcap, spec.sinks)
+def no_sinks(spec: AttentionSpec) -> AttentionSpec:
+    return AttentionSpec(spec.group, spec.scale, spec.window, spec.softcap, None)
 
 
-def no_sinks(spec: attention.AttentionSpec) -> attention.AttentionSpec:
-    return attention.AttentionSpec(spec.group, spec.scale, spec.window, spec.softcap, None)
-
-
-def window_of_two(spec: attention.AttentionSpec) -> attention.AttentionSpec:
-    return attention.AttentionSpec(spec.group, spec.scale, 2, spec.softcap, spec.sinks)
+def window_of_two(spec: AttentionSpec) -> AttentionSpec:
+    return AttentionSpec(spec.group, spec.scale, 2, spec.softcap, spec.sinks)
 
 
 @pytest.mark.parametrize("change", [wrong_scale, no_sinks, window_of_two])
-def test_a_parameter_of_attention_that_is_wrong_is_found(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(ReferenceAttention):
-        def attend(self, query: Any, kv: Any, batch: Any, spec: Any, plan: Any, out: Any) -> None:
+def test_a_parameter_of_attention_that_is_wrong_is_found(change: Any) -> None:
+    class Changed(ReferenceAttention):
+        def attend(self, query: Tensor, kv: Any, batch: Any, spec: Any, plan: Any, out: Tensor) -> None:
             super().attend(query, kv, batch, change(spec), plan, out)
 
-    made = load_module(bridged_model("gpt_oss"), OPTIONS)
-    causal_lm: Any = made.model
-    check_against_eager(causal_lm, _whole(causal_lm), ReferenceAttention(), 16)
-    attention.select_attention(causal_lm.base, attention.IMPLEMENTATION)
-    with pytest.raises(UnsupportedArchitecture, match=r"relative difference 0\.|relative difference [1-9]"):
-        check_against_eager(causal_lm, _whole(causal_lm), Wrong(), 16)
-
-
-def _whole(causal_lm: Any) -> nn.Module:
-    base: nn.Module = causal_lm.base
-    return base
-
-
-@pytest.mark.parametrize("block_size", [1, 3, 16])
-def test_every_block_size_holds_the_sequences(block_size: int) -> None:
-    causal_lm: Any = load_module(bridged_model("gemma2"), OPTIONS).model
-    check_against_eager(causal_lm, causal_lm.base, make_backend("reference"), block_size)
-
-
-def test_a_state_that_is_not_a_number_differs() -> None:
-    theirs = torch.ones(2, 4)
-    ours = torch.stack([torch.full((4,), torch.nan), torch.ones(4)])
-    assert self_check._relative(ours, theirs).tolist() == [float("inf"), 0.0]
-    assert self_check._relative(torch.ones(1, 4), torch.full((1, 4), torch.inf)).tolist() == [0.0]
+    checked("gpt_oss", torch.float64, backend=ReferenceAttention())
+    with pytest.raises(UnsupportedArchitecture, match="relative difference"):
+        checked("gpt_oss", torch.float64, backend=Changed())

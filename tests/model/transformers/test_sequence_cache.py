@@ -1,56 +1,93 @@
-"""SequenceCacheRunner, PagedCacheLayer: transformers' Cache over pages; layers that keep nothing in it are refused."""
+"""SequenceCacheRunner: the paged cache in the place of transformers' cache, and models that it cannot hold."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import transformers
+from torch import Tensor, nn
+from transformers import OpenAIGPTConfig
+from transformers.cache_utils import Cache
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.transformers.causal_lm import base_of
 from chairlift.model.transformers.sequence_cache import PagedCacheLayer, SequenceCacheRunner
 from support_batches import Row, make_batch
 from support_bridged_models import BRIDGED, bridged_model, model_of
 
-WIDTH = 8
-BLOCK = 4
+CPU = torch.device("cpu")
 
 
-def context_of(*rows: Row) -> ForwardContext:
-    backend = ReferenceAttention()
-    kv = backend.allocate_kv_cache(1, 8, BLOCK, 2, WIDTH, torch.float64, torch.device("cpu"))
-    kv[0].key.fill_(torch.nan)
-    kv[0].value.fill_(torch.nan)
-    batch = make_batch(rows, BLOCK)
+def context(rows: list[Row], width: int = 8) -> ForwardContext:
+    backend = TorchAttention()
+    kv = backend.allocate_kv_cache(1, 20, 4, 2, width, torch.float64, CPU)
+    batch = make_batch(rows, 4)
     return ForwardContext(batch, kv, backend, backend.plan(batch))
 
 
-def states(tokens: int, width: int, seed: int) -> torch.Tensor:
-    return torch.randn(1, 2, tokens, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def test_a_layer_returns_all_keys_and_values_of_its_sequence_at_their_own_widths() -> None:
+    first = context([Row(3, 3, ((5, 7),)), Row(6, 6, ((9, 2),))])
+    states = [[torch.randn(1, 2, count, width).double() for width in (8, 6)] for count in (3, 6)]
+    for sequence, (key, value) in enumerate(states):
+        layer = PagedCacheLayer(first, sequence, 0, 8)
+        assert layer.get_seq_length() == 0 and layer.get_mask_sizes(key.shape[2]) == (key.shape[2], 0)
+        found = layer.update(key, value)
+        assert torch.equal(found[0], key) and torch.equal(found[1], value)
+        assert layer.get_seq_length() == key.shape[2] and layer.get_max_length() == -1
+    batch = make_batch([Row(1, 7, ((9, 2),)), Row(2, 5, ((5, 7),))], 4)
+    second = ForwardContext(batch, first.kv, first.backend, first.backend.plan(batch))
+    key, value = (torch.randn(1, 2, 2, width).double() for width in (8, 6))
+    layer = PagedCacheLayer(second, 1, 0, 8)
+    assert layer.get_seq_length() == 3
+    found = layer.update(key, value)
+    for whole, before, new in zip(found, states[0], (key, value), strict=True):
+        assert torch.equal(whole, torch.cat([before, new], 2))
 
 
-def test_a_layer_returns_the_whole_sequence_from_scattered_blocks() -> None:
-    key, value = states(6, WIDTH, 0), states(6, 5, 1)
-    first = context_of(Row(4, 4, ((6, 2),)))
-    layer = PagedCacheLayer(first, 0, 0, WIDTH)
-    assert layer.get_seq_length() == 0 and layer.get_mask_sizes(4) == (4, 0)
-    layer.update(key[:, :, :4], value[:, :, :4])
-    assert layer.get_seq_length() == 4
-    batch = make_batch([Row(2, 6, ((6, 2),))], BLOCK)
-    layer = PagedCacheLayer(ForwardContext(batch, first.kv, first.backend, None), 0, 0, WIDTH)
-    assert layer.get_seq_length() == 4 and layer.get_mask_sizes(2) == (6, 0)
-    found = layer.update(key[:, :, 4:], value[:, :, 4:])
-    assert torch.equal(found[0], key) and torch.equal(found[1], value)
-    assert layer.get_seq_length() == 6 and layer.get_max_length() == -1
+def test_sequences_beside_each_other_are_computed_as_alone() -> None:
+    base = base_of(bridged_model("gptj", dtype=torch.float64))
+    runner = SequenceCacheRunner(base, 3)
+    assert (runner.num_kv_heads, runner.head_dim, runner.windows) == (4, 16, (None,) * 3)
+    kv = TorchAttention().allocate_kv_cache(3, 20, 4, 4, 16, torch.float64, CPU)
+    batch, backend = make_batch([Row(5, 5, ((5, 7),)), Row(2, 2, ((9,),))], 4), TorchAttention()
+    ids = torch.tensor([3, 4, 5, 6, 7, 8, 9])
+    with torch.inference_mode():
+        states = runner.run(base, ids, ForwardContext(batch, kv, backend, backend.plan(batch)))
+        for part in (slice(0, 5), slice(5, 7)):
+            assert torch.allclose(states[part], base(ids[part][None]).last_hidden_state[0], atol=1e-10)
 
 
-def test_sequences_of_a_step_do_not_see_each_other() -> None:
-    context = context_of(Row(1, 1, ((0,),)), Row(3, 3, ((1,),)))
-    keys, values = states(4, WIDTH, 0), states(4, WIDTH, 1)
-    for sequence, tokens in ((0, slice(0, 1)), (1, slice(1, 4))):
-        found = PagedCacheLayer(context, sequence, 0, WIDTH).update(keys[:, :, tokens], values[:, :, tokens])
-        assert torch.equal(found[0], keys[:, :, tokens]) and torch.equal(found[1], values[:, :, tokens])
+class Base(nn.Module):
+    """Caches what a test says."""
+
+    def __init__(self, shapes: list[tuple[int, int, int]]) -> None:
+        super().__init__()
+        self.weight, self.shapes = nn.Parameter(torch.zeros(1)), shapes
+
+    def forward(self, input_ids: Tensor, past_key_values: Cache, return_dict: bool, use_cache: bool) -> Any:
+        for layer, (heads, tokens, width) in enumerate(self.shapes):
+            states = torch.zeros(1, heads, tokens, width)
+            past_key_values.update(states, states, layer)
+        return SimpleNamespace(last_hidden_state=torch.zeros(1, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ([], "not all of its 2 layers keep keys and values"),
+        ([(2, 2, 8)], "not all of its 2 layers keep keys and values"),
+        ([(2, 2, 8), (2, 1, 8)], "not all of its 2 layers keep keys and values"),
+        ([(2, 2, 8), (1, 2, 8)], "different numbers or widths"),
+        ([(2, 2, 8), (2, 2, 16)], "different numbers or widths"),
+    ],
+)
+def test_layers_without_keys_of_every_token_or_of_several_shapes_are_refused(
+    shapes: list[tuple[int, int, int]], reason: str
+) -> None:
+    with pytest.raises(UnsupportedArchitecture, match=reason):
+        SequenceCacheRunner(Base(shapes), 2)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, entry in BRIDGED.items() if entry.runs == "sequence"])
@@ -63,18 +100,7 @@ def test_sizes_are_those_of_the_layers(kind: str) -> None:
 
 
 def test_a_model_that_keeps_no_keys_is_refused() -> None:
-    config = transformers.OpenAIGPTConfig(vocab_size=304, n_embd=64, n_layer=2, n_head=4)
+    config = OpenAIGPTConfig(vocab_size=304, n_embd=64, n_layer=2, n_head=4)
     model = model_of(config)
     with pytest.raises(UnsupportedArchitecture, match="not all of its 2 layers keep keys and values"):
         SequenceCacheRunner(model.transformer, 2)
-
-
-def test_layers_with_different_heads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model: Any = bridged_model("olmo2")
-    attention = model.model.layers[1].self_attn
-    attention.k_proj = torch.nn.Linear(64, 16, dtype=torch.float64)
-    attention.v_proj = torch.nn.Linear(64, 16, dtype=torch.float64)
-    attention.k_norm = torch.nn.Identity()
-    attention.num_key_value_groups = 4
-    with pytest.raises(UnsupportedArchitecture, match="different numbers or widths of key/value heads"):
-        SequenceCacheRunner(model.model, 3)

@@ -35,6 +35,10 @@ def test_flags_are_one_list_that_stays() -> None:
 def test_flags_that_are_not_valid(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_replica(text)
+    for written in (f"http://u:secret@{text}", f"u:secret@{text}") if "://" not in text else ():
+        with pytest.raises(ConfigError) as caught:
+            parse_replica(written)
+        assert "secret" not in caught.value.message
 
 
 def test_a_replica_given_twice() -> None:

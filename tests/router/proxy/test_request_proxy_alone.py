@@ -10,7 +10,7 @@ from chairlift.core.router_errors import ReplicaFailed
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.proxy import request_proxy
 from chairlift.router.proxy.upstream import READ_BUFFER_BYTES
-from support_request_proxy import DONE, proxy_run, text_event
+from support_request_proxy import DONE, proxy_run, text_event, token_event
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
 
@@ -107,6 +107,46 @@ def test_a_request_that_is_cancelled_aborts_its_attempt() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_the_time_between_tokens_is_the_replicas_and_not_that_of_a_slow_client(is_paused: bool) -> None:
+    """The tokens come a second apart while the client needs 100 s for the first; none counts if reading paused."""
+
+    async def scenario() -> None:
+        due: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def stream(connection: Connection, request: ReceivedRequest) -> None:
+            await connection.stream_head()
+            while (piece := await due.get()) != DONE:
+                await connection.piece(piece)
+            await connection.piece(DONE)
+            await connection.end()
+
+        async with scripted(stream) as one, proxy_run([one.url], fingerprint="w") as made:
+
+            async def read_slowly() -> None:
+                made.on_write = None
+                for number in (1, 2):
+                    made.clock.advance(1.0)
+                    await due.put(token_event(number, is_last=number == 2))
+                    while len(made.proxy._events) < number:
+                        await asyncio.sleep(0.001)
+                if is_paused:
+                    assert made.proxy._wait_until_read(request_proxy.MAX_UNREAD_BYTES) is not None
+                made.clock.advance(100.0)
+                await due.put(DONE)
+
+            made.on_write = read_slowly
+            await due.put(token_event(0))
+            await made.proxy.run()
+            expected = None if is_paused else 1.0
+            assert [each.outcome for each in made.picker.outcomes] == ["success"]
+            assert [each.inter_token_seconds for each in made.picker.outcomes] == [expected]
+            assert made.proxy._machine.response.mean_inter_token_seconds == expected
+            assert made.content.endswith(DONE)
+
+    run(scenario())
+
+
 def test_a_deadline_within_a_stream_ends_it_with_an_error_event() -> None:
     async def scenario() -> None:
         async with scripted(begun) as one, proxy_run([one.url], deadline=0.1) as made:
@@ -175,7 +215,7 @@ def test_a_slow_client_bounds_what_the_router_holds_of_its_response() -> None:
             while before != num_sent[0]:  # until the replica can send no more
                 before = num_sent[0]
                 await asyncio.sleep(0.05)
-            held = sum(len(chunk.payload) for event in made.proxy._events for chunk in event.chunks)  # type: ignore[union-attr]
+            held = sum(len(chunk.payload) for event, _ in made.proxy._events for chunk in event.chunks)  # type: ignore[union-attr]
             assert 0 < held <= request_proxy.MAX_UNREAD_BYTES + 2 * READ_BUFFER_BYTES
             release.set()
             await task

@@ -190,6 +190,9 @@ def test_a_key_file_that_cannot_be_used_is_an_error(tmp_path: Path, content: byt
     with pytest.raises(ConfigError) as caught:
         UpstreamConfig(key_file=file).read_key()
     assert message.format(file) in str(caught.value) and caught.value.details["option"] == "replica_key_file"
+    with pytest.raises(ConfigError) as caught:
+        UpstreamConfig(admin_key_file=file).read_admin_key()
+    assert caught.value.details["option"] == "replica_admin_key_file"
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,16 @@ def test_urls_that_are_not_valid(text: str, message: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize("text", [
+    "etcd://root:secret@a/p", "etcd://root:secret@[::1/p", "etcd://a/p?token=secret", "etcd://a/p?ttl=&token=secret",
+    "etcd://a/p?ttl=1&ttl=2&token=secret",
+])  # fmt: skip
+def test_a_password_in_a_url_that_is_not_valid_is_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"a/p|::1/p") as caught:
+        parse(text)
+    assert "secret" not in caught.value.message
+
+
 def test_a_port_may_be_required_and_one_host_may_be() -> None:
     with pytest.raises(ConfigError, match="has no port after the host a"):
         parse("dns://a", default_port=None)

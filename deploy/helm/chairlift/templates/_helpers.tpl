@@ -2,6 +2,16 @@
 {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end -}}
 
+{{/* The image of the replicas. A tag or digest of `image` belongs to its repository, and goes when either is another one. */}}
+{{- define "chairlift.replicaImage" -}}
+{{- $own := .Values.replica.image -}}
+{{- if or $own.repository $own.tag $own.digest -}}
+{{ $own.repository | default .Values.image.repository }}{{ with $own.digest }}@{{ . }}{{ else }}:{{ $own.tag | default .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- else -}}
+{{ include "chairlift.image" . }}
+{{- end -}}
+{{- end -}}
+
 {{/* The labels by which pods of a part are selected. `app` is the job of the alert rules. Call it with a list: root, part. */}}
 {{- define "chairlift.selector" -}}
 {{- $root := index . 0 -}}

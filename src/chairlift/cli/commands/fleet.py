@@ -33,11 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     autoscaler, listening = fleet_options.autoscaler_config(options, targets), listen_address(options)
     folder = fleet_options.state_folder(options, environ)
     opened = open_cluster(options, folder)
-    key = ""
+    keys = ["", ""]
     if opened.starts_specs:
-        key = fleet_options.replica_key(folder)
-        options["replica_key_file"] = str(folder / fleet_options.REPLICA_KEY_FILE)
-    spec = fleet_options.replica_spec(model, options, key)
+        names = (fleet_options.REPLICA_KEY_FILE, fleet_options.REPLICA_ADMIN_KEY_FILE)
+        keys = [fleet_options.replica_key(folder, name) for name in names]
+        options["replica_key_file"], options["replica_admin_key_file"] = (str(folder / name) for name in names)
+    spec = fleet_options.replica_spec(model, options, *keys)
     config, tls = router_config(options), listening.tls_context()
     config.shared_state.check_files()
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)

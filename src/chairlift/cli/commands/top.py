@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.console import escape_line
 from chairlift.cli.fleet_reader import DOWN, FleetReader, FleetReading, FleetRow
+from chairlift.cli.http_request import tls_context
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--interval must be from 0.1 to 3600 seconds, got {arguments.interval:g}", option="interval")
     environ = settings.process_environment()
     api_key, admin_key = (environ.get(name, "") for name in ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY"))
-    reader = FleetReader(arguments.url, api_key, admin_key)
+    reader = FleetReader(arguments.url, api_key, admin_key, tls_context(arguments.tls_ca))
     if not arguments.json:
         require_rich()
     try:

@@ -8,6 +8,7 @@ FOLDER/replicas/HOST_PORT/...   the same of each replica behind a router
 
 import io
 import json
+import os
 import platform
 import re
 import tarfile
@@ -21,14 +22,17 @@ from urllib.parse import urlsplit
 from chairlift import __version__
 from chairlift.cli.diagnosis.diagnosis import Diagnosis
 from chairlift.cli.diagnosis.server_reader import Keys, Part, Snapshot
+from chairlift.core.errors import ConfigError
 
 HIDDEN = b"***"
 MIN_KEY_CHARS = 4
 """A shorter key would hide parts of ordinary words."""
 
 
-def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys]) -> None:
-    """Write the archive, readable by its owner alone, as a whole or not at all. Raises OSError.
+def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys], *, may_replace: bool = False) -> None:
+    """Write the archive, readable by its owner alone, as a whole or not at all. Raises OSError and ConfigError.
+
+    A file that exists is replaced only if it `may_replace` one.
 
     The servers send no secrets; should one send a key that it got from here, that is replaced.
     """
@@ -45,10 +49,17 @@ def write_archive(diagnosis: Diagnosis, path: Path, keys: Sequence[Keys]) -> Non
     try:
         with open(number, "wb") as file:
             file.write(buffer.getvalue())
+        check_output(path, may_replace=may_replace)  # another process may have written it
         Path(partial).replace(path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
+
+
+def check_output(path: Path, *, may_replace: bool) -> None:
+    """Raise ConfigError where an archive may not be written."""
+    if not may_replace and os.path.lexists(path):
+        raise ConfigError(f"{path} exists; --force replaces it", option="output")
 
 
 def _without(secrets: Iterable[bytes], content: bytes) -> bytes:
@@ -91,7 +102,8 @@ def _content(part: Part) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, indent=2).encode()
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return text.encode(errors="backslashreplace")  # half a surrogate pair, which no UTF-8 has, becomes JSON's escape
 
 
 def _address(url: str, separator: str) -> str:

@@ -60,7 +60,7 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
     if first.is_reachable:
         for url in [str(each.get("replica_id")) for each in replicas_of(first) if each.get("kind") == CHAIRLIFT]:
             try:
-                readers.append(ServerReader(url, replica_keys, reader.part_seconds))
+                readers.append(ServerReader(url, replica_keys, reader.part_seconds, reader.tls))
             except ConfigError:
                 unread.append(_not_read(url, "its address is no URL of HTTP"))
     snapshots = [first, *read_all(readers[1:], tuple(PARTS))]
@@ -70,7 +70,9 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
     time.sleep(max(0.0, newest + interval - time.monotonic()))
     has_replicas = first.object("debug").get("service") in CONTROLLERS
     parts = (*SECOND_PARTS, "debug") if has_replicas else SECOND_PARTS
-    again = [reader.read(parts), *read_all(readers[1:], SECOND_PARTS)]
+    pairs = list(zip(readers[1:], snapshots[1:], strict=True))
+    heard = iter(read_all([each for each, old in pairs if old.is_reachable], SECOND_PARTS))
+    again = [reader.read(parts), *(next(heard) if old.is_reachable else old for _, old in pairs)]
     after = [_merged(*pair) for pair in zip(snapshots, again, strict=True)]
     findings = [*_findings(snapshots, after), *_failed_later(snapshots, again), *unread]
     return Diagnosis(url=reader.url, snapshots=tuple(after), findings=tuple(findings))

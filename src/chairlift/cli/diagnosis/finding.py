@@ -26,6 +26,11 @@ CHECKS: Mapping[str, Check] = {
         section="The server does not answer",
         remedy="check the address, the port and the network, and read the log of the process",
     ),
+    "untrusted": Check(
+        section="The server does not answer",
+        remedy="give the file of a private authority with --tls-ca or in the variable SSL_CERT_FILE; the certificate "
+        "must be valid now and name the host of the URL",
+    ),
     "partial": Check(
         section="The server does not answer", remedy="read the log of the process; run the command again with -v"
     ),
@@ -38,8 +43,19 @@ CHECKS: Mapping[str, Check] = {
     "key_rejected": Check(
         section="A key is rejected", remedy="set CHAIRLIFT_API_KEY to a key of the server that is no admin key"
     ),
+    "no_key": Check(
+        section="A key is rejected",
+        remedy="set CHAIRLIFT_API_KEY to a key of the server that is no admin key; --replica-key-file names that of "
+        "replicas",
+    ),
     "admin_key": Check(
-        section="A key is rejected", remedy="set CHAIRLIFT_ADMIN_KEY, so that the engine and the replicas are checked"
+        section="A key is rejected",
+        remedy="set CHAIRLIFT_ADMIN_KEY to an admin key of the server, so that the engine and the replicas are checked",
+    ),
+    "server_admin_key": Check(
+        section="A key is rejected",
+        remedy="give the server an admin key (chairlift key NAME --admin --key-file FILE), and set CHAIRLIFT_ADMIN_KEY "
+        "to it",
     ),
     "not_ready": Check(section="The server is not ready", remedy="read the reason and the log of the start"),
     "memory": Check(
@@ -80,7 +96,8 @@ CHECKS: Mapping[str, Check] = {
     ),
     "replica_not_read": Check(
         section="Replicas are ejected or unhealthy",
-        remedy="run the command where the replicas can be reached, with --replica-key-file if they have another key",
+        remedy="run the command where the replicas can be reached, with --replica-key-file if they have another key, "
+        "and with --tls-ca if a private authority signs their certificates",
     ),
     "source_down": Check(
         section="No replicas are found", remedy="check that the source answers, and the router's access to it"

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
+from chairlift.cli.http_request import tls_context
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 
@@ -25,4 +26,4 @@ def live_server(arguments: argparse.Namespace) -> tuple[ServerReader, Keys, floa
 
         key = UpstreamConfig(key_file=Path(arguments.replica_key_file)).read_key()
         replica_keys = Keys(api=key, admin=keys.admin)
-    return ServerReader(arguments.url, keys), replica_keys, arguments.interval
+    return ServerReader(arguments.url, keys, tls=tls_context(arguments.tls_ca)), replica_keys, arguments.interval

@@ -28,7 +28,11 @@ CLOCK_SECONDS = 5.0
 """Difference of clocks from which tokens with a short lifetime and logs of several machines are misread."""
 
 REJECTION_CODES = ("overloaded", "queue_full", "deadline_unreachable")
-_DENIED = (401, 403)
+_DENIED, NOT_FOUND = (401, 403), 404
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+MIN_REQUESTS = 20
+"""Requests of which a share of 5 % is at least one whole request; of fewer, one slow request would be a finding."""
+
 DAY = 86_400
 
 
@@ -46,7 +50,8 @@ class ServerChecks:
         """Yield what is wrong."""
         if not self.now.is_reachable:
             first = next(iter(self.now.parts.values()))
-            yield self.find("unreachable", ERROR, f"{self.url} does not answer: {first.error}")
+            check = "untrusted" if UNTRUSTED in first.error else "unreachable"
+            yield self.find(check, ERROR, f"{self.url} does not answer: {first.error}")
             return
         yield from self._identity()
         yield from self._access()
@@ -74,11 +79,18 @@ class ServerChecks:
 
     def _access(self) -> Iterator[Finding]:
         for name, part in self.now.parts.items():
-            if name == "debug":
-                if part.status in (*_DENIED, 404):
-                    yield self.find("admin_key", WARNING, f"{part.path} has status {part.status}: no valid admin key")
+            answer = f"{part.path} has status {part.status}"
+            if name == "debug" and part.status == NOT_FOUND:
+                what = f"{answer}: the server has no admin key, and no routes for administrators without one"
+                yield self.find("server_admin_key", WARNING, what)
+            elif name == "debug" and part.status in _DENIED:
+                reason = "the admin key is rejected" if part.had_key else "no admin key was given"
+                yield self.find("admin_key", WARNING, f"{answer}: {reason}")
             elif name == "load" and part.status in _DENIED:
-                yield self.find("key_rejected", ERROR, f"{part.path} has status {part.status}: the API key is rejected")
+                check, reason = ("key_rejected", "the API key is rejected") if part.had_key else (
+                    "no_key", "no API key was given"
+                )  # fmt: skip
+                yield self.find(check, ERROR, f"{answer}: {reason}")
             if (part.error or part.status >= 500) and name not in ("readyz", "health"):
                 reason = part.error or f"status {part.status}"
                 yield self.find("partial", ERROR if name == "livez" else WARNING, f"{part.path} failed: {reason}")
@@ -127,7 +139,7 @@ class ServerChecks:
         for slo, check, name in (("ttft", "first_token", "the first token"), ("itl", "token_latency", "each token")):
             if slo in targets:
                 missed, number, when = self._missed(slo)
-                if number and missed / number > MISSED_RATIO:
+                if number >= MIN_REQUESTS and missed / number > MISSED_RATIO:
                     what = f"{missed / number:.0%} of {number:.0f} requests {when} missed the target of {name}, "
                     yield self.find(check, WARNING, what + f"{targets[slo]:g} s; the limit is {MISSED_RATIO:.0%}")
         if "ttft" not in targets and (late := self._p95("time_to_first_token_seconds", FIRST_TOKEN_SECONDS)):
@@ -137,9 +149,9 @@ class ServerChecks:
     def _p95(self, name: str, limit: float) -> str | None:
         """Return in words what 5 % of the requests have if that is above the limit."""
         found, when = quantile(self.old, self.new, name, 0.95), f"in the last {self.seconds:.1f} s"
-        if found is None:
+        if found is None or found[1] < MIN_REQUESTS:
             found, when = quantile(None, self.new, name, 0.95), "since the start"
-        if found is None or found[0] <= limit:
+        if found is None or found[1] < MIN_REQUESTS or found[0] <= limit:
             return None
         return f"{found[1]} requests {when} waited about {found[0]:g} s or more"
 
@@ -153,7 +165,7 @@ class ServerChecks:
             return labels.get("slo") == slo
 
         name = "slo_requests_total"
-        if number := increase(self.old, self.new, name, is_counted):
+        if (number := increase(self.old, self.new, name, is_counted)) >= MIN_REQUESTS:
             return increase(self.old, self.new, name, is_missed), number, f"in the last {self.seconds:.1f} s"
         return self.new.total(name, is_missed) or 0.0, self.new.total(name, is_counted) or 0.0, "since the start"
 

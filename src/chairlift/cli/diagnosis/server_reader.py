@@ -2,18 +2,18 @@
 
 import http.client
 import json
+import queue
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from chairlift.cli.http_request import send_request
-from chairlift.core.errors import ConfigError
-from chairlift.observability.url_text import is_http_url, without_user_info
+from chairlift.cli.http_request import send_request, server_url
 
 PART_SECONDS = 8.0
 """Seconds for one route. A replica's /admin/debug waits for its engine for some seconds."""
@@ -58,6 +58,7 @@ class Part:
         body: its body.
         error: why there is no response; "" for none.
         seconds: time that it took.
+        had_key: whether the request had a key.
     """
 
     path: str
@@ -65,6 +66,7 @@ class Part:
     body: bytes = b""
     error: str = ""
     seconds: float = 0.0
+    had_key: bool = True
 
     @property
     def is_ok(self) -> bool:
@@ -113,18 +115,12 @@ class Snapshot:
 class ServerReader:
     """Reads one server."""
 
-    def __init__(self, url: str, keys: Keys, part_seconds: float = PART_SECONDS) -> None:
-        """Check the URL. Raises ConfigError."""
-        if not is_http_url(url):
-            shown = without_user_info(url)
-            raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {shown!r}", option="url")
-        parts = urlsplit(url)
-        if parts.username is not None:
-            raise ConfigError("--url must have no user name; a key is read from CHAIRLIFT_API_KEY", option="url")
-        if parts.query or parts.fragment or url.endswith(("?", "#")):
-            raise ConfigError("--url must end with its path: no '?', no '#'", option="url")
-        self.url = url.rstrip("/").removesuffix("/v1")
-        self.keys, self.part_seconds = keys, part_seconds
+    def __init__(
+        self, url: str, keys: Keys, part_seconds: float = PART_SECONDS, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Check the URL; `tls` says which authorities are trusted, None the system's. Raises ConfigError."""
+        self.url = server_url(url)
+        self.keys, self.part_seconds, self.tls = keys, part_seconds, tls
 
     def read(self, names: Sequence[str] = tuple(PARTS)) -> Snapshot:
         """Return these parts, which are read at the same time; each has its response or its error."""
@@ -146,10 +142,10 @@ class ServerReader:
         key = self.keys.admin if path.startswith(ADMIN) else self.keys.api
         start = time.monotonic()
         try:
-            status, body = send_request(self.url + path, key, timeout_seconds=self.part_seconds)
+            status, body = send_request(self.url + path, key, timeout_seconds=self.part_seconds, tls=self.tls)
         except (OSError, http.client.HTTPException, ValueError) as error:
             return Part(path=path, error=str(error) or type(error).__name__, seconds=time.monotonic() - start)
-        return Part(path=path, status=status, body=body, seconds=time.monotonic() - start)
+        return Part(path=path, status=status, body=body, seconds=time.monotonic() - start, had_key=bool(key))
 
 
 def call_within(calls: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T | None]:
@@ -172,6 +168,24 @@ def call_within(calls: Mapping[str, Callable[[], T]], seconds: float) -> dict[st
 
 
 def read_all(readers: Sequence[ServerReader], names: Sequence[str]) -> list[Snapshot]:
-    """Return a snapshot of each server, MAX_SERVERS at a time; each read ends within its time limit."""
-    with ThreadPoolExecutor(MAX_SERVERS) as threads:
-        return list(threads.map(lambda reader: reader.read(names), readers))
+    """Return a snapshot of each server, MAX_SERVERS at a time; each read ends within its time limit.
+
+    An interrupt ends the call at once, and leaves the threads behind.
+    """
+    waiting: queue.SimpleQueue[tuple[ServerReader, Future[Snapshot]]] = queue.SimpleQueue()
+    results = [Future[Snapshot]() for _ in readers]
+    for pair in zip(readers, results, strict=True):
+        waiting.put(pair)
+
+    def work() -> None:
+        with suppress(queue.Empty):
+            while True:
+                reader, result = waiting.get_nowait()
+                try:
+                    result.set_result(reader.read(names))
+                except Exception as error:
+                    result.set_exception(error)
+
+    for _ in readers[:MAX_SERVERS]:
+        threading.Thread(target=work, daemon=True).start()
+    return [result.result() for result in results]

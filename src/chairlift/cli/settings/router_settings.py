@@ -13,6 +13,8 @@ ROUTER_SECTIONS = {
                 help="seconds after which an empty list of a source is believed"),
         Setting(name="replica_key_file", metavar="FILE",
                 help="file with the API key of the replicas in its first line"),
+        Setting(name="replica_admin_key_file", metavar="FILE",
+                help="file with the admin key of the replicas, so that administrators read them through the router"),
         Setting(name="replica_tls_ca", metavar="FILE", default_text="the system's",
                 help="CAs (PEM) that sign the replicas' certificates"),
         Setting(name="replica_tls_cert", metavar="FILE", help="certificate chain (PEM) of the router, for mutual TLS"),

@@ -16,7 +16,7 @@ def with_ids(state: dict[str, Any], client_ids: Mapping[str, str]) -> dict[str, 
     """Replace the request ids in a SchedulerState; an id that `client_ids` lacks stays."""
     renamed: dict[str, Any] = {
         key: {client_ids.get(each, each): value for each, value in state[key].items()}
-        for key in ("wait_reasons", "states")
+        for key in ("wait_reasons", "states", "choices")
     }
     renamed["waiting_order"] = [client_ids.get(each, each) for each in state["waiting_order"]]
     renamed["sequences"] = [

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
+from chairlift.core.errors import ChairliftError, ConfigError, ModelError, UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.dtypes import dtype_name, resolve_dtype, torch_dtype
@@ -126,8 +126,11 @@ def _prepare(
     """
     if model.dtype == torch.float64:
         _use_eager_experts(model)
-    if uses_long_factors(shape, config):
-        use_long_factors(model, shape.context_length(config.max_model_len) - 1)
+    if uses_long_factors(shape, config) and not use_long_factors(model, shape.context_length(config.max_model_len)):
+        raise ConfigError(
+            f"the RoPE of {shape.architecture} has no factors for more than {shape.original_length} tokens",
+            option="max_model_len",
+        )
     with _refusing(shape):
         kernels.replace_in(model, lambda: _run_two_tokens(model))
     try:

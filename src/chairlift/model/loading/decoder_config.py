@@ -25,7 +25,7 @@ from chairlift.model.loading.model_folder import (
     read_json,
     unsupported_architecture,
 )
-from chairlift.model.loading.rope_config import RopeConfig, lacking, read_ropes
+from chairlift.model.loading.rope_config import RopeConfig, lacking_feature, read_ropes
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast", "quick_gelu", "gelu_python", "mish", "tanh", "xielu")
@@ -180,7 +180,7 @@ def _llama_like(architecture: str, fields: ConfigReader) -> DecoderConfig:
 def _activation(fields: ConfigReader) -> str:
     name = "hidden_activation" if "hidden_activation" in fields else "hidden_act"
     if fields.get(name) in OTHER_ACTIVATIONS:
-        raise lacking(f"{name} {fields.get(name)!r} is not supported; supported are {', '.join(ACTIVATIONS)}", name)
+        raise lacking_feature(f"{name} {fields.get(name)!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
     return fields.choice(name, ACTIVATIONS)
 
 

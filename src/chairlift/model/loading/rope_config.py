@@ -8,8 +8,8 @@ from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.loading.config_fields import ConfigReader
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
-OTHER_ROPE_TYPES = ("longrope", "su", "proportional")
-"""Types that transformers has and Chairlift's own architectures do not."""
+TRANSFORMERS_ROPE_TYPES = ("longrope", "su", "proportional")
+"""Types that only transformers' modules compute."""
 
 KINDS = ("full_attention", "sliding_attention")
 
@@ -47,13 +47,6 @@ class RopeConfig:
     truncate: bool = True
 
 
-def lacking(reason: str, field: str) -> UnsupportedArchitecture:
-    """Return the error for a feature that Chairlift's own architectures lack and transformers has."""
-    return UnsupportedArchitecture(
-        f"config.json: {reason}", field=field, remedy="use --model-impl transformers, or a model without it"
-    )
-
-
 def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool) -> tuple[RopeConfig, RopeConfig]:
     """Read the rotations of full and of sliding layers.
 
@@ -62,8 +55,7 @@ def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool)
         max_positions: max_position_embeddings of config.json.
         by_layer_type: Gemma 3: scaling applies to full layers, sliding layers have their own base.
 
-    Raises UnsupportedArchitecture for a rotation that only transformers has, ModelError for an unknown type and for
-    missing or wrong numbers.
+    Raises UnsupportedArchitecture for a rotation that only transformers has, ModelError for missing or wrong values.
     """
     scaling, parameters = fields.object("rope_scaling"), fields.object("rope_parameters")
     nested = [kind for kind in KINDS if kind in parameters]
@@ -73,11 +65,17 @@ def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool)
         full = {"rope_theta": fields.get("rope_theta"), **_nested(parameters, "full_attention"), **scaling}
         sliding = {"rope_theta": fields.get("rope_local_base_freq"), **_nested(parameters, "sliding_attention")}
     elif nested:
-        raise ModelError("config.json: rope_parameters for each layer type are not supported in this architecture")
+        raise lacking_feature("rope_parameters for each layer type are not supported in this architecture")
     else:
         # transformers 5 prefers rope_scaling where both are present.
         full = sliding = {"rope_theta": fields.get("rope_theta"), **(scaling or parameters)}
     return _rope(full, fields, max_positions), _rope(sliding, fields, max_positions)
+
+
+def lacking_feature(problem: str) -> UnsupportedArchitecture:
+    """Return the error for a feature that Chairlift's own architectures do not have and transformers has."""
+    remedy = "use model_impl 'transformers', whose modules may have it"
+    return UnsupportedArchitecture(f"config.json: {problem}", remedy=remedy)
 
 
 def _nested(parameters: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -91,11 +89,11 @@ def _rope(content: Mapping[str, Any], fields: ConfigReader, max_positions: int) 
     """Build one rotation as `standardize_rope_params` of transformers 5.23 modeling_rope_utils and its callers do."""
     read = ConfigReader(content, {"type": "default"})
     name = "rope_type" if "rope_type" in read else "type"
-    if read.get(name) in OTHER_ROPE_TYPES:
-        raise lacking(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}", name)
+    if read.get(name) in TRANSFORMERS_ROPE_TYPES:
+        raise lacking_feature(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
     kind = read.choice(name, ROPE_TYPES)
     if (read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0) != 1.0:
-        raise lacking("partial_rotary_factor is not supported", "partial_rotary_factor")
+        raise lacking_feature("partial_rotary_factor is not supported")
     theta = read.number("rope_theta")
     if kind == "default":
         return RopeConfig(theta=theta)

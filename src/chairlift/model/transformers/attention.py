@@ -101,8 +101,7 @@ class PagedAttention:
         self.head_dim = max(key_dim, value_dim)
         if any(call.spec.window == LATER for call in calls):
             raise NotCausal(
-                "the tokens of this model attend to later tokens, which no KV cache has; only causal models are "
-                "supported",
+                "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
                 remedy="use a model that predicts the next token",
             )
         if any(call.spec.window == OTHER for call in calls):

@@ -1,9 +1,8 @@
-"""use_long_factors: makes the RoPE "longrope" of a model use its long factors for sequences of any length.
+"""use_long_factors: the long factors of RoPE "longrope" for all sequences, whatever their length.
 
-transformers chooses the factors by the largest position of a pass. The passes of this engine hold several sequences,
-and keys stay in the cache, so all sequences must have the same factors. One more position, whose result is dropped,
-makes the choice.
-Source: transformers 5.23 modeling_rope_utils.py, models/phi3, models/phimoe.
+transformers chooses the factors of a pass by the largest position in it. In a batch that would be the position of
+another sequence, and within a sequence the choice would change behind keys that are in the cache already. Source:
+transformers 5.23 modeling_rope_utils.py, dynamic_rope_update.
 """
 
 from typing import Any
@@ -14,41 +13,34 @@ from torch import Tensor, nn
 LONG_ROPE = "longrope"
 
 
-def use_long_factors(model: nn.Module, position: int) -> int:
-    """Make every RoPE "longrope" in a model rotate as in a sequence that reaches `position`.
+class LongRope(nn.Module):
+    """A rotary embedding that always sees the last position of a long sequence."""
 
-    Returns the number of modules that were changed.
-    """
-    modules = [module for module in model.modules() if _is_long_rope(module)]
-    for module in modules:
-        module.register_forward_pre_hook(_AddPosition(position), with_kwargs=True)
-        module.register_forward_hook(_drop_last)
-    return len(modules)
+    def __init__(self, rope: nn.Module, length: int) -> None:
+        super().__init__()
+        self.rope = rope
+        self.last_position = length - 1
 
-
-def _is_long_rope(module: nn.Module) -> bool:
-    kind: Any = getattr(module, "rope_type", None)
-    return LONG_ROPE in kind.values() if isinstance(kind, dict) else kind == LONG_ROPE
+    def forward(self, x: Tensor, position_ids: Tensor, *options: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines at position_ids [B, T]."""
+        last = position_ids.new_full((len(position_ids), 1), self.last_position)
+        cos, sin = self.rope(x, torch.cat([position_ids, last], 1), *options, **named)
+        return cos[:, :-1], sin[:, :-1]
 
 
-class _AddPosition:
-    """A hook that appends one position to those of a rotary module, forward(x, position_ids)."""
-
-    def __init__(self, position: int) -> None:
-        self._position = position
-
-    def __call__(
-        self, module: nn.Module, values: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if "position_ids" in named:
-            return values, named | {"position_ids": self._extended(named["position_ids"])}
-        first, positions, *rest = values
-        return (first, self._extended(positions), *rest), named
-
-    def _extended(self, positions: Tensor) -> Tensor:
-        return torch.cat([positions, torch.full_like(positions[..., :1], self._position)], dim=-1)
+def use_long_factors(model: nn.Module, length: int) -> int:
+    """Make all embeddings of RoPE "longrope" use the factors of `length` tokens; returns how many there are."""
+    found = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if _has_long_rope(child)
+    ]
+    for parent, name, child in found:
+        setattr(parent, name, LongRope(child, length))
+    return len(found)
 
 
-def _drop_last(module: nn.Module, values: Any, rotation: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return cosine and sine [..., T + 1, D] without the last position."""
-    return tuple(part[..., :-1, :] for part in rotation)
+def _has_long_rope(module: nn.Module) -> bool:
+    kind = getattr(module, "rope_type", None)
+    return kind == LONG_ROPE or (isinstance(kind, dict) and LONG_ROPE in kind.values())

@@ -18,13 +18,16 @@ class ClientResponse:
         delivered: the tokens that the client has; of a response that is not streamed, those that are certain.
         has_sent: whether the client has received a byte, so that the response can only go on or fail.
         fingerprint: of the replica that brought the first token; "" if no replica can go on.
+        is_paused: whether a replica was not read for a time, because the client was slow.
     """
 
     def __init__(self, fields: GenerationFields) -> None:
         self.fields = fields
         self.delivered = DeliveredTokens(fields.num_choices, fields.resume)
-        self.has_sent = False
+        self.has_sent = self.is_paused = False
         self.fingerprint = ""
+        self._first_token_at: float | None = None
+        self._last_token_at: float | None = None
         self._usage = UsageReader()
         self._rewriter = ChunkRewriter(keeps_token_ids=fields.returns_token_ids, model=fields.alias)
 
@@ -45,9 +48,18 @@ class ClientResponse:
         return self.has_sent and delivered.are_all_finished and delivered.has_usage >= self.fields.includes_usage
 
     @property
-    def num_tokens_per_choice(self) -> float:
-        """Tokens that each choice of a stream has on average; one for each event of a response that is not parsed."""
-        return (self.delivered.num_tokens + self._usage.num_events) / max(1, self.fields.num_choices)
+    def mean_inter_token_seconds(self) -> float | None:
+        """Mean time between the tokens of a choice as they came from the replicas; None without two of a stream.
+
+        Each event of a response that is not parsed counts as a token. What came while a replica was not read says
+        nothing of the replica.
+        """
+        num_tokens = self.delivered.num_tokens + self._usage.num_events
+        num_gaps = num_tokens / max(1, self.fields.num_choices) - 1
+        first, last = self._first_token_at, self._last_token_at
+        if not self.fields.is_streamed or self.is_paused or num_gaps <= 0 or first is None or last is None:
+            return None
+        return (last - first) / num_gaps
 
     def used_tokens(self, prompt_tokens: int) -> int:
         """Return the tokens that the response has cost so far; `prompt_tokens` is an estimate of the prompt's.
@@ -102,7 +114,9 @@ class ClientResponse:
         return False
 
     def append(self, attempt: Attempt, chunk: Chunk) -> bytes:
-        """Add a chunk that is_held let pass; return its bytes for the client."""
+        """Add a chunk that is_held let pass, after its attempt noted when it came; return its bytes for the client."""
+        self._last_token_at = attempt.last_token_at
+        self._first_token_at = self._last_token_at if self._first_token_at is None else self._first_token_at
         if chunk.kind is ChunkKind.OPAQUE:
             self._usage.read(chunk.payload)
             is_renamed = self.fields.alias and attempt.mode is ResponseMode.OPAQUE  # its chunks are whole events
@@ -132,3 +146,4 @@ class ClientResponse:
         assert not self.has_sent, "the client has a part of the response"
         self.delivered.clear()
         self.fingerprint = ""
+        self._first_token_at = None

@@ -49,7 +49,7 @@ class RequestMachine:
         self.history, self._open = AttemptHistory(limits), OpenAttempts(limits, budget)
         self._is_started = self._is_final = self.is_waiting = False
         self.first_sent_at: float | None = None
-        self._now = 0.0
+        self._now = self._arrived_at = 0.0
 
     @property
     def is_final(self) -> bool:
@@ -62,9 +62,9 @@ class RequestMachine:
         is_fixed = self._is_final or self.response.has_sent or self.response.has_progress
         return self._open.waiting if self.history.may_move and not is_fixed else None
 
-    def handle(self, event: Event, now: float) -> list[Action]:
-        """Return what to do about an event; `now` is in monotonic seconds."""
-        self._now = now
+    def handle(self, event: Event, now: float, arrived_at: float | None = None) -> list[Action]:
+        """Return what to do about an event; it came at `arrived_at`, by default now, both in monotonic seconds."""
+        self._now, self._arrived_at = now, now if arrived_at is None else arrived_at
         actions: list[Action] = []
         self._open.actions = actions
         if not self._is_final:
@@ -157,7 +157,7 @@ class RequestMachine:
         attempt = self._open.get(event.attempt)
         if attempt is None or attempt.phase is not AttemptPhase.CONNECTING:
             return None if attempt is None or attempt.phase is AttemptPhase.PICKING else attempt
-        attempt.phase, attempt.sent_at = AttemptPhase.SENT, self._now
+        attempt.phase, attempt.sent_at = AttemptPhase.SENT, self._arrived_at
         for other in self._open.others(attempt) if attempt.purpose is AttemptPurpose.MOVE else ():
             self._open.end(other, HealthOutcome.NEUTRAL)
             self.history.allow(other.replica)
@@ -200,7 +200,7 @@ class RequestMachine:
                 if not self.response.is_held(attempt, chunk):
                     if attempt.phase is not AttemptPhase.STREAMING:
                         self._on_first_token(attempt)
-                    attempt.record_tokens(len(chunk.token_ids), self._now)
+                    attempt.record_tokens(len(chunk.token_ids), self._arrived_at)
                     parts.append(self.response.append(attempt, chunk))
         except BadChunk:
             is_bad = True

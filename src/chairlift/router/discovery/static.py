@@ -9,7 +9,7 @@ from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
 from chairlift.router.discovery.endpoint_fields import OPTION_FIELDS, parse_endpoint
 from chairlift.router.discovery.replica_file import MAX_FILE_BYTES, parse_replica_file
-from chairlift.router.endpoint import Endpoint
+from chairlift.router.endpoint import Endpoint, shown_url
 
 POLL_SECONDS = 1.0
 """Seconds between two looks at a file's size and time of change."""
@@ -51,15 +51,13 @@ def parse_replica(text: str) -> Endpoint:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if name.strip() not in OPTION_FIELDS or not equals:
-            raise ConfigError(
-                f"{pair!r} of the replica {text!r} is none of {', '.join(f'{each}=...' for each in OPTION_FIELDS)}",
-                option="replica",
-            )
+            known = ", ".join(f"{each}=..." for each in OPTION_FIELDS)
+            raise ConfigError(f"{pair!r} of the replica {shown_url(text)!r} is none of {known}", option="replica")
         fields[name.strip()] = value.strip()
     try:
         return parse_endpoint(fields)
     except ConfigError as error:
-        raise ConfigError(f"replica {text!r}: {error}", option="replica") from None
+        raise ConfigError(f"replica {shown_url(text)!r}: {error}", option="replica") from None
 
 
 class FileSource:

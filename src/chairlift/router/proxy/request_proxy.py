@@ -107,7 +107,7 @@ class RequestProxy:
         self._picker, self._writer, self._now = picker, writer, now
         self._on_first_output, self._attempt_headers, self._spans = on_first_output, attempt_headers, spans
         self._has_output = False
-        self._events: deque[Event] = deque()
+        self._events: deque[tuple[Event, float]] = deque()  # each with the time when it came
         self._wakeup: asyncio.Future[None] | None = None
         self._unread: asyncio.Future[None] | None = None
         self._unread_bytes = 0
@@ -156,7 +156,7 @@ class RequestProxy:
     async def run(self) -> None:
         """Respond to the client. Raises the error of a response that had no byte; cancelled, it aborts all attempts."""
         try:
-            self._events.append(RequestStarted())
+            self._events.append((RequestStarted(), self._now()))
             while not await self._handle_events():
                 if self._is_aborted:
                     await self._end_aborted()
@@ -184,7 +184,8 @@ class RequestProxy:
     # -- events ----------------------------------------------------------------------------------------------------
 
     def _report(self, events: Sequence[Event]) -> None:
-        self._events.extend(events)
+        now = self._now()
+        self._events.extend([(event, now) for event in events])
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
@@ -192,6 +193,8 @@ class RequestProxy:
         self._unread_bytes += num_bytes
         if self._unread_bytes < MAX_UNREAD_BYTES:
             return None
+        if self._wakeup is None:  # a write to the client has not ended
+            self._machine.response.is_paused = True
         if self._unread is None:
             self._unread = asyncio.get_running_loop().create_future()
         return self._unread
@@ -203,14 +206,14 @@ class RequestProxy:
             final: Action | None = None
             number = 0
             while self._events and final is None:
-                event = self._events.popleft()
+                event, arrived_at = self._events.popleft()
                 if isinstance(event, TimerFired):
                     if not self._has_fired(event):
                         continue
                     reservation = self._reservations.get(event.attempt)
                     is_unhealthy = reservation is not None and reservation.is_replica_unhealthy
                     event = replace(event, is_replica_unhealthy=is_unhealthy)
-                for action in self._machine.handle(event, self._now()):
+                for action in self._machine.handle(event, self._now(), arrived_at):
                     if isinstance(action, DeliverBytes):
                         pieces.append(action.payload)
                         number = action.attempt
@@ -322,6 +325,8 @@ class RequestProxy:
 
     def _record(self, action: RecordOutcome) -> None:
         """Report an attempt to its replica's health and load."""
+        if self._machine.response.is_paused:
+            action = replace(action, inter_token_seconds=None)  # it has the client's time, not the replica's
         self._picker.record_attempt(action)
         reservation, now = self._reservations[action.attempt], self._now()
         if self._spans is not None:

@@ -50,12 +50,15 @@ class UpstreamConfig:
 
     Attributes:
         key_file: file whose first line is the API key that every replica accepts; None where they need none.
+        admin_key_file: the same with their admin key, with which administrators read replicas through the router; None
+            where the router has none.
         ca: PEM file of the CAs that sign the replicas' certificates; None for those of the system.
         certificate: PEM file of the router's own certificate chain, for mutual TLS.
         key: PEM file of its private key.
     """
 
     key_file: Path | None = None
+    admin_key_file: Path | None = None
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -68,20 +71,11 @@ class UpstreamConfig:
 
     def read_key(self) -> str:
         """Return the API key, "" for none. Raises ConfigError."""
-        if self.key_file is None:
-            return ""
-        try:
-            key = self.key_file.read_text(encoding="ascii").partition("\n")[0].strip()
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                f"cannot read replica_key_file {self.key_file}: {reason}", option="replica_key_file"
-            ) from None
-        if not key or not key.isprintable() or " " in key:
-            raise ConfigError(
-                f"replica_key_file {self.key_file} has no API key in its first line", option="replica_key_file"
-            )
-        return key
+        return _read_key(self.key_file, "replica_key_file")
+
+    def read_admin_key(self) -> str:
+        """Return the admin key, "" for none. Raises ConfigError."""
+        return _read_key(self.admin_key_file, "replica_admin_key_file")
 
     def make_ssl_context(self) -> ssl.SSLContext:
         """Return the context of connections with TLS. Raises ConfigError for a file that cannot be used."""
@@ -119,7 +113,7 @@ class Upstream:
     def __init__(self, config: UpstreamConfig) -> None:
         """Read the files. Raises ConfigError."""
         self._config = config
-        self._key = config.read_key()
+        self._key, self._admin_key = config.read_key(), config.read_admin_key()
         self._ssl = context = config.make_ssl_context()
         self.session = _session(aiohttp.TCPConnector(limit=0, ssl=context, keepalive_timeout=IDLE_SECONDS))
         self._unpooled_session = _session(aiohttp.TCPConnector(limit=0, ssl=context, force_close=True))
@@ -131,17 +125,26 @@ class Upstream:
     def reload(self) -> None:
         """Read API key and certificates again, for new connections; the old ones stay if one cannot be read."""
         try:
-            key = self._config.read_key()
+            key, admin_key = self._config.read_key(), self._config.read_admin_key()
             self._config.make_ssl_context()  # finds every fault before the context in use changes
             self._config.load_files(self._ssl)
         except ConfigError as error:
             log.error("the old key and certificates towards the replicas stay: %s", error)
             return
-        self._key = key
+        self._key, self._admin_key = key, admin_key
 
     def key_headers(self) -> dict[str, str]:
         """Return the headers with which the router identifies itself to a replica."""
         return {"authorization": f"Bearer {self._key}"} if self._key else {}
+
+    @property
+    def has_admin_key(self) -> bool:
+        """Whether the router knows the admin key of the replicas."""
+        return bool(self._admin_key)
+
+    def admin_headers(self) -> dict[str, str]:
+        """Return the headers of a request to a replica's routes of administrators."""
+        return {"authorization": f"Bearer {self._admin_key}"} if self._admin_key else {}
 
     def request_headers(self, headers: list[Header], extra: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the headers of a request to a replica: the client's, the router's key and `extra`."""
@@ -176,6 +179,19 @@ class Upstream:
         await self.session.close()
         await self._unpooled_session.close()
         await asyncio.sleep(0)  # lets the transports notice
+
+
+def _read_key(file: Path | None, option: str) -> str:
+    if file is None:
+        return ""
+    try:
+        key = file.read_text(encoding="ascii").partition("\n")[0].strip()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {option} {file}: {reason}", option=option) from None
+    if not key or not key.isprintable() or " " in key:
+        raise ConfigError(f"{option} {file} has no API key in its first line", option=option)
+    return key
 
 
 def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from chairlift.core.errors import ConfigError
+from chairlift.observability.url_text import without_user_info
 
 TLS_OPTIONS = ("tls", "ca_file", "cert_file", "key_file")
 """Options of every registry that is reached by HTTP."""
@@ -76,23 +77,25 @@ def parse_registry_url(text: str, *, options: Collection[str], default_port: int
     `options` are the names that it may have after the question mark, `default_port` is that of a host without one
     (None: each host needs a port), and `form` is an example for messages. Raises ConfigError with what is wrong.
     """
+    shown = without_user_info(text)
+    place = shown.partition("?")[0]  # an option that is not known may be a password
     try:
         parts = urlsplit(text)
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no URL: {error}; it should look like {form}") from None
+        raise ConfigError(f"{shown!r} is no URL: {error}; it should look like {form}") from None
     if not parts.scheme or not parts.netloc or parts.fragment or "@" in parts.netloc:
-        raise ConfigError(f"{text!r} should look like {form}")
+        raise ConfigError(f"{shown!r} should look like {form}")
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in options:
             similar = difflib.get_close_matches(name, sorted(options), n=1)
             hint = f"did you mean {similar[0]}?" if similar else f"the options are {', '.join(sorted(options))}"
-            raise ConfigError(f"{text!r} has the unknown option {name!r}; {hint}")
+            raise ConfigError(f"{place!r} has the unknown option {name!r}; {hint}")
         if name in found:
-            raise ConfigError(f"{text!r} has the option {name!r} twice; remove one of them")
+            raise ConfigError(f"{place!r} has the option {name!r} twice; remove one of them")
         if not value:
-            raise ConfigError(f"the option {name!r} of {text!r} is empty")
+            raise ConfigError(f"the option {name!r} of {place!r} is empty")
         found[name] = value
     hosts = tuple(_host_with_port(host, default_port, text, form) for host in parts.netloc.split(","))
     return RegistryURL(

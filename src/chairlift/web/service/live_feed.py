@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -102,6 +102,7 @@ class LiveFeed:
         self._logs = {name.encode(): each for name, each in logs.items()}
         self._interval, self._write_timeout = interval_seconds, write_timeout
         self._watchers: set[_Watcher] = set()
+        self._relays: set[_Watcher] = set()
         self._collecting: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -139,17 +140,55 @@ class LiveFeed:
         finally:
             self._leave(watcher)
 
+    async def relay(self, scope: Scope, receive: Receive, send: Send, chunks: AsyncIterator[bytes]) -> None:
+        """Send the events of another server until they end; like a stream of its own, the end of the process ends it.
+
+        Raises Overloaded.
+        """
+        if len(self._relays) >= MAX_WATCHERS:
+            raise Overloaded(
+                f"{MAX_WATCHERS} streams of live data of replicas are open, which is the limit; close one",
+                retry_after=5.0,
+            )
+        watcher = _Watcher(scope)
+        self._relays.add(watcher)
+        try:
+            with contextlib.suppress(ClientGone), WriteTimeout(scope, send, self._write_timeout) as timed:
+                async with DisconnectWatcher(receive) as disconnect:
+                    await self._send_headers(timed.send)
+                    await self._pass_on(watcher, timed.send, chunks)
+                    await timed.send({"type": "http.response.body", "body": b""})
+                    disconnect.response_complete()
+        finally:
+            self._relays.discard(watcher)
+            watcher.is_ended.set()
+
+    async def _pass_on(self, watcher: _Watcher, send: Send, chunks: AsyncIterator[bytes]) -> None:
+        async def send_all() -> None:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+        tasks = [asyncio.create_task(send_all()), asyncio.create_task(watcher.news.wait())]
+        try:
+            ended, _ = await asyncio.wait(tasks, timeout=MAX_STREAM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            task.result()
+
     async def close(self) -> None:
         """End all streams, as the last act of the process; waits for their ends, twice CLOSE_SECONDS at most."""
         self._is_closed = True
-        watchers = list(self._watchers)
+        watchers = [*self._watchers, *self._relays]
         for watcher in watchers:
             watcher.news.set()
         ends = [asyncio.create_task(watcher.is_ended.wait()) for watcher in watchers]
         if not ends:
             return
         _, open_ends = await asyncio.wait(ends, timeout=CLOSE_SECONDS)
-        for watcher in self._watchers:
+        for watcher in (*self._watchers, *self._relays):
             abort_connection(watcher.scope)
         if open_ends:
             await asyncio.wait(open_ends, timeout=CLOSE_SECONDS)
