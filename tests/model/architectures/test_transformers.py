@@ -153,6 +153,26 @@ def test_layers_with_a_state_of_their_own_are_refused(tmp_path: Path) -> None:
         loaded(save_config(tmp_path, config), dtype="float32")
 
 
+class Biased(nn.Module):
+    """An attention that adds a bias to the mask, which the attention interface does not carry to the paged cache."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, attention_mask: torch.Tensor | None = None, **options: Any) -> Any:
+        if attention_mask is not None and attention_mask.is_floating_point():
+            attention_mask = attention_mask + 0.3 * torch.arange(attention_mask.shape[-1])
+        return self.attention(attention_mask=attention_mask, **options)
+
+
+def test_a_bias_that_the_paged_attention_would_lose_runs_one_sequence_after_another() -> None:
+    module = bridged_model("olmo2")
+    module.model.layers[1].self_attn = Biased(module.model.layers[1].self_attn)
+    made = load_module(module, RunnerConfig(num_blocks=100))
+    assert made.report[0] == ("implementation", "transformers with its own attention, one sequence after another")
+
+
 class Mixing(nn.Module):
     """A norm that adds some of the token before."""
 
@@ -205,9 +225,23 @@ def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: 
         assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
 
 
-def test_layers_are_measured_without_weights(tmp_path: Path) -> None:
-    for kind, windows in (("gemma2", (WINDOW, None, WINDOW)), ("mixtral", (WINDOW,) * 3)):
-        folder = save_bridged(kind, tmp_path / kind)
-        (folder / "model.safetensors").unlink()
-        layers = measure_layers(folder, shape_of(folder))
-        assert layers is not None and layers.windows == windows and layers.report == "on the paged attention"
+@pytest.mark.parametrize("kind", BRIDGED)
+def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
+    folder = save_bridged(kind, tmp_path)
+    made = loaded(folder, dtype="float64").config
+    (folder / "model.safetensors").unlink()
+    layers = measure_layers(folder, shape_of(folder))
+    assert layers is not None and ("paged attention" in layers.report) == (BRIDGED[kind].runs == "paged")
+    assert (layers.windows, layers.num_kv_heads, layers.head_dim) == (
+        made.layer_windows, made.num_kv_heads, made.head_dim,
+    )  # fmt: skip
+
+
+def test_a_model_that_is_refused_is_refused_without_its_weights(tmp_path: Path) -> None:
+    config = transformers.OpenAIGPTConfig(vocab_size=304, n_embd=64, n_layer=2, n_head=4)
+    folder, messages = save_config(tmp_path, config), []
+    for look in (lambda: measure_layers(folder, shape_of(folder)), lambda: loaded(folder, dtype="float32")):
+        with pytest.raises(UnsupportedArchitecture) as raised:
+            look()
+        messages.append(raised.value.message)
+    assert messages[0] == messages[1] and messages[0].startswith("OpenAIGPTLMHeadModel cannot run on a paged KV cache")

@@ -62,9 +62,7 @@ def test_a_feature_that_native_layers_lack_goes_to_transformers(
         ({"hidden_act": "cube"}, "hidden_act 'cube' is not supported"),
     ],
 )
-def test_a_value_that_no_implementation_has_is_an_error_of_the_own_implementation(
-    fields: dict[str, Any], message: str
-) -> None:
+def test_a_value_that_no_implementation_has_is_a_model_error(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message) as raised:
         parse_config(llama(**fields))
     assert type(raised.value) is ModelError

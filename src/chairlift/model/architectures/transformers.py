@@ -172,22 +172,43 @@ def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | Non
 
     Raises ModelError, and UnsupportedArchitecture with the reason.
     """
-    with torch.device("meta"):
-        model = _without_weights(folder)
+    first: UnsupportedArchitecture | None = None
     try:
         try:
+            with torch.device("meta"):
+                model = _without_weights(folder)
             return _measured(model, shape.num_layers)
-        except NotCausal:
-            raise
-        except UnsupportedArchitecture:
-            select_attention(model, "eager")
-            return SequenceCacheRunner(base_of(model), shape.num_layers)
+        except UnsupportedArchitecture as error:
+            if isinstance(error, NotCausal):
+                raise
+            first = error
+        except (NotImplementedError, RuntimeError):  # layers may make masks on the CPU
+            first = None
+        return _measured_on_cpu(folder, shape, first)
     except ChairliftError:
         raise
     # A model may do something that needs numbers, such as choosing experts.
     except Exception as error:
         log.debug("the layers cannot be measured without weights: %s", error)
         return None
+
+
+def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: UnsupportedArchitecture | None) -> LayerRunner:
+    """Measure layers without weights on the CPU; `first` is the error of paged attention where it is known."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # imports sympy, for 1.5 s
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = _without_weights(folder)
+        if first is None:
+            try:
+                return _measured(model, shape.num_layers)
+            except UnsupportedArchitecture as error:
+                first = error
+        select_attention(model, "eager")
+        try:
+            return SequenceCacheRunner(base_of(model), shape.num_layers)
+        except UnsupportedArchitecture as error:
+            raise _refusal(shape, str(error.details["reason"]), first) from error
 
 
 def _without_weights(folder: Path) -> Any:
