@@ -13,7 +13,7 @@
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
-# make docs          generate docs/settings.md, flags.md, metrics.md and errors.md from the code
+# make docs          generate docs/settings.md, flags.md, metrics.md, errors.md and models.md from the code
 # make lint          check style, types and import rules
 # make format        fix style with ruff
 

@@ -39,9 +39,14 @@ class BridgedKind:
 
     config: str
     fields: dict[str, Any] = field(default_factory=dict)
-    scale: float = 0.18
+    scale: float = 0.25
     window: str | None = None
     runs: str = "paged"
+
+    @property
+    def slides_everywhere(self) -> bool:
+        """Whether every layer has the window."""
+        return self.config in {"Phi3Config", "Starcoder2Config", "MixtralConfig"}
 
 
 BRIDGED: dict[str, BridgedKind] = {
@@ -100,6 +105,21 @@ BRIDGED: dict[str, BridgedKind] = {
         0.7, runs="sequence",
     ),
     "diffllama": BridgedKind("DiffLlamaConfig", COMMON, runs="sequence"),
+    "gpt_neo": BridgedKind(
+        "GPTNeoConfig",
+        {"vocab_size": 304, "hidden_size": 64, "num_layers": 4, "num_heads": 4, "window_size": WINDOW,
+         "attention_types": [[["global", "local"], 2]], "max_position_embeddings": 1024, "bos_token_id": 1,
+         "eos_token_id": 2},
+        0.4, runs="sequence",
+    ),
+    "mpt": BridgedKind(
+        "MptConfig",
+        {"vocab_size": 304, "d_model": 64, "n_layers": 3, "n_heads": 4, "max_seq_len": 1024, "bos_token_id": 1,
+         "eos_token_id": 2},
+        0.4, runs="sequence",
+    ),
+    "gpt_bigcode": BridgedKind("GPTBigCodeConfig", GPT, 0.5),
+    "nemotron": BridgedKind("NemotronConfig", COMMON),
 }  # fmt: skip
 """Name of the model type -> the tiny model."""
 
@@ -108,6 +128,14 @@ def bridged_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, 
     """Make the transformers model of a kind with random weights from a seed, in eval mode with eager attention."""
     entry = BRIDGED[kind]
     config = getattr(transformers, entry.config)(**{**entry.fields, **changes})
+    return model_of(config, seed, dtype, entry.scale)
+
+
+def model_of(config: Any, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.25) -> Any:
+    """Make the decoder of a transformers config with random weights, in eval mode with eager attention.
+
+    Embeddings are small, because a model that shares a large one with its head repeats a token.
+    """
     config._experts_implementation = "eager"  # torch's grouped products have no float64
     model: Any = transformers.AutoModelForCausalLM
     model = model.from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -115,13 +143,14 @@ def bridged_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, 
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             values = torch.randn(parameter.shape, generator=generator)
-            is_norm = "norm" in name or "ln_" in name
+            is_norm = any(part in name for part in ("norm", "ln_", ".ln"))
             if name.endswith("bias"):
                 parameter.copy_(0.1 * values)
             elif is_norm and name.endswith("weight"):
                 parameter.copy_(1 + 0.2 * values)
             else:
-                parameter.copy_(entry.scale * values)
+                is_embedding = any(part in name for part in ("embed", "wte", "wpe"))
+                parameter.copy_((0.06 if is_embedding else scale) * values)
     model.generation_config.eos_token_id = list(EOS_TOKEN_IDS)
     return model.to(dtype).eval()
 

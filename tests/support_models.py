@@ -29,6 +29,9 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 128,
 }  # fmt: skip
 YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8,
+}  # fmt: skip
 VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": False}),
     "llama-linear": ("LlamaConfig", "LlamaForCausalLM", {

@@ -2,13 +2,14 @@
 
 Case           one combination of factors: architecture, block size, chunk, prefix hit, preemption, client ...
 cases(count)   seeded cases with pairwise coverage: every two values of every two factors occur together in a case
+bridged_cases  the same for one architecture that transformers' modules compute
 Oracle         one model variant and the greedy continuations of prompts, which are computed once
 """
 
 import itertools
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -18,9 +19,13 @@ import torch
 
 from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from support_bridged_models import BRIDGED, bridged_model, save_bridged
 from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 
-SLIDING = {"mistral": "sliding_window", "qwen2-sliding": "sliding_window", "gemma3": "sliding_window"}
+SLIDING = {"mistral", "qwen2-sliding", "gemma3", *(kind for kind, spec in BRIDGED.items() if spec.window)}
+ALL_SLIDING = {"mistral", *(kind for kind, spec in BRIDGED.items() if spec.slides_everywhere)}
+"""Kinds with a window in some layers, and in all of them."""
+
 ARCHITECTURES = ("llama", "llama-llama3", "llama-yarn", "mistral", "qwen2", "qwen2-sliding", "qwen3", "gemma3")
 MAX_OUTPUT = 24
 BASE_PREFIX = 120
@@ -62,6 +67,7 @@ class Case:
     batching_policy: str
     backend: str
     seed: int
+    model_impl: str = "auto"
 
     @property
     def variant(self) -> tuple[str, int | None]:
@@ -81,7 +87,7 @@ def _possible(point: dict[str, Any]) -> bool:
     if point["preemption"] and point["batching_policy"] in {"fifo", "static", "decode_first"}:
         return False  # too few sequences run together to use up the blocks
     shares_prefix = point["hit"] != "none"
-    if point["preemption"] and shares_prefix and (point["crossed"] or point["architecture"] == "mistral"):
+    if point["preemption"] and shares_prefix and (point["crossed"] or point["architecture"] in ALL_SLIDING):
         return (
             False  # long prompts free more blocks behind their window than they need; shared ones wait for free blocks
         )
@@ -95,11 +101,17 @@ def _pairs(point: dict[str, Any]) -> set[tuple[Any, ...]]:
     return {(a, point[a], b, point[b]) for a, b in itertools.combinations(FACTORS, 2)}
 
 
-def _random_point(rng: random.Random) -> dict[str, Any]:
+def _random_point(rng: random.Random, factors: Mapping[str, tuple[Any, ...]] = FACTORS) -> dict[str, Any]:
     while True:
-        point = {name: rng.choice(values) for name, values in FACTORS.items()}
-        if _possible(point):
+        point = {name: rng.choice(values) for name, values in factors.items()}
+        if _possible(point) and (factors is FACTORS or not _is_too_short_to_preempt(point)):
             return point
+
+
+def _is_too_short_to_preempt(point: dict[str, Any]) -> bool:
+    """Whether two requests may end before they need one block too many; the cases of FACTORS have no such seed."""
+    is_short = point["requests"] == 2 and point["hit"] == "exact prompt" and point["chunk"] == 1
+    return point["preemption"] and is_short
 
 
 @cache
@@ -113,13 +125,34 @@ def possible_pairs() -> frozenset[tuple[Any, ...]]:
 def cases(count: int) -> tuple[Case, ...]:
     """Return seeded cases; the first ones cover all pairs greedily, the rest are random."""
     rng, uncovered = random.Random(2026), set(possible_pairs())
-    results: list[Case] = []
-    while len(results) < count:
-        points = [_random_point(rng) for _ in range(60 if uncovered else 1)]
+    return tuple(Case(**point, seed=seed) for seed, point in enumerate(_points(rng, uncovered, FACTORS, count)))
+
+
+@cache
+def bridged_cases(architecture: str, count: int) -> tuple[Case, ...]:
+    """Return seeded cases of one architecture that transformers' modules compute, with pairwise coverage.
+
+    The engine runs inline but in every twentieth case; that a model runs in another process is no matter of its kind.
+    """
+    factors = {**FACTORS, "architecture": (architecture,), "requests": (1, 2, 5, 12), "engine_mode": ("inline",)}
+    rng = random.Random(architecture)
+    uncovered = set().union(*(_pairs(_random_point(rng, factors)) for _ in range(2_000)))
+    return tuple(
+        Case(**{**point, "engine_mode": "process" if seed % 20 == 19 else "inline"}, seed=seed,
+             model_impl="transformers")
+        for seed, point in enumerate(_points(rng, uncovered, factors, count))
+    )  # fmt: skip
+
+
+def _points(
+    rng: random.Random, uncovered: set[tuple[Any, ...]], factors: Mapping[str, tuple[Any, ...]], count: int
+) -> Iterator[dict[str, Any]]:
+    """Yield points that cover the uncovered pairs greedily, then random ones."""
+    for _ in range(count):
+        points = [_random_point(rng, factors) for _ in range(60 if uncovered else 1)]
         best_point = max(points, key=lambda point: len(_pairs(point) & uncovered))
         uncovered -= _pairs(best_point)
-        results.append(Case(**best_point, seed=len(results)))
-    return tuple(results)
+        yield best_point
 
 
 def covered_pairs(selected: tuple[Case, ...]) -> set[tuple[Any, ...]]:
@@ -132,10 +165,11 @@ class Oracle:
     """One model variant in float64, its folder, and the tokens that transformers generates."""
 
     def __init__(self, architecture: str, window: int | None) -> None:
-        changes = {} if window is None else {SLIDING[architecture]: window}
-        self.model = tiny_hf_model(architecture, 0, torch.float64, **changes)
+        changes = {} if window is None else {"sliding_window": window}
+        is_bridged = architecture in BRIDGED
+        self.model = (bridged_model if is_bridged else tiny_hf_model)(architecture, 0, torch.float64, **changes)
         self._folder = tempfile.TemporaryDirectory(prefix="chairlift-oracle-")
-        self.folder = save_tiny(architecture, Path(self._folder.name), 0, **changes)
+        self.folder = (save_bridged if is_bridged else save_tiny)(architecture, Path(self._folder.name), 0, **changes)
         self._continuations: dict[tuple[tuple[int, ...], bool], list[int]] = {}
 
     def continuation(self, prompt: tuple[int, ...], *, ignore_eos: bool) -> list[int]:

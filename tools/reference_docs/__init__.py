@@ -1,1 +1,1 @@
-"""Generates the reference pages of docs/ from the code: settings, metrics and errors."""
+"""Generates the reference pages of docs/ from the code: settings, flags, metrics, errors and models."""

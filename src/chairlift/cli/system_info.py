@@ -29,7 +29,7 @@ PURPOSES = {
     "huggingface-hub": "download of models",
     "llguidance": "structured output",
     "tqdm": "progress bars",
-    "transformers": "comparison in benchmarks",
+    "transformers": "layers of models without an architecture of Chairlift's own",
     "starlette": "routes of the server",
     "uvicorn": "HTTP",
     "orjson": "JSON of requests and responses",

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from chairlift.llm import build
 from chairlift.llm.build import build_service
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.model.kernels.cpu import library
+from support_bridged_models import save_bridged
 from support_checkpoints import PUBLISHED
 from support_fleet_server import open_fleet_server
 from support_models import save_tiny
@@ -107,6 +109,26 @@ def test_a_model_that_fits(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     assert model["requests_by_length"][str(info.max_model_len)] == 3
     assert model["weight_bytes"] == 4 * model["parameters"]
     assert model["kv_bytes"] == model["kv_bytes_per_token"] * model["tokens"]
+
+
+def test_the_implementation_of_a_model_of_transformers_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    save_bridged("phi3", tmp_path)
+    assert main(["doctor", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"implementation +transformers: its modules on the paged KV cache", text)
+    assert re.search(r"layers +3 with a window of 20; on the paged attention", text)
+
+
+def test_a_model_of_transformers_without_transformers_has_the_command_that_installs_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_bridged("phi3", tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    code, report = run_doctor(capsys, str(tmp_path))
+    assert code == 1 and errors(report)[0].endswith("Phi3ForCausalLM, which Chairlift does not have itself")
+    assert report["problems"][0]["do"].endswith("pip install 'chairlift[transformers]'")
 
 
 def test_the_report_for_people_is_aligned_and_names_everything(

@@ -17,7 +17,7 @@ from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_bridged_models import BRIDGED, WINDOW, bridged_model, greedy, save_bridged
-from support_models import save_tiny, tiny_hf_model
+from support_models import LONGROPE, save_tiny, tiny_hf_model
 
 CPU = torch.device("cpu")
 PROMPTS = [[(7 * i + 3 * j) % 300 + 3 for i in range(length)] for j, length in enumerate((1, 5, 17, 33, 50))]
@@ -32,7 +32,7 @@ def loaded(folder: Path, **options: Any) -> LoadedModel:
     return load_folder(folder, shape_of(folder), RunnerConfig(model=str(folder), **options), CPU)
 
 
-@pytest.mark.parametrize("kind", BRIDGED)
+@pytest.mark.parametrize("kind", ["gpt2", "gemma2", "falcon"])  # the oracle has all
 def test_tokens_equal_generate_in_chunks_and_batches(kind: str, tmp_path: Path) -> None:
     folder, model = save_bridged(kind, tmp_path), bridged_model(kind)
     with LLM(folder, dtype="float64", num_blocks=200, max_chunk_tokens=7) as llm:
@@ -52,6 +52,22 @@ def test_native_architectures_make_the_same_tokens_through_transformers(kind: st
             results.append([output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)])
             assert ("implementation" in llm.startup_report) == (model_impl == "transformers")
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("llama", {"hidden_act": "relu"}),
+        ("llama", {"rope_parameters": LONGROPE}),
+        ("qwen3", {"hidden_act": "gelu_new"}),
+    ],
+)
+def test_a_feature_that_native_lacks_runs_by_transformers(kind: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    folder, model = save_tiny(kind, tmp_path, **fields), tiny_hf_model(kind, **fields)
+    with LLM(folder, dtype="float64", num_blocks=200) as llm:
+        made = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+        assert llm.startup_report["implementation"] == "transformers on the paged attention"
+    assert [output.outputs[0].token_ids for output in made] == [greedy(model, prompt, 16) for prompt in PROMPTS]
 
 
 def test_windows_of_the_calls_decide_the_layer_groups(tmp_path: Path) -> None:
@@ -137,6 +153,26 @@ def test_layers_with_a_state_of_their_own_are_refused(tmp_path: Path) -> None:
         loaded(save_config(tmp_path, config), dtype="float32")
 
 
+class Biased(nn.Module):
+    """An attention that adds a bias to the mask, which the attention interface does not carry to the paged cache."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, attention_mask: torch.Tensor | None = None, **options: Any) -> Any:
+        if attention_mask is not None and attention_mask.is_floating_point():
+            attention_mask = attention_mask + 0.3 * torch.arange(attention_mask.shape[-1])
+        return self.attention(attention_mask=attention_mask, **options)
+
+
+def test_a_bias_that_the_paged_attention_would_lose_runs_one_sequence_after_another() -> None:
+    module = bridged_model("olmo2")
+    module.model.layers[1].self_attn = Biased(module.model.layers[1].self_attn)
+    made = load_module(module, RunnerConfig(num_blocks=100))
+    assert made.report[0] == ("implementation", "transformers with its own attention, one sequence after another")
+
+
 class Mixing(nn.Module):
     """A norm that adds some of the token before."""
 
@@ -152,7 +188,9 @@ class Mixing(nn.Module):
 def test_a_model_that_mixes_neighbouring_tokens_is_refused() -> None:
     module = tiny_hf_model("llama", 0, torch.float32)
     module.model.layers[1].input_layernorm = Mixing(module.model.layers[1].input_layernorm)
-    with pytest.raises(UnsupportedArchitecture, match="computes other hidden states on a paged KV cache"):
+    with pytest.raises(
+        UnsupportedArchitecture, match=r"LlamaForCausalLM .* hidden states are not those of transformers"
+    ):
         load_module(module, RunnerConfig())
 
 
@@ -187,9 +225,23 @@ def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: 
         assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
 
 
-def test_layers_are_measured_without_weights(tmp_path: Path) -> None:
-    for kind, windows in (("gemma2", (WINDOW, None, WINDOW)), ("mixtral", (WINDOW,) * 3)):
-        folder = save_bridged(kind, tmp_path / kind)
-        (folder / "model.safetensors").unlink()
-        layers = measure_layers(folder, shape_of(folder))
-        assert layers is not None and layers.windows == windows and layers.report == "on the paged attention"
+@pytest.mark.parametrize("kind", BRIDGED)
+def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
+    folder = save_bridged(kind, tmp_path)
+    made = loaded(folder, dtype="float64").config
+    (folder / "model.safetensors").unlink()
+    layers = measure_layers(folder, shape_of(folder))
+    assert layers is not None and ("paged attention" in layers.report) == (BRIDGED[kind].runs == "paged")
+    assert (layers.windows, layers.num_kv_heads, layers.head_dim) == (
+        made.layer_windows, made.num_kv_heads, made.head_dim,
+    )  # fmt: skip
+
+
+def test_a_model_that_is_refused_is_refused_without_its_weights(tmp_path: Path) -> None:
+    config = transformers.OpenAIGPTConfig(vocab_size=304, n_embd=64, n_layer=2, n_head=4)
+    folder, messages = save_config(tmp_path, config), []
+    for look in (lambda: measure_layers(folder, shape_of(folder)), lambda: loaded(folder, dtype="float32")):
+        with pytest.raises(UnsupportedArchitecture) as raised:
+            look()
+        messages.append(raised.value.message)
+    assert messages[0] == messages[1] and messages[0].startswith("OpenAIGPTLMHeadModel cannot run on a paged KV cache")

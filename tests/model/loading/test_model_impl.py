@@ -40,8 +40,9 @@ def test_own_architectures_are_native_unless_transformers_is_chosen() -> None:
         {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}},
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
         {"rope_parameters": {"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e4}}},
+        {"hidden_act": "relu"},
     ],
-    ids=["longrope", "partial", "by layer type"],
+    ids=["longrope", "partial", "by layer type", "activation"],
 )
 def test_a_feature_that_native_layers_lack_goes_to_transformers(
     fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -52,6 +53,19 @@ def test_a_feature_that_native_layers_lack_goes_to_transformers(
     monkeypatch.setattr(model_impl, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedArchitecture, match="not supported"):
         parse_config(llama(**fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not supported"),
+        ({"hidden_act": "cube"}, "hidden_act 'cube' is not supported"),
+    ],
+)
+def test_a_value_that_no_implementation_has_is_a_model_error(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as raised:
+        parse_config(llama(**fields))
+    assert type(raised.value) is ModelError
 
 
 def test_a_wrong_number_stays_an_error() -> None:

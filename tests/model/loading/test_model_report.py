@@ -11,6 +11,7 @@ from chairlift.model.loading.model_report import UNLIMITED, inspect_machine, ins
 from chairlift.model.runner.kv_memory import FreeMemory
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
+from support_bridged_models import BRIDGED, bridged_model, save_bridged
 from support_models import save_tiny
 from support_native import need_native
 
@@ -22,9 +23,10 @@ def _the_memory_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_report, "free_memory", lambda device: PLENTY)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "gemma2", "deepseek_v3", "gpt_bigcode", "falcon", "gpt_neo"])
 def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
-    options = RunnerConfig(model=str(save_tiny(kind, tmp_path)), max_running_requests=4, block_size=4, device="cpu")
+    folder = save_bridged(kind, tmp_path) if kind in BRIDGED else save_tiny(kind, tmp_path)
+    options = RunnerConfig(model=str(folder), max_running_requests=4, block_size=4, device="cpu")
     found = inspect_model(tmp_path, options)
     assert found.problems == []
     runner = TorchRunner(options)
@@ -35,6 +37,29 @@ def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
     assert found.facts["kv_bytes"] == kv == info.block_bytes * info.num_blocks
     assert found.facts["kv_bytes_per_token"] == kv * len(info.windows) // (info.num_blocks * info.block_size)
     runner.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture", "layers"),
+    [
+        ("gemma2", "Gemma2ForCausalLM", "2 with a window of 20, 1 with all tokens; on the paged attention"),
+        ("bloom", "BloomForCausalLM", "3 with all tokens; with its own attention, one sequence after another"),
+    ],
+)
+def test_a_model_of_transformers_is_described_without_loading_it(
+    kind: str, architecture: str, layers: str, tmp_path: Path
+) -> None:
+    facts = inspect_model(save_bridged(kind, tmp_path), RunnerConfig(device="cpu", dtype="bfloat16")).facts
+    assert (facts["model_impl"], facts["architecture"], facts["layers"]) == ("transformers", architecture, layers)
+    assert (facts["dtype"], facts["checkpoint_dtype"]) == ("bfloat16", "float32")
+    assert facts["parameters"] == sum(each.numel() for each in bridged_model(kind).parameters())
+
+
+def test_a_native_model_is_described_as_the_option_says(tmp_path: Path) -> None:
+    folder = save_tiny("llama", tmp_path)
+    facts = [inspect_model(folder, RunnerConfig(model_impl=name)).facts for name in ("auto", "transformers")]
+    assert [each["model_impl"] for each in facts] == ["native", "transformers"]
+    assert facts[0]["parameters"] == facts[1]["parameters"]
 
 
 def test_a_window_holds_no_more_blocks_than_it_sees(tmp_path: Path) -> None:

@@ -18,10 +18,13 @@ from transformers.masking_utils import (
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionSpec
+from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.transformers.attention import (
     ATTRIBUTE,
     FULL,
     LATER,
+    MEASURING,
     OTHER,
     LayerCall,
     PagedAttention,
@@ -32,7 +35,9 @@ from chairlift.model.transformers.attention import (
     select_attention,
     window_of,
 )
-from chairlift.model.transformers.layer_runner import NotCausal
+from chairlift.model.transformers.layer_runner import NotCausal, base_states
+from support_batches import Row, make_batch
+from support_bridged_models import bridged_model
 
 
 def chunked(size: int) -> Callable[..., Tensor]:
@@ -156,3 +161,68 @@ def test_the_attention_of_every_module_is_selected_and_registered() -> None:
     state = PagedAttention()
     state.attach(model)
     assert getattr(model.model.layers[1].self_attn, ATTRIBUTE) is state and not hasattr(model.lm_head, ATTRIBUTE)
+
+
+def measured(model: Any) -> PagedAttention:
+    """Run the measuring pass of a model."""
+    register()
+    paged = PagedAttention()
+    paged.attach(model)
+    select_attention(model, MEASURING)
+    with torch.inference_mode():
+        base_states(model.model, torch.zeros(2, dtype=torch.int64), torch.arange(2), use_cache=False)
+    return paged
+
+
+def test_scale_and_soft_cap_are_those_of_the_calls() -> None:
+    paged = measured(bridged_model("gemma2", attn_logit_softcapping=7.0, query_pre_attn_scalar=25))
+    assert [calls[0].spec.softcap for calls in paged.calls.values()] == [7.0] * 3
+    assert [calls[0].spec.scale for calls in paged.calls.values()] == [pytest.approx(0.2)] * 3
+
+
+def test_sinks_are_the_parameters_of_the_calls() -> None:
+    model = bridged_model("gpt_oss")
+    paged = measured(model)
+    for layer, calls in paged.calls.items():
+        assert calls[0].spec.sinks is not None
+        assert torch.equal(calls[0].spec.sinks, model.model.layers[layer].self_attn.sinks)
+
+
+def test_narrower_values_are_padded_in_the_cache() -> None:
+    model = bridged_model("deepseek_v3", v_head_dim=8, dtype=torch.float64)
+    paged = measured(model)
+    paged.assign_places(3)
+    assert {(each[0].head_dim, each[0].value_dim) for each in paged.calls.values()} == {(24, 8)}
+    assert paged.head_dim == 24 and paged.num_kv_heads == 4
+
+
+@pytest.mark.parametrize(("head_dim", "value_dim"), [(8, 8), (8, 4), (4, 8)])
+def test_attention_writes_to_the_cache_and_reads_from_it(head_dim: int, value_dim: int) -> None:
+    paged, backend, tokens = assigned(call(width=head_dim, value=value_dim)), ReferenceAttention(), 5
+    kv = backend.allocate_kv_cache(1, 4, 4, 2, paged.head_dim, torch.float64, torch.device("cpu"))
+    batch = make_batch([Row(tokens, tokens, ((3, 1),))], 4)
+    paged.context = ForwardContext(batch, kv, backend, backend.plan(batch))
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, tokens, width, generator=generator, dtype=torch.float64)
+        for heads, width in ((4, head_dim), (2, head_dim), (2, value_dim))
+    )
+    expected = nn.functional.scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=0.25, enable_gqa=True
+    )
+    made = paged.attend(0, query, key, value)
+    assert made.shape == (1, tokens, 4, value_dim)
+    torch.testing.assert_close(made, expected.transpose(1, 2))
+    assert torch.equal(kv[0].key[3, :, :, :head_dim].transpose(0, 1), key[0, :, :4])
+
+
+def test_the_step_is_forgotten_after_an_error() -> None:
+    class Failing(nn.Module):
+        def forward(self, **_: Any) -> None:
+            raise ValueError("no")
+
+    paged, batch = assigned(call()), make_batch([Row(1, 1, ((0,),))], 4)
+    context: Any = type("Context", (), {"batch": batch})()
+    with pytest.raises(ValueError, match="no"):
+        paged.run(Failing(), torch.zeros(1, dtype=torch.int64), context)
+    assert paged.context is None

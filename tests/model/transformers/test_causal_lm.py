@@ -5,13 +5,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from chairlift.model.architectures.transformers import load_module
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LogitsRequest
-from chairlift.model.transformers.causal_lm import base_of
+from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import base_states
+from support_batches import teacher_forced_logits
 from support_bridged_models import bridged_model
+from support_models import tiny_hf_model
+
+SEQUENCES = [[(7 * i + 3 * j) % 300 + 3 for i in range(length)] for j, length in enumerate((1, 29, 47))]
+
+
+def prepared(model: Any) -> Any:
+    return load_module(model, RunnerConfig()).model
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "phi", "granite", "cohere2", "opt", "mixtral", "falcon"])
@@ -26,3 +35,63 @@ def test_logits_of_states_are_those_of_the_whole_model(kind: str) -> None:
     output = made.head(states, LogitsRequest(np.array([True] + 5 * [False])))
     assert output.argmax_ids.tolist() == expected.argmax(-1).tolist() and output.logits.shape == (1, 304)
     assert (made.vocab_size, made.dtype) == (304, torch.float64)
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "granite", "cohere2", "gpt_oss", "opt", "deepseek_v3", "falcon", "bloom"])
+def test_logits_in_chunks_and_batches_are_those_of_transformers(kind: str) -> None:
+    model = bridged_model(kind)
+    made = teacher_forced_logits(prepared(model), SEQUENCES, torch.float64, block_size=4, max_chunk=9)
+    with torch.inference_mode():
+        for tokens, logits in zip(SEQUENCES, made, strict=True):
+            expected = model(torch.tensor([tokens]), use_cache=False).logits[0]
+            torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)  # transformers has parts in float32
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("gemma2", {"final_logit_softcapping": 3.0}), ("granite", {"logits_scaling": 5.0}),
+        ("cohere2", {"logit_scale": 0.3}), ("opt", {"word_embed_proj_dim": 32}), ("gpt2", {}),
+        ("gptj", {}),
+    ],
+)  # fmt: skip
+def test_the_head_computes_what_the_models_own_head_computes(kind: str, fields: dict[str, Any]) -> None:
+    model = bridged_model(kind, **fields)
+    causal_lm = prepared(model)
+    output: Any = model.get_output_embeddings()
+    hidden = torch.randn(3, output.weight.shape[1], dtype=torch.float64)
+    expected = output(hidden)
+    if kind == "gemma2":
+        expected = 3.0 * torch.tanh(expected / 3.0)
+    expected = expected / 5.0 if kind == "granite" else expected * 0.3 if kind == "cohere2" else expected
+    torch.testing.assert_close(causal_lm.logits(hidden), expected)
+    logits = causal_lm.head(hidden, LogitsRequest(np.ones(3, np.bool_))).logits
+    torch.testing.assert_close(logits, expected)
+
+
+def test_sizes_are_those_of_the_model() -> None:
+    causal_lm = prepared(bridged_model("qwen3_moe", head_dim=32))
+    assert isinstance(causal_lm, TransformersCausalLM)
+    assert (causal_lm.vocab_size, causal_lm.num_kv_heads, causal_lm.head_dim) == (304, 2, 32)
+    assert causal_lm.dtype == torch.float64 and causal_lm.padded_size(5) == 5
+
+
+def test_a_head_of_more_rows_than_the_vocabulary_gives_its_logits() -> None:
+    model = bridged_model("phi")
+    model.resize_token_embeddings(320)
+    assert prepared(model).vocab_size == 320
+
+
+def test_the_base_is_found_where_its_name_is_not_the_usual_one() -> None:
+    model = tiny_hf_model("llama")
+    assert base_of(model) is model.model
+
+    class Renamed(nn.Module):
+        base_model_prefix = "model"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.lm_head = nn.Linear(2, 2)
+            self.decoder = model.model
+
+    assert base_of(Renamed()) is model.model

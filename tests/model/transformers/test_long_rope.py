@@ -1,41 +1,81 @@
-"""RoPE "longrope": short factors up to the original length, and the long ones for all sequences beyond it."""
+"""use_long_factors: short factors up to the original length, long ones for every sequence of a longer engine."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from chairlift import LLM, SamplingParams
-from chairlift.core.errors import ConfigError
+from chairlift.core.errors import ConfigError, InvalidRequest
+from chairlift.model.loading.model_impl import read_config
+from chairlift.model.transformers.long_rope import use_long_factors
 from support_bridged_models import bridged_model, greedy, save_bridged
 
-ORIGINAL, LONGEST = 48, 128
-ROPE = {
-    "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
-    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], "original_max_position_embeddings": ORIGINAL,
-}  # fmt: skip
-FIELDS = {
-    "rope_parameters": ROPE, "max_position_embeddings": LONGEST, "original_max_position_embeddings": ORIGINAL,
-    "sliding_window": None,
-}  # fmt: skip
-SHORT, LONG = ([(7 * i) % 290 + 3 for i in range(length)] for length in (20, 60))
+ORIGINAL = 40
+"""Tokens up to which the short factors apply."""
+
+SHORT, LONG = [1.0, 1.2, 1.5, 2.0, 1.1, 1.3, 1.7, 1.9], [2.0, 3.0, 5.0, 9.0, 2.5, 4.0, 6.0, 8.0]
+OUTPUT = 8
 
 
-@pytest.mark.parametrize(("max_model_len", "prompt"), [(None, SHORT), (LONGEST, LONG)])
-def test_tokens_equal_generate_with_the_factors_of_the_length(
-    max_model_len: int | None, prompt: list[int], tmp_path: Path
-) -> None:
-    folder, model = save_bridged("phi3", tmp_path, **FIELDS), bridged_model("phi3", **FIELDS)
-    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
-    with LLM(folder, dtype="float64", num_blocks=200, max_chunk_tokens=7, max_model_len=max_model_len) as llm:
-        alone = llm.generate([prompt], params, use_tqdm=False)
-        beside = llm.generate([SHORT[:5], prompt], params, use_tqdm=False)
-    expected = greedy(model, prompt, 12)
-    assert alone[0].outputs[0].token_ids == beside[1].outputs[0].token_ids == expected
+def fields(short: list[float] = SHORT, long: list[float] = LONG) -> dict[str, Any]:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": short, "long_factor": long, "factor": 4.0,
+            "original_max_position_embeddings": ORIGINAL}  # fmt: skip
+    return {"rope_parameters": rope, "max_position_embeddings": 160, "original_max_position_embeddings": ORIGINAL,
+            "sliding_window": None}  # fmt: skip
 
 
-def test_the_original_length_is_the_default_and_the_longest_the_limit(tmp_path: Path) -> None:
-    folder = save_bridged("phi3", tmp_path, **FIELDS)
-    with LLM(folder, num_blocks=50) as llm:
-        assert llm.startup_report["max_model_len"].startswith(f"{ORIGINAL} (")
-    with pytest.raises(ConfigError, match=f"the model's limit is {LONGEST}"):
-        LLM(folder, num_blocks=50, max_model_len=LONGEST + 1)
+def prompt(length: int) -> list[int]:
+    return [(7 * i + length) % 300 + 3 for i in range(length)]
+
+
+def generated(folder: Path, prompts: list[list[int]], **options: Any) -> list[list[int]]:
+    params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
+    with LLM(folder, dtype="float64", num_blocks=100, max_chunk_tokens=7, **options) as llm:
+        made = llm.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in made]
+
+
+def test_up_to_the_original_length_tokens_are_those_of_generate(tmp_path: Path) -> None:
+    folder, model = save_bridged("phi3", tmp_path, **fields()), bridged_model("phi3", **fields())
+    prompts = [prompt(5), prompt(ORIGINAL - OUTPUT)]
+    assert generated(folder, prompts) == [greedy(model, each, OUTPUT) for each in prompts]
+
+
+def test_beyond_it_every_sequence_has_the_long_factors(tmp_path: Path) -> None:
+    folder = save_bridged("phi3", tmp_path, **fields())
+    model, always_long = bridged_model("phi3", **fields()), bridged_model("phi3", **fields(short=LONG))
+    short, long = prompt(20), prompt(ORIGINAL + 30)
+    expected = [greedy(always_long, short, OUTPUT), greedy(model, long, OUTPUT)]
+    assert greedy(model, short, OUTPUT) != expected[0], "the factors make no difference here"
+    assert generated(folder, [short, long], max_model_len=ORIGINAL + 60) == expected
+
+
+def test_the_default_length_is_the_original_one(tmp_path: Path) -> None:
+    folder = save_bridged("phi3", tmp_path, **fields())
+    assert read_config(folder).context_length() == ORIGINAL
+    with (
+        LLM(folder, dtype="float64", num_blocks=100) as llm,
+        pytest.raises(InvalidRequest, match=f"limit is {ORIGINAL}"),
+    ):
+        llm.generate([prompt(ORIGINAL + 1)], use_tqdm=False)
+    with pytest.raises(ConfigError, match="max_model_len is 161, the model's limit is 160"):
+        LLM(folder, num_blocks=100, max_model_len=161)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_rotation_is_that_of_a_pass_that_reaches_the_position(by_name: bool) -> None:
+    model = bridged_model("phi3", **fields())
+    rotary, positions, values = model.model.rotary_emb, torch.tensor([[0, 7, 3]]), torch.zeros(1, dtype=torch.float64)
+    expected = [part[:, :3] for part in rotary(values, torch.tensor([[0, 7, 3, ORIGINAL]]))]
+    short = rotary(values, positions)
+    assert use_long_factors(model, ORIGINAL + 1) == 1
+    rotary = model.model.rotary_emb
+    made = rotary(values, position_ids=positions) if by_name else rotary(values, positions)
+    assert all(torch.equal(*pair) for pair in zip(made, expected, strict=True))
+    assert not torch.equal(made[1], short[1])
+
+
+def test_other_rotations_do_not_change() -> None:
+    assert use_long_factors(bridged_model("olmo2"), 100) == 0

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.architectures.transformers import load_module
+from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -48,7 +49,7 @@ class Wrong(TorchAttention):
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 0.01), (torch.float32, 0.1), (torch.bfloat16, 2.0)])
 def test_a_wrong_attention_is_found(dtype: torch.dtype, error: float) -> None:
-    with pytest.raises(UnsupportedArchitecture, match="computes other hidden states on a paged KV cache"):
+    with pytest.raises(UnsupportedArchitecture, match="its hidden states are not those of transformers"):
         checked("olmo2", dtype, backend=Wrong(error))
     with pytest.raises(UnsupportedArchitecture, match="relative difference inf"):
         checked("olmo2", dtype, backend=Wrong(torch.nan))
@@ -69,3 +70,73 @@ def test_the_module_is_left_with_eager_attention() -> None:
     modules: nn.Module = made.base
     check_against_eager(made, modules, TorchAttention(), 16)
     assert modules.config._attn_implementation == "eager"  # type: ignore[union-attr]
+
+
+class AddPrevious(nn.Module):
+    """Adds a share of the token before, as a convolution over tokens does."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        mixed: torch.Tensor = self.inner(states)
+        return mixed + nn.functional.pad(mixed, (0, 0, 1, 0))[:, :-1]
+
+
+class AddMean(nn.Module):
+    """Adds the mean of all tokens of the pass, later ones too."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        mixed: torch.Tensor = self.inner(states)
+        return mixed + mixed.mean(dim=1, keepdim=True)
+
+
+class Counting(nn.Module):
+    """Keeps a state between two passes."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.calls = inner, 0
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        mixed: torch.Tensor = self.inner(states)
+        return mixed.roll(self.calls, -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mixing", [AddPrevious, AddMean, Counting])
+def test_a_layer_that_needs_more_than_its_token_is_refused(mixing: Any, dtype: torch.dtype) -> None:
+    model = bridged_model("olmo2", dtype=dtype)
+    model.model.layers[1].mlp = mixing(model.model.layers[1].mlp)
+    with pytest.raises(UnsupportedArchitecture, match="hidden states are not those of transformers") as caught:
+        load_module(model, RunnerConfig())
+    assert caught.value.message.startswith("Olmo2ForCausalLM cannot run on a paged KV cache")
+
+
+def wrong_scale(spec: AttentionSpec) -> AttentionSpec:
+    return AttentionSpec(spec.group, 2 * spec.scale, spec.window, spec.softcap, spec.sinks)
+
+
+def no_sinks(spec: AttentionSpec) -> AttentionSpec:
+    return AttentionSpec(spec.group, spec.scale, spec.window, spec.softcap, None)
+
+
+def window_of_two(spec: AttentionSpec) -> AttentionSpec:
+    return AttentionSpec(spec.group, spec.scale, 2, spec.softcap, spec.sinks)
+
+
+@pytest.mark.parametrize("change", [wrong_scale, no_sinks, window_of_two])
+def test_a_parameter_of_attention_that_is_wrong_is_found(change: Any) -> None:
+    class Changed(ReferenceAttention):
+        def attend(self, query: Tensor, kv: Any, batch: Any, spec: Any, plan: Any, out: Tensor) -> None:
+            super().attend(query, kv, batch, change(spec), plan, out)
+
+    checked("gpt_oss", torch.float64, backend=ReferenceAttention())
+    with pytest.raises(UnsupportedArchitecture, match="relative difference"):
+        checked("gpt_oss", torch.float64, backend=Changed())

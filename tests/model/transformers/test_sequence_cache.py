@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import OpenAIGPTConfig
 from transformers.cache_utils import Cache
 
 from chairlift.core.errors import UnsupportedArchitecture
@@ -14,7 +15,7 @@ from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.transformers.causal_lm import base_of
 from chairlift.model.transformers.sequence_cache import PagedCacheLayer, SequenceCacheRunner
 from support_batches import Row, make_batch
-from support_bridged_models import bridged_model
+from support_bridged_models import BRIDGED, bridged_model, model_of
 
 CPU = torch.device("cpu")
 
@@ -87,3 +88,19 @@ def test_layers_without_keys_of_every_token_or_of_several_shapes_are_refused(
 ) -> None:
     with pytest.raises(UnsupportedArchitecture, match=reason):
         SequenceCacheRunner(Base(shapes), 2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, entry in BRIDGED.items() if entry.runs == "sequence"])
+def test_sizes_are_those_of_the_layers(kind: str) -> None:
+    model = bridged_model(kind)
+    layers = model.config.num_hidden_layers
+    runner = SequenceCacheRunner(model.base_model, layers)
+    assert runner.head_dim * runner.num_kv_heads in {16, 32, 64}
+    assert runner.windows == (None,) * layers and runner.groups.layers_per_group == layers
+
+
+def test_a_model_that_keeps_no_keys_is_refused() -> None:
+    config = OpenAIGPTConfig(vocab_size=304, n_embd=64, n_layer=2, n_head=4)
+    model = model_of(config)
+    with pytest.raises(UnsupportedArchitecture, match="not all of its 2 layers keep keys and values"):
+        SequenceCacheRunner(model.transformer, 2)

@@ -57,7 +57,9 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     weight_files(folder)
     model = _from_pretrained(folder, shape, config).to(device)
     dtype = dtype_name(model.dtype)
-    shape, model_id = replace(shape, dtype=dtype), fingerprint(folder, f"{dtype} {config.quantization} transformers")
+    factors = " long" if uses_long_factors(shape, config) else ""
+    model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}")
+    shape = replace(shape, dtype=dtype)
     kernels = choose_kernels(config, model.dtype, device)
     try:
         return _prepare(model, shape, config, device, model_id, kernels)
@@ -124,8 +126,7 @@ def _prepare(
     """
     if model.dtype == torch.float64:
         _use_eager_experts(model)
-    length = shape.context_length(config.max_model_len)
-    if shape.original_length is not None and length > shape.original_length and not use_long_factors(model, length):
+    if uses_long_factors(shape, config) and not use_long_factors(model, shape.context_length(config.max_model_len)):
         raise ConfigError(
             f"the RoPE of {shape.architecture} has no factors for more than {shape.original_length} tokens",
             option="max_model_len",
@@ -143,7 +144,7 @@ def _prepare(
         raise
     except UnsupportedArchitecture as error:
         log.info("%s", error.message)
-        with _refusing(shape):
+        with _refusing(shape, error):
             select_attention(model, "eager")
             runner, attention = SequenceCacheRunner(base_of(model), shape.num_layers), None
             causal_lm = _checked(model, runner, attention, config, kernels)
@@ -161,27 +162,53 @@ def _prepare(
     )  # fmt: skip
 
 
+def uses_long_factors(shape: TransformersConfig, config: RunnerConfig) -> bool:
+    """Return whether all sequences have the long factors of RoPE "longrope", because max_model_len may need them."""
+    return shape.original_length is not None and shape.context_length(config.max_model_len) > shape.original_length
+
+
 def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | None:
     """Return how the layers of a folder would run, without its weights; None if only a loaded model can tell.
 
     Raises ModelError, and UnsupportedArchitecture with the reason.
     """
-    with torch.device("meta"):
-        model = _without_weights(folder)
+    first: UnsupportedArchitecture | None = None
     try:
         try:
+            with torch.device("meta"):
+                model = _without_weights(folder)
             return _measured(model, shape.num_layers)
-        except NotCausal:
-            raise
-        except UnsupportedArchitecture:
-            select_attention(model, "eager")
-            return SequenceCacheRunner(base_of(model), shape.num_layers)
+        except UnsupportedArchitecture as error:
+            if isinstance(error, NotCausal):
+                raise
+            first = error
+        except (NotImplementedError, RuntimeError):  # layers may make masks on the CPU
+            first = None
+        return _measured_on_cpu(folder, shape, first)
     except ChairliftError:
         raise
     # A model may do something that needs numbers, such as choosing experts.
     except Exception as error:
         log.debug("the layers cannot be measured without weights: %s", error)
         return None
+
+
+def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: UnsupportedArchitecture | None) -> LayerRunner:
+    """Measure layers without weights on the CPU; `first` is the error of paged attention where it is known."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # imports sympy, for 1.5 s
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = _without_weights(folder)
+        if first is None:
+            try:
+                return _measured(model, shape.num_layers)
+            except UnsupportedArchitecture as error:
+                first = error
+        select_attention(model, "eager")
+        try:
+            return SequenceCacheRunner(base_of(model), shape.num_layers)
+        except UnsupportedArchitecture as error:
+            raise _refusal(shape, str(error.details["reason"]), first) from error
 
 
 def _without_weights(folder: Path) -> Any:
@@ -208,17 +235,31 @@ def _checked(
 
 
 @contextlib.contextmanager
-def _refusing(shape: TransformersConfig) -> Iterator[None]:
-    """Turn an exception of the modules of a model that does not fit, which may be any, into UnsupportedArchitecture."""
+def _refusing(shape: TransformersConfig, first: UnsupportedArchitecture | None = None) -> Iterator[None]:
+    """Name the architecture in the error of a model that does not fit, and the reason of the first way to run it.
+
+    The modules of such a model may raise any exception; it becomes UnsupportedArchitecture.
+    """
     try:
         yield
+    except NotCausal:
+        raise
+    except UnsupportedArchitecture as error:
+        raise _refusal(shape, str(error.details.get("reason", error.message)), first) from error
     except ChairliftError:
         raise
     except Exception as error:
-        raise UnsupportedArchitecture(
-            f"{shape.architecture} cannot run on a paged KV cache: {type(error).__name__}: {error}",
-            remedy="use a model whose layers all have causal attention",
-        ) from error
+        raise _refusal(shape, f"{type(error).__name__}: {error}", first) from error
+
+
+def _refusal(shape: TransformersConfig, reason: str, first: UnsupportedArchitecture | None) -> UnsupportedArchitecture:
+    where, own = "", reason if first is None else str(first.details.get("reason", first.message))
+    if own != reason:
+        where, reason = f". One sequence after another: {reason}", own
+    return UnsupportedArchitecture(
+        f"{shape.architecture} cannot run on a paged KV cache: {reason}{where}", reason=reason,
+        remedy="use a model whose layers all have causal attention",
+    )  # fmt: skip
 
 
 def _measured(model: Any, num_layers: int) -> PagedAttention:

@@ -25,9 +25,11 @@ from chairlift.model.loading.model_folder import (
     read_json,
     unsupported_architecture,
 )
-from chairlift.model.loading.rope_config import RopeConfig, read_ropes
+from chairlift.model.loading.rope_config import RopeConfig, lacking_feature, read_ropes
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast", "quick_gelu", "gelu_python", "mish", "tanh", "xielu")
+"""Activations that transformers has and Chairlift's own architectures do not."""
 
 _LLAMA = {
     "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "max_position_embeddings": 2048,
@@ -159,7 +161,7 @@ def _llama_like(architecture: str, fields: ConfigReader) -> DecoderConfig:
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         norm_eps=fields.number("rms_norm_eps"),
-        activation=fields.choice("hidden_activation" if "hidden_activation" in fields else "hidden_act", ACTIVATIONS),
+        activation=_activation(fields),
         max_position_embeddings=max_positions,
         layer_windows=windows,
         rope=full,
@@ -173,6 +175,13 @@ def _llama_like(architecture: str, fields: ConfigReader) -> DecoderConfig:
         bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
         dtype=_dtype(fields),
     )
+
+
+def _activation(fields: ConfigReader) -> str:
+    name = "hidden_activation" if "hidden_activation" in fields else "hidden_act"
+    if fields.get(name) in OTHER_ACTIVATIONS:
+        raise lacking_feature(f"{name} {fields.get(name)!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
+    return fields.choice(name, ACTIVATIONS)
 
 
 def _gemma3(config: DecoderConfig, fields: ConfigReader) -> DecoderConfig:

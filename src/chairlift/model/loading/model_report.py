@@ -113,23 +113,26 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
             "model_impl": NATIVE if isinstance(config, DecoderConfig) else TRANSFORMERS,
         }  # fmt: skip
         if isinstance(config, TransformersConfig):
-            report.facts["layers"] = report.attempt(lambda: _describe_layers(folder, config))
+            config = _measure_layers(report, folder, config)
         _size_memory(report, options, config, parameters)
     return report
 
 
-def _describe_layers(folder: Path, config: TransformersConfig) -> str | None:
-    """Return how transformers' layers would run, or None if only a loaded model can tell."""
+def _measure_layers(report: ModelReport, folder: Path, config: TransformersConfig) -> TransformersConfig:
+    """Report how transformers' layers would run; returns the config with their sizes, if no weights are needed."""
     from chairlift.model.architectures.transformers import measure_layers
 
-    layers = measure_layers(folder, config)
+    layers = report.attempt(lambda: measure_layers(folder, config))
     if layers is None:
-        return None
+        return config
     counts = [(window, layers.windows.count(window)) for window in dict.fromkeys(layers.windows)]
     kinds = (
         f"{count} with " + ("all tokens" if window is None else f"a window of {window}") for window, count in counts
     )
-    return f"{', '.join(kinds)}; {layers.report}"
+    report.facts["layers"] = f"{', '.join(kinds)}; {layers.report}"
+    return replace(
+        config, num_kv_heads=layers.num_kv_heads, head_dim=layers.head_dim, layer_windows=layers.windows
+    )  # fmt: skip
 
 
 def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tuple[ModelConfig, int]:

@@ -65,15 +65,15 @@ def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool)
         full = {"rope_theta": fields.get("rope_theta"), **_nested(parameters, "full_attention"), **scaling}
         sliding = {"rope_theta": fields.get("rope_local_base_freq"), **_nested(parameters, "sliding_attention")}
     elif nested:
-        raise _unsupported("rope_parameters for each layer type are not supported in this architecture")
+        raise lacking_feature("rope_parameters for each layer type are not supported in this architecture")
     else:
         # transformers 5 prefers rope_scaling where both are present.
         full = sliding = {"rope_theta": fields.get("rope_theta"), **(scaling or parameters)}
     return _rope(full, fields, max_positions), _rope(sliding, fields, max_positions)
 
 
-def _unsupported(problem: str) -> UnsupportedArchitecture:
-    """Return the error for a rotation that Chairlift's own architectures do not have."""
+def lacking_feature(problem: str) -> UnsupportedArchitecture:
+    """Return the error for a feature that Chairlift's own architectures do not have and transformers has."""
     remedy = "use model_impl 'transformers', whose modules may have it"
     return UnsupportedArchitecture(f"config.json: {problem}", remedy=remedy)
 
@@ -90,10 +90,10 @@ def _rope(content: Mapping[str, Any], fields: ConfigReader, max_positions: int) 
     read = ConfigReader(content, {"type": "default"})
     name = "rope_type" if "rope_type" in read else "type"
     if read.get(name) in TRANSFORMERS_ROPE_TYPES:
-        raise _unsupported(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
+        raise lacking_feature(f"{name} {read.get(name)!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
     kind = read.choice(name, ROPE_TYPES)
     if (read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0) != 1.0:
-        raise _unsupported("partial_rotary_factor is not supported")
+        raise lacking_feature("partial_rotary_factor is not supported")
     theta = read.number("rope_theta")
     if kind == "default":
         return RopeConfig(theta=theta)

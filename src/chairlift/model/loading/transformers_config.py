@@ -26,10 +26,24 @@ HEAD_NAMES = ("ForCausalLM", "LMHeadModel")
 """Ends of the names of decoders with a language model head."""
 
 ATTENTION_KINDS = ("full_attention", "sliding_attention", "chunked_attention", "attention", "global", "local")
-"""Kinds of layers that a paged KV cache holds; others have a state of their own."""
+"""Kinds of layers that a paged KV cache holds."""
+
+SELECTIVE_KINDS = (
+    "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
+    "reference_sliding_attention",
+)  # fmt: skip
+"""Kinds of layers whose attention selects tokens by more than their distance."""
+
+FEED_FORWARD_KINDS = ("mlp", "moe", "dense", "sparse")
+"""Kinds of layers without attention, beside which there is always one with a state."""
+
+STATE_FIELDS = ("mamba_", "ssm_", "lru_", "state_size", "attn_layer_period")
+"""Beginnings of fields that only models with state-space or recurrent layers have."""
 
 DEFAULT_POSITIONS = 2048
 """Longest sequence of a model whose config.json names none, as in vLLM; its positions have no limit."""
+
+_ATTENTION_REMEDY = "use a model whose layers all have causal attention"
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "d_model"),
@@ -81,7 +95,8 @@ def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
     dtype = fields.get("dtype") or fields.get("torch_dtype")
     if dtype is not None and parse_dtype(dtype) is None:
         raise ModelError(f"config.json: dtype {dtype!r} is not supported; supported are {', '.join(DTYPES)}")
-    positions = fields.size_or("max_position_embeddings", DEFAULT_POSITIONS)
+    has_limit = fields.get("max_position_embeddings") not in (None, -1)
+    positions = fields.size("max_position_embeddings") if has_limit else DEFAULT_POSITIONS
     return TransformersConfig(
         architecture=architecture,
         vocab_size=fields.size("vocab_size"),
@@ -106,9 +121,7 @@ def _supported_name(content: Mapping[str, Any]) -> str:
     heads = [name for name in names if name.endswith(HEAD_NAMES)]
     if not heads or content.get("is_encoder_decoder") is True or any(field in content for field in OTHER_INPUTS):
         raise unsupported_architecture(content, HEAD_NAMES)
-    kinds = _layer_kinds(content)
-    if others := sorted(set(kinds) - set(ATTENTION_KINDS)):
-        raise _without_attention(heads[0], f"layers of the kind {', '.join(others)}")
+    _check_kinds(heads[0], content)
     if find_spec("transformers") is None:
         remedy = f"install transformers, which computes it: pip install '{EXTRA}'"
         raise UnsupportedArchitecture(
@@ -117,15 +130,30 @@ def _supported_name(content: Mapping[str, Any]) -> str:
     return heads[0]
 
 
+def _check_kinds(architecture: str, content: Mapping[str, Any]) -> None:
+    """Raise UnsupportedArchitecture for layers without keys and values, as far as config.json tells."""
+    kinds = set(_layer_kinds(content))
+    others = sorted(kinds - {*ATTENTION_KINDS, *SELECTIVE_KINDS, *FEED_FORWARD_KINDS})
+    if others:
+        raise _without_attention(architecture, f"layers of the kind {', '.join(others)}")
+    if selective := sorted(kinds & set(SELECTIVE_KINDS)):
+        raise UnsupportedArchitecture(
+            f"{architecture} has layers of the kind {', '.join(selective)}, which select tokens by their content; only "
+            "attention to all earlier tokens or to a sliding window is supported", remedy=_ATTENTION_REMEDY,
+        )  # fmt: skip
+    if not kinds and (state := next((name for name in content if name.startswith(STATE_FIELDS)), None)):
+        raise _without_attention(architecture, f"state-space layers ({state} in config.json)")
+
+
 def _without_attention(architecture: str, what: str) -> UnsupportedArchitecture:
     return UnsupportedArchitecture(
         f"{architecture} has {what}: a state of its own instead of keys and values; only models whose layers all have "
-        "attention are supported", remedy="use a model whose layers all have attention",
+        "attention are supported", remedy=_ATTENTION_REMEDY,
     )  # fmt: skip
 
 
 def _layer_kinds(content: Mapping[str, Any]) -> Sequence[str]:
-    for name in ("layer_types", "layers_block_type"):
+    for name in ("layer_types", "layers_block_type", "block_types"):
         if isinstance(kinds := content.get(name), list):
             return [kind for kind in kinds if isinstance(kind, str)]
     return ()

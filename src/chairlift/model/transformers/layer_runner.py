@@ -46,8 +46,8 @@ def base_states(base: nn.Module, input_ids: Tensor, positions: Tensor, **options
 
 
 def unsupported(reason: str) -> UnsupportedArchitecture:
-    """Return the error for a model whose layers do not fit."""
+    """Return the error for a model whose layers do not fit; `details["reason"]` is the reason alone."""
     return UnsupportedArchitecture(
-        f"this model cannot run on a paged KV cache: {reason}",
+        f"this model cannot run on a paged KV cache: {reason}", reason=reason,
         remedy="use a model whose layers all have causal attention",
-    )
+    )  # fmt: skip

@@ -11,12 +11,11 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor, nn
 
-from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionBackend, ForwardBatch, GroupBatch, PagedKV
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.transformers.attention import select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM
-from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.layer_runner import base_states, unsupported
 
 CHUNKS = ((4, 3), (3, 4), (1, 1), (1, 1), (1, 1))
 """New tokens of the two sequences in each step."""
@@ -61,10 +60,9 @@ def check_against_eager(
     else:
         agrees = float((differences > COARSE_TOLERANCE).double().mean()) <= COARSE_SHARE
     if not agrees:
-        raise UnsupportedArchitecture(
-            "this model computes other hidden states on a paged KV cache than in transformers (relative difference "
-            f"{differences.max().item():.2g}): its layers keep a state, or need more of a step than its new tokens",
-            remedy="use a model whose layers all have causal attention",
+        raise unsupported(
+            f"its hidden states are not those of transformers (relative difference {differences.max().item():.2g}); "
+            "its layers keep a state, attend to later tokens, or need more of a step than its new tokens"
         )
 
 

@@ -1,0 +1,140 @@
+"""models_page: docs/models.md, the architectures that the tests run and those that are refused, with the sentences.
+
+The tests of this module compare PAGED and BY_SEQUENCE with the models of tests/oracle/test_transformers_models.py, and
+AT_LOAD with the errors of small models that are loaded.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from chairlift.core.errors import ModelError
+from chairlift.model.loading.decoder_config import DEFAULTS
+from chairlift.model.loading.model_impl import parse_config
+from reference_docs.markdown import make_page, make_table
+
+INTRO = """# Models
+
+A model is a folder in the format of transformers whose architecture predicts the next token. The name of the
+architecture is in `architectures` of config.json. `chairlift doctor MODEL` says which implementation runs a model, what
+it needs, and why it cannot run.
+
+`--model-impl auto`, the default, is `native` where Chairlift has the architecture and all features that config.json
+names, else `transformers`.
+
+## Native
+
+Chairlift's own layers. On CPUs all layers are one call of the native kernels."""
+
+BRIDGED_INTRO = """## By transformers' modules
+
+`pip install 'chairlift[transformers]'`. The modules of transformers compute the layers, over the paged KV cache of this
+engine: continuous batching, chunked prefill, prefix caching, preemption and sampling are those of native models. On
+CPUs in bfloat16 their linear layers, norms, attention and lm_head use the native kernels.
+
+Every model is compared with transformers' own attention on a few tokens when it is loaded, and refused if it differs.
+An architecture that is not in these tables may run, too. Those in the tables generate the tokens of transformers'
+`generate()` in the tests, in float64, with the combinations of chunks, block sizes, prefix hits, preemptions, windows
+and policies that native architectures are tested with.
+
+### On the paged attention
+
+The layers use transformers' attention interface. Windows, soft caps, scales and sinks are those of its calls."""
+
+BY_SEQUENCE_INTRO = """### One sequence after another
+
+The layers compute attention by themselves, with the paged KV cache in the place of transformers' `Cache`. Each sequence
+of a step is a pass of its own, so a batch is hardly faster than its sequences one by one."""
+
+LONG_ROPE = """### RoPE "longrope"
+
+Phi-3 and others have two sets of factors. All sequences of an engine have the same set: the short factors up to the
+original length, which is the default of `max_model_len`, and the long ones if `max_model_len` is greater."""
+
+REFUSED_INTRO = """## Refused
+
+These are refused when the server starts, with these sentences."""
+
+AT_LOAD_INTRO = """Others are refused when their layers are measured or compared:"""
+
+PAGED: Mapping[str, str] = {
+    "Cohere2ForCausalLM": "sliding window in some layers, parallel layers",
+    "DeepseekV3ForCausalLM": "experts, latent attention with values narrower than keys",
+    "Exaone4ForCausalLM": "sliding window in some layers",
+    "GPT2LMHeadModel": "learned positions",
+    "GPTBigCodeForCausalLM": "learned positions, one key/value head",
+    "GPTNeoXForCausalLM": "partial RoPE, parallel layers",
+    "Gemma2ForCausalLM": "sliding window in some layers, soft caps",
+    "Glm4ForCausalLM": "partial RoPE",
+    "GptOssForCausalLM": "experts, sliding window in some layers, sinks",
+    "GraniteForCausalLM": "scales of embeddings, residuals, attention and logits",
+    "MixtralForCausalLM": "experts, sliding window",
+    "NemotronForCausalLM": "partial RoPE",
+    "OPTForCausalLM": "learned positions",
+    "Olmo2ForCausalLM": "norms after the layers",
+    "Olmo3ForCausalLM": "sliding window in some layers",
+    "Phi3ForCausalLM": 'sliding window, RoPE "longrope"',
+    "PhiForCausalLM": "partial RoPE, parallel layers",
+    "Qwen3MoeForCausalLM": "experts",
+    "SmolLM3ForCausalLM": "layers without RoPE",
+    "Starcoder2ForCausalLM": "sliding window",
+}
+"""Architecture that the tests run on the paged attention -> what is special in it."""
+
+BY_SEQUENCE: Mapping[str, str] = {
+    "BloomForCausalLM": "ALiBi",
+    "DiffLlamaForCausalLM": "the difference of two attentions",
+    "FalconForCausalLM": "one key/value head, parallel layers",
+    "GPTJForCausalLM": "partial RoPE, parallel layers",
+    "GPTNeoForCausalLM": "learned positions, local attention in some layers",
+    "MptForCausalLM": "ALiBi",
+}
+"""The same for architectures that run one sequence after another."""
+
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "a state-space model": {"architectures": ["MambaForCausalLM"], "state_size": 16},
+    "state-space layers beside attention": {"architectures": ["JambaForCausalLM"], "attn_layer_period": 8},
+    "linear attention": {
+        "architectures": ["Qwen3NextForCausalLM"], "layer_types": ["linear_attention", "full_attention"],
+    },
+    "convolutions": {"architectures": ["Lfm2ForCausalLM"], "layer_types": ["conv", "full_attention"]},
+    "attention to chosen tokens": {"architectures": ["DeepseekV32ForCausalLM"], "layer_types": ["indexed_attention"]},
+    "an encoder-decoder": {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True},
+    "images or audio": {"architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {}},
+    "an encoder": {"architectures": ["BertForMaskedLM"]},
+    "quantized weights": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "gptq"}},
+}  # fmt: skip
+"""Kind of model -> the fields of a config.json of this kind."""
+
+AT_LOAD: Mapping[str, str] = {
+    "BertLMHeadModel": "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
+    "Gemma4ForCausalLM": "Gemma4ForCausalLM cannot run on a paged KV cache: its layers have different numbers or "
+    "widths of key/value heads",
+    "OpenAIGPTLMHeadModel": "OpenAIGPTLMHeadModel cannot run on a paged KV cache: 2 of its 2 layers do not use "
+    "transformers' attention interface. One sequence after another: not all of its 2 layers keep keys and values in "
+    "transformers' cache",
+}
+"""Architecture that config.json does not rule out -> the sentence of its error."""
+
+
+def models_page() -> str:
+    """Return docs/models.md."""
+    head = ("architecture", "special in it")
+    return make_page(
+        INTRO, "\n".join(f"* `{name}`" for name in DEFAULTS), BRIDGED_INTRO, make_table(head, _rows(PAGED)),
+        BY_SEQUENCE_INTRO, make_table(head, _rows(BY_SEQUENCE)), LONG_ROPE, REFUSED_INTRO,
+        make_table(("model", "sentence"), ((kind, refusal(content)) for kind, content in REFUSED.items())),
+        AT_LOAD_INTRO, make_table(("architecture", "sentence"), _rows(AT_LOAD)),
+    )  # fmt: skip
+
+
+def refusal(content: Mapping[str, Any]) -> str:
+    """Return the sentence of the error for a config.json. Raises ValueError for a model that is not refused."""
+    try:
+        parse_config(content)
+    except ModelError as error:
+        return error.message
+    raise ValueError(f"{content['architectures']} is not refused")
+
+
+def _rows(texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(f"`{name}`", text) for name, text in texts.items()]
