@@ -199,7 +199,7 @@ class ModelSizes:
 
     Attributes:
         content: the object in config.json.
-        config: the fields of the loader's ModelConfig; None for an architecture that it does not load.
+        config: the fields of the loader's DecoderConfig; None for an architecture that is not Chairlift's own.
         problems: why the model cannot be run as it is.
     """
 
@@ -214,6 +214,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     Raises ModelError when there is no such model or no config.json.
     """
     from chairlift.model.loading.model_folder import check_not_quantized, read_json
+    from chairlift.model.loading.decoder_config import DecoderConfig
     from chairlift.model.loading.model_impl import parse_config
 
     folder = model_folder(model, revision, config_only=True)
@@ -221,7 +222,8 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
         raise ConfigError(f"{RANDOM} has no config.json, from which its sizes could be read", option="model")
     content, config, problems = read_json(folder / "config.json"), None, []
     try:
-        config = asdict(parse_config({**content, "quantization_config": None}))
+        parsed = parse_config({**content, "quantization_config": None})
+        config = asdict(parsed) if isinstance(parsed, DecoderConfig) else None
     except ModelError as error:
         problems.append(error.message)
     try:

@@ -35,7 +35,7 @@ from chairlift.model.transformers.attention import (
     select_attention,
     window_of,
 )
-from chairlift.model.transformers.layer_runner import NotCausal, base_states
+from chairlift.model.transformers.layer_runner import base_states, is_not_causal
 from support_batches import Row, make_batch
 from support_bridged_models import bridged_model
 
@@ -126,7 +126,7 @@ def test_layers_get_their_groups_by_window_and_the_width_of_the_widest_head() ->
 def test_layers_that_pages_cannot_hold_are_refused(calls: tuple[LayerCall, ...], layers: int, reason: str) -> None:
     with pytest.raises(UnsupportedArchitecture, match=reason) as raised:
         assigned(*calls, layers=layers)
-    assert isinstance(raised.value, NotCausal) == (reason == "attend to later tokens")
+    assert is_not_causal(raised.value) == (reason == "attend to later tokens")
 
 
 def test_a_layer_that_attends_twice_is_refused() -> None:

@@ -35,7 +35,7 @@ from chairlift.model.transformers.attention import (
     select_attention,
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.layer_runner import LayerRunner, NotCausal, base_states
+from chairlift.model.transformers.layer_runner import LayerRunner, base_states, is_not_causal
 from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.self_check import check_against_eager
@@ -140,9 +140,9 @@ def _prepare(
             select_attention(model, IMPLEMENTATION)
             causal_lm = _checked(model, runner, attention, config, kernels)
             select_attention(model, IMPLEMENTATION)
-    except NotCausal:
-        raise
     except UnsupportedArchitecture as error:
+        if is_not_causal(error):
+            raise
         log.info("%s", error.message)
         with _refusing(shape, error):
             select_attention(model, "eager")
@@ -179,7 +179,7 @@ def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | Non
                 model = _without_weights(folder)
             return _measured(model, shape.num_layers)
         except UnsupportedArchitecture as error:
-            if isinstance(error, NotCausal):
+            if is_not_causal(error):
                 raise
             first = error
         except (NotImplementedError, RuntimeError):  # layers may make masks on the CPU
@@ -242,9 +242,9 @@ def _refusing(shape: TransformersConfig, first: UnsupportedArchitecture | None =
     """
     try:
         yield
-    except NotCausal:
-        raise
     except UnsupportedArchitecture as error:
+        if is_not_causal(error):
+            raise
         raise _refusal(shape, str(error.details.get("reason", error.message)), first) from error
     except ChairliftError:
         raise

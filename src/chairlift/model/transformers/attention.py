@@ -17,7 +17,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.transformers.layer_runner import NotCausal, base_states, unsupported
+from chairlift.model.transformers.layer_runner import base_states, not_causal, unsupported
 
 IMPLEMENTATION = "chairlift"
 """Name of the attention in transformers' interface."""
@@ -100,10 +100,7 @@ class PagedAttention:
         ((self.num_kv_heads, key_dim, value_dim),) = shapes
         self.head_dim = max(key_dim, value_dim)
         if any(call.spec.window == LATER for call in calls):
-            raise NotCausal(
-                "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
-                remedy="use a model that predicts the next token",
-            )
+            raise not_causal()
         if any(call.spec.window == OTHER for call in calls):
             raise unsupported("the mask of a layer is neither causal over all tokens nor a sliding window")
         self.windows = tuple(call.spec.window for call in calls)

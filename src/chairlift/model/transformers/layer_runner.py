@@ -10,10 +10,6 @@ from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
 
 
-class NotCausal(UnsupportedArchitecture):
-    """A token attends to later ones, so that no cache of earlier tokens can be right."""
-
-
 class LayerRunner(Protocol):
     """Runs all layers of one model.
 
@@ -51,3 +47,16 @@ def unsupported(reason: str) -> UnsupportedArchitecture:
         f"this model cannot run on a paged KV cache: {reason}", reason=reason,
         remedy="use a model whose layers all have causal attention",
     )  # fmt: skip
+
+
+def not_causal() -> UnsupportedArchitecture:
+    """Return the error for a model whose tokens attend to later ones: no cache of earlier tokens can be right."""
+    return UnsupportedArchitecture(
+        "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
+        remedy="use a model that predicts the next token", is_causal=False,
+    )  # fmt: skip
+
+
+def is_not_causal(error: UnsupportedArchitecture) -> bool:
+    """Return whether an error is one of not_causal()."""
+    return error.details.get("is_causal") is False
