@@ -5,6 +5,7 @@ from pathlib import Path
 
 from chairlift.model.dtypes import resolve_dtype
 from chairlift.model.layers.layer_groups import LayerGroups
+from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_folder import check_weight_file, weight_files
 from chairlift.model.loading.model_impl import read_config
 from chairlift.model.runner.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
@@ -35,5 +36,5 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     pool = kv_cache_shape(options, config, groups, max_model_len)
     if options.num_blocks is not None and (needs_full_length or options.max_model_len is not None):
         check_num_blocks(pool, groups.windows, options.num_blocks)
-    elif options.num_blocks is None and isinstance(options.max_memory, int):
-        check_max_bytes(pool, options.max_memory)
+    elif options.num_blocks is None and isinstance(options.max_memory, int) and isinstance(config, DecoderConfig):
+        check_max_bytes(pool, options.max_memory)  # the heads of other models are measured when they are loaded
