@@ -74,7 +74,7 @@ def test_a_weight_that_changes_in_place_is_seen_by_the_next_step() -> None:
     causal_lm = prepared(model)
     before = teacher_forced_logits(causal_lm, SEQUENCES[1:2], torch.float64)
     with torch.no_grad():
-        model.model.layers[1].mlp.up_proj.weight.mul_(3)
+        model.model.layers[1].mlp.up_proj.weight[::2].mul_(3)
         expected = model(torch.tensor(SEQUENCES[1:2]), use_cache=False).logits[0]
     (after,) = teacher_forced_logits(causal_lm, SEQUENCES[1:2], torch.float64)
     torch.testing.assert_close(after, expected, rtol=0, atol=1e-4)
