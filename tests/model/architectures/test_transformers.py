@@ -44,6 +44,20 @@ def test_tokens_equal_generate_in_chunks_and_batches(kind: str, tmp_path: Path) 
     assert len({token for tokens in expected for token in tokens}) > 8, "the output repeats itself and hides errors"
 
 
+def test_the_end_of_sequence_is_that_of_the_folder(tmp_path: Path) -> None:
+    folder, model = save_bridged("olmo2", tmp_path), bridged_model("olmo2")
+    prompt, params = PROMPTS[3], SamplingParams(temperature=0, max_tokens=24)
+    made = greedy(model, prompt, 24)
+    for place, field in (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id")):
+        content = json.loads((folder / place).read_text())
+        (folder / place).write_text(json.dumps(content | {field: [made[5], 2]}))
+        with LLM(folder, dtype="float64", num_blocks=100) as llm:
+            (output,) = llm.generate([prompt], params, use_tqdm=False)
+        assert output.outputs[0].token_ids == made[: made.index(made[5]) + 1]
+        assert output.outputs[0].finish_reason == "stop"
+        (folder / "generation_config.json").unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "mistral"])
 def test_native_architectures_make_the_same_tokens_through_transformers(kind: str, tmp_path: Path) -> None:
     folder, results = save_tiny(kind, tmp_path), []
@@ -228,7 +242,9 @@ def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: 
 @pytest.mark.parametrize("kind", BRIDGED)
 def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
     folder = save_bridged(kind, tmp_path)
-    made = loaded(folder, dtype="float64").config
+    model = loaded(folder, dtype="float64")
+    made, runs = model.config, dict(model.report)["implementation"]
+    assert ("paged attention" in runs) == (BRIDGED[kind].runs == "paged")
     (folder / "model.safetensors").unlink()
     layers = measure_layers(folder, shape_of(folder))
     assert layers is not None and ("paged attention" in layers.report) == (BRIDGED[kind].runs == "paged")

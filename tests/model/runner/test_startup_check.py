@@ -11,6 +11,8 @@ import pytest
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.startup_check import check_start
+from chairlift.model.runner.torch_runner import TorchRunner
+from support_bridged_models import save_bridged
 from support_checkpoints import PUBLISHED
 
 
@@ -41,6 +43,15 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_valid_options_pass_without_reading_the_weights(folder: Path, options: dict[str, Any]) -> None:
     check_start(folder, RunnerConfig(**options))
     check_start(None, RunnerConfig(**options))
+
+
+def test_memory_for_the_heads_that_a_model_of_transformers_really_has_is_enough(tmp_path: Path) -> None:
+    folder = save_bridged("falcon", tmp_path)  # one key/value head; config.json does not say so
+    options = RunnerConfig(model=str(folder), max_memory=40_000, max_model_len=32, max_running_requests=1, device="cpu")
+    check_start(folder, options)
+    runner = TorchRunner(options)
+    assert runner.start().num_blocks == 2
+    runner.stop()
 
 
 @pytest.mark.parametrize(

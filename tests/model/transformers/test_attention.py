@@ -119,6 +119,7 @@ def test_layers_get_their_groups_by_window_and_the_width_of_the_widest_head() ->
         ((call(), call(heads=1)), 2, "different numbers or widths"),
         ((call(), call(width=32)), 2, "different numbers or widths"),
         ((call(),), 3, "2 of its 3 layers do not use"),
+        ((call(), call(), call()), 2, "3 layers have attention, but config.json has 2 layers"),
         ((call(window=OTHER),), 1, "neither causal over all tokens nor a sliding window"),
         ((call(), call(window=LATER)), 2, "attend to later tokens"),
     ],

@@ -69,6 +69,18 @@ def test_the_head_computes_what_the_models_own_head_computes(kind: str, fields: 
     torch.testing.assert_close(logits, expected)
 
 
+def test_a_weight_that_changes_in_place_is_seen_by_the_next_step() -> None:
+    model = bridged_model("gemma2")
+    causal_lm = prepared(model)
+    before = teacher_forced_logits(causal_lm, SEQUENCES[1:2], torch.float64)
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[::2].mul_(3)
+        expected = model(torch.tensor(SEQUENCES[1:2]), use_cache=False).logits[0]
+    (after,) = teacher_forced_logits(causal_lm, SEQUENCES[1:2], torch.float64)
+    torch.testing.assert_close(after, expected, rtol=0, atol=1e-4)
+    assert (after - before[0]).abs().max() > 0.1
+
+
 def test_sizes_are_those_of_the_model() -> None:
     causal_lm = prepared(bridged_model("qwen3_moe", head_dim=32))
     assert isinstance(causal_lm, TransformersCausalLM)

@@ -120,7 +120,7 @@ def _supported_name(content: Mapping[str, Any]) -> str:
     names = architecture_names(content)
     heads = [name for name in names if name.endswith(HEAD_NAMES)]
     if not heads or content.get("is_encoder_decoder") is True or any(field in content for field in OTHER_INPUTS):
-        raise unsupported_architecture(content, HEAD_NAMES)
+        raise unsupported_architecture(content, [f"architectures whose names end in {' or '.join(HEAD_NAMES)}"])
     _check_kinds(heads[0], content)
     if find_spec("transformers") is None:
         remedy = f"install transformers, which computes it: pip install '{EXTRA}'"

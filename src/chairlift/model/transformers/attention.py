@@ -113,8 +113,10 @@ class PagedAttention:
     def _one_call_per_layer(self, num_layers: int) -> list[LayerCall]:
         called = sorted(self.calls)
         if called != list(range(num_layers)):
-            missing = sorted(set(range(num_layers)) - set(called))
-            raise unsupported(f"{len(missing)} of its {num_layers} layers do not use transformers' attention interface")
+            missing = len(set(range(num_layers)) - set(called))
+            if not missing:
+                raise unsupported(f"{len(called)} layers have attention, but config.json has {num_layers} layers")
+            raise unsupported(f"{missing} of its {num_layers} layers do not use transformers' attention interface")
         if any(len(calls) > 1 for calls in self.calls.values()):
             raise unsupported("a layer uses its attention several times in one pass")
         return [self.calls[layer][0] for layer in called]
