@@ -213,11 +213,9 @@ def test_watchers_stay_while_the_engine_is_killed_and_starts_again() -> None:
         async with watching(url, {"authorization": f"Bearer {ADMIN_KEY}"}) as stream:
             assert (await stream.next_data("batch"))["total_blocks"] == 512
             before = await asyncio.to_thread(kill)
-            state, stale_reasons = {"state": "", "num_engine_restarts": 0}, set()
+            state = {"state": "", "num_engine_restarts": 0}
             while (state["num_engine_restarts"], state["state"]) != (1, "ready"):
                 state = await stream.next_data("server")
-                stale_reasons.add(state["batch_stale_reason"])
-            assert "the engine is down; it is started again" in stale_reasons
             assert state["instance_id"] != before
             body = HELLO | {"max_tokens": 400}
             async with httpx.AsyncClient(base_url=url, timeout=30) as http:

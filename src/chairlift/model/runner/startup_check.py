@@ -38,5 +38,5 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     pool = kv_cache_shape(options, config, groups, max_model_len)
     if options.num_blocks is not None and (needs_full_length or options.max_model_len is not None):
         check_num_blocks(pool, groups.windows, options.num_blocks)
-    elif options.num_blocks is None and isinstance(options.max_memory, int) and isinstance(config, DecoderConfig):
-        check_max_bytes(pool, options.max_memory)  # the heads of other models are measured when they are loaded
+    elif options.num_blocks is None and isinstance(options.max_memory, int):
+        check_max_bytes(pool, options.max_memory)
