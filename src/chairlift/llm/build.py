@@ -213,8 +213,8 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
 
     Raises ModelError when there is no such model or no config.json.
     """
-    from chairlift.model.loading.model_folder import check_not_quantized, read_json
     from chairlift.model.loading.decoder_config import DecoderConfig
+    from chairlift.model.loading.model_folder import check_not_quantized, read_json
     from chairlift.model.loading.model_impl import parse_config
 
     folder = model_folder(model, revision, config_only=True)
