@@ -96,26 +96,6 @@ def wait_until(is_true: Callable[[], bool], reason: Callable[[], str]) -> None:
         time.sleep(0.05)
 
 
-@contextmanager
-def repeated(calls: Sequence[Callable[[], object]]) -> Iterator[None]:
-    """Make each call again and again, in a thread of its own, until the end of the context."""
-    is_over = threading.Event()
-
-    def repeat(call: Callable[[], object]) -> None:
-        while not is_over.wait(0.1):
-            call()
-
-    threads = [threading.Thread(target=repeat, args=(call,), daemon=True) for call in calls]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join(60)
-
-
 class PrometheusServer:
     """A Prometheus that can be asked.
 

@@ -10,9 +10,9 @@ import json
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import httpx
 from PIL import Image
 
 from support_browser import WebPage, open_chromium
+from support_repeated import repeated
 from support_server import ADMIN_KEY, real_server, running_server
 
 CLIENTS = 14
@@ -101,32 +102,19 @@ def chat(browser: Any, folder: Path) -> None:
             page.close()
 
 
-@contextlib.contextmanager
-def traffic(url: str) -> Iterator[None]:
-    """Send chat requests of several lengths until the block ends."""
-    is_over = threading.Event()
+def traffic(url: str) -> contextlib.AbstractContextManager[None]:
+    """Send chat requests of several lengths until the context ends."""
 
-    def send(number: int) -> None:
-        rng = random.Random(number)
-        with httpx.Client(base_url=url, timeout=60) as client:
-            while not is_over.is_set():
-                words = " ".join(rng.choice(QUESTION.split()) for _ in range(rng.choice((10, 60, 240))))
-                body = {
-                    "model": "chairlift:demo", "max_tokens": rng.choice((40, 120, 300)), "ignore_eos": True,
-                    "messages": [{"role": "user", "content": words}],
-                }  # fmt: skip
-                client.post("/v1/chat/completions", json=body)
-                is_over.wait(rng.random())
+    def ask(rng: random.Random) -> None:
+        words = " ".join(rng.choice(QUESTION.split()) for _ in range(rng.choice((10, 60, 240))))
+        body = {
+            "model": "chairlift:demo", "max_tokens": rng.choice((40, 120, 300)), "ignore_eos": True,
+            "messages": [{"role": "user", "content": words}],
+        }  # fmt: skip
+        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+        time.sleep(rng.random())
 
-    threads = [threading.Thread(target=send, args=(number,), daemon=True) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join(60)
+    return repeated([partial(ask, random.Random(number)) for number in range(CLIENTS)])
 
 
 def live(browser: Any, folder: Path, view: str, command: str, *options: str) -> None:

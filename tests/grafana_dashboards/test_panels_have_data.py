@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from grafana_dashboards.__main__ import DASHBOARDS
-from support_prometheus import PrometheusServer, prometheus, repeated, wait_until
+from support_prometheus import PrometheusServer, prometheus, wait_until
+from support_repeated import repeated
 from support_server import ADMIN_KEY, CHAT, HELLO, TESTS, running_server
 
 pytestmark = pytest.mark.full

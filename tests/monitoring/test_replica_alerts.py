@@ -14,7 +14,8 @@ import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
 from support_certificates import CertificateAuthority
-from support_prometheus import AlertReceiver, alertmanager, prometheus, repeated
+from support_prometheus import AlertReceiver, alertmanager, prometheus
+from support_repeated import repeated
 from support_server import Server, fake_server
 
 pytestmark = pytest.mark.full

@@ -3,8 +3,7 @@
 import itertools
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
@@ -14,6 +13,7 @@ import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
 from support_prometheus import AlertReceiver, alertmanager, prometheus
+from support_repeated import repeated
 from support_server import fake_server, router_server
 from support_services_processes import free_port
 from support_services_redis import RedisServer
@@ -63,24 +63,10 @@ class NamedProcess:
         self._server.server_close()
 
 
-@contextmanager
-def repeated(url: str, *prompts: str) -> Iterator[None]:
+def sent(url: str, *prompts: str) -> AbstractContextManager[None]:
     """Send requests one after the other until the end of the context."""
-    is_over = threading.Event()
-
-    def send() -> None:
-        for prompt in itertools.cycle(prompts):
-            if is_over.wait(0.1):
-                return
-            post(url, prompt)
-
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join(20)
+    remaining = itertools.cycle(prompts)
+    return repeated([lambda: post(url, next(remaining))])
 
 
 def test_health_errors_and_ends_of_replicas(tmp_path: Path) -> None:
@@ -97,7 +83,7 @@ def test_health_errors_and_ends_of_replicas(tmp_path: Path) -> None:
         jobs = {"chairlift-replica": urls, "chairlift-router": [router.url]}
         server = stack.enter_context(prometheus(tmp_path, jobs, address))
         server.wait_for('chairlift_router_replicas{state="healthy"} == 2')
-        with repeated(router.url, "a", "~"):  # each second request fails on every replica
+        with sent(router.url, "a", "~"):  # each second request fails on every replica
             receiver.wait_for("firing", "ReplicaEjected", "ErrorRateFastBurn")
         receiver.wait_for("resolved", "ReplicaEjected", "ErrorRateFastBurn")
         assert receiver.find("ErrorRateFastBurn")["annotations"]["summary"].endswith("fail")

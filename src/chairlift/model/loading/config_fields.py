@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.core.errors import ModelError
+from chairlift.model.dtypes import DTYPES, parse_dtype
 
 MAX_SIZE = 2**31 - 1
 
@@ -103,6 +104,15 @@ class ConfigReader:
             return ()
         items = value if isinstance(value, list) else [value]
         return tuple(dict.fromkeys(self._integer(name, item, 0) for item in items))
+
+    def dtype(self) -> str | None:
+        """Return the name of the checkpoint's dtype, one of DTYPES, or None if absent; either format of config.json."""
+        name = self.get("dtype") or self.get("torch_dtype")
+        if name is None:
+            return None
+        if (dtype := parse_dtype(name)) is None:
+            raise ModelError(f"config.json: dtype {name!r} is not supported; supported are {', '.join(DTYPES)}")
+        return dtype
 
     def object(self, name: str) -> dict[str, Any]:
         """Return a copy of a JSON object; empty if absent."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.dtypes import DTYPES, parse_dtype
 from chairlift.model.loading.config_fields import ConfigReader
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.model_folder import (
@@ -173,7 +172,7 @@ def _llama_like(architecture: str, fields: ConfigReader) -> DecoderConfig:
         attention_scale=head_dim**-0.5,
         eos_token_ids=fields.token_ids("eos_token_id"),
         bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
-        dtype=_dtype(fields),
+        dtype=fields.dtype(),
     )
 
 
@@ -228,12 +227,3 @@ def _windows_of_kinds(kinds: tuple[str, ...], window: int | None, layers: int) -
     if window is None and "sliding_attention" in kinds:
         raise ModelError("config.json: layer_types has sliding_attention, but sliding_window is missing")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-
-
-def _dtype(fields: ConfigReader) -> str | None:
-    name = fields.get("dtype") or fields.get("torch_dtype")
-    if name is None:
-        return None
-    if (dtype := parse_dtype(name)) is None:
-        raise ModelError(f"config.json: dtype {name!r} is not supported; supported are {', '.join(DTYPES)}")
-    return dtype

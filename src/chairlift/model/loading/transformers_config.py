@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from chairlift.core.errors import ModelError, UnsupportedArchitecture
-from chairlift.model.dtypes import DTYPES, parse_dtype
+from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.loading.config_fields import ConfigReader
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.model_folder import (
@@ -92,9 +91,6 @@ def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
         raise _without_attention(architecture, "no attention heads")
     heads, hidden = fields.size("num_attention_heads"), fields.size("hidden_size")
     layers = fields.size("num_hidden_layers")
-    dtype = fields.get("dtype") or fields.get("torch_dtype")
-    if dtype is not None and parse_dtype(dtype) is None:
-        raise ModelError(f"config.json: dtype {dtype!r} is not supported; supported are {', '.join(DTYPES)}")
     has_limit = fields.get("max_position_embeddings") not in (None, -1)
     positions = fields.size("max_position_embeddings") if has_limit else DEFAULT_POSITIONS
     return TransformersConfig(
@@ -110,7 +106,7 @@ def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
         layer_windows=_windows(fields, layers),
         eos_token_ids=fields.token_ids("eos_token_id"),
         bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
-        dtype=None if dtype is None else parse_dtype(dtype),
+        dtype=fields.dtype(),
         original_length=_original_length(fields, positions),
     )
 

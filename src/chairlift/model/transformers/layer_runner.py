@@ -1,6 +1,8 @@
 """LayerRunner: one way to run a base model of transformers over the paged KV cache."""
 
 import inspect
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -34,11 +36,16 @@ class LayerRunner(Protocol):
 
 def base_states(base: nn.Module, input_ids: Tensor, positions: Tensor, **options: Any) -> Tensor:
     """Return the hidden states [T, H] of tokens at positions, both int64 [T]."""
-    if "position_ids" in inspect.signature(base.forward).parameters:
+    if _takes_positions(type(base).forward):
         options["position_ids"] = positions[None]
     output = base(input_ids=input_ids[None], return_dict=True, **options)
     states: Tensor = output.last_hidden_state[0]
     return states
+
+
+@cache
+def _takes_positions(forward: Callable[..., Any]) -> bool:
+    return "position_ids" in inspect.signature(forward).parameters
 
 
 def unsupported(reason: str) -> UnsupportedArchitecture:

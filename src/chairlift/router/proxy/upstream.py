@@ -135,7 +135,7 @@ class Upstream:
 
     def key_headers(self) -> dict[str, str]:
         """Return the headers with which the router identifies itself to a replica."""
-        return {"authorization": f"Bearer {self._key}"} if self._key else {}
+        return _bearer(self._key)
 
     @property
     def has_admin_key(self) -> bool:
@@ -144,7 +144,7 @@ class Upstream:
 
     def admin_headers(self) -> dict[str, str]:
         """Return the headers of a request to a replica's routes of administrators."""
-        return {"authorization": f"Bearer {self._admin_key}"} if self._admin_key else {}
+        return _bearer(self._admin_key)
 
     def request_headers(self, headers: list[Header], extra: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the headers of a request to a replica: the client's, the router's key and `extra`."""
@@ -192,6 +192,10 @@ def _read_key(file: Path | None, option: str) -> str:
     if not key or not key.isprintable() or " " in key:
         raise ConfigError(f"{option} {file} has no API key in its first line", option=option)
     return key
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:

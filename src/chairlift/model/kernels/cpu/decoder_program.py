@@ -73,16 +73,11 @@ class DecoderProgram:
         self._plan = library.Plan(block_size=block_size)
         self._plan_reference = ctypes.byref(self._plan)
         self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap)
-        self._handle = self._native.decoder_new(pool.handle, instruction_set.encode())
-        assert self._handle, f"the selected instruction set {instruction_set} is not available"
+        self._decoder = library.DecoderHandle(pool.handle, instruction_set)
+        self._handle = self._decoder.address
         self._quantized_buffers: dict[tuple[int, int], int] = {}
         self._buffers = self._add_buffers()
         self._add_operations()
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            self._native.decoder_free(handle)
 
     def run_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
         """Run a plan; return bfloat16 [T, H] that the next run overwrites. Raises as run_step does."""

@@ -170,6 +170,23 @@ def load() -> NativeLibrary:
         ) from error
 
 
+class DecoderHandle:
+    """Owns a decoder of the library.
+
+    Attributes:
+        address: the decoder, for the library's functions.
+    """
+
+    def __init__(self, pool: int, instruction_set: str) -> None:
+        """Make a decoder without operations that runs in a thread pool of the library."""
+        self.address: int = load().decoder_new(pool, instruction_set.encode())
+        assert self.address, f"the selected instruction set {instruction_set} is not available"
+
+    def __del__(self) -> None:
+        if address := getattr(self, "address", None):
+            load().decoder_free(address)
+
+
 def instruction_sets() -> tuple[str, ...]:
     """Return the instruction sets whose kernels are compiled in and run on this processor, the best first.
 

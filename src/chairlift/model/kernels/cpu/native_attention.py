@@ -84,7 +84,8 @@ class AttentionProgram:
         block_size: int,
     ) -> None:  # fmt: skip
         self._native = native = library.load()
-        self._handle = native.decoder_new(pool.handle, instruction_set.encode())
+        self._decoder = library.DecoderHandle(pool.handle, instruction_set)
+        self._handle = self._decoder.address
         self._spec = spec  # its id is a key of the backend
         self._sinks = None if spec.sinks is None else spec.sinks.float().contiguous()
         self._buffers = [
@@ -94,11 +95,6 @@ class AttentionProgram:
             self._handle, *self._buffers, 0, 0, heads, kv_heads, head_dim, block_size, spec.scale, spec.softcap or 0.0,
             spec.window or 0, None if self._sinks is None else self._sinks.data_ptr(),
         )  # fmt: skip
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            self._native.decoder_free(handle)
 
     def run(self, query: Tensor, kv: PagedKV, batch: ForwardBatch, out: Tensor) -> None:
         """Attend contiguous query [T, heads, head_dim] to the cache, into out of the same shape. Raises MemoryError."""

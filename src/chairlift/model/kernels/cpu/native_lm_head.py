@@ -95,13 +95,8 @@ class NativeHead:
     ) -> None:
         self._native = library.load()
         self._lm_head = LMHead(weight, vocab_size, softcap)
-        self._handle = self._native.decoder_new(pool.handle, instruction_set.encode())
-        assert self._handle, f"the selected instruction set {instruction_set} is not available"
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            self._native.decoder_free(handle)
+        self._decoder = library.DecoderHandle(pool.handle, instruction_set)
+        self._handle = self._decoder.address
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits float32 [R, V] from hidden states [R, H]."""
