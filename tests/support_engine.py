@@ -17,7 +17,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_embedding, expected_tokens
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.step_plan import StepPlan, StepResult
@@ -93,7 +93,10 @@ def seq_id_of(name: str, index: int) -> SequenceId:
 
 def expected_outcome(request: GenerateRequest, fake: FakeConfig, index: int = 0) -> tuple[list[int], bool]:
     """Return all tokens that a choice gets, and whether it then fails at a poison or NaN token."""
-    tokens = expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids, index)
+    tokens = (
+        [] if request.pooling
+        else expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids, index)
+    )  # fmt: skip
     bad_tokens = {fake.poison, fake.nan} - {None}
     if bad_tokens & set(request.prompt_token_ids):
         return [], True
@@ -255,6 +258,11 @@ class EngineHarness:
         if final is None:
             return
         assert (final.finish_reason is FinishReason.ERROR) == isinstance(final.error, ChairliftError)
+        if request.pooling and final.finish_reason is FinishReason.STOP:
+            expected = expected_embedding(request.prompt_token_ids, request.pooling, self.fake)
+            assert np.allclose(np.frombuffer(final.embedding, np.float32), expected, atol=1e-6)
+        else:
+            assert not final.embedding
         if no_faults and request.request_id in self._arrivals:
             assert (final.finish_reason is FinishReason.ERROR) == any_fails, f"{request.request_id}: {final}"
             if request.params.num_choices == 1:

@@ -71,21 +71,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
         timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2), n=sampled_from([1, 1, 2, 5]),
         prompt_logprobs=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
+        pooling=sampled_from(["", "", "", "last", "mean"]),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
         timeout: float | None, priority: int, n: int, prompt_logprobs: int | None, delivered: list[int] | None,
+        pooling: str,
     ) -> None:  # fmt: skip
         number = len(self.harness.requests)
         rng = random.Random(number)
         prompt = [(prefix * 7 + position) % 40 for position in range(length)] + [rng.randrange(50) for _ in range(more)]
-        outputs = min(outputs, LONGEST - len(prompt))
+        outputs = 1 if pooling else min(outputs, LONGEST - len(prompt))
         self.may_differ = self.may_differ or timeout is not None
+        if pooling:
+            n, prompt_logprobs = 1, None
         request = make_request(
             str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, n=n,
-            seed=number, prompt_logprobs=prompt_logprobs,
+            seed=number, prompt_logprobs=prompt_logprobs, pooling=pooling,
         )  # fmt: skip
-        if delivered is not None:  # resume the outputs that a stopped engine delivered
+        if delivered is not None and not pooling:  # resume the outputs that a stopped engine delivered
             full = [expected_outcome(request, self.harness.fake, index)[0] for index in range(n)]
             cut = [tuple(tokens[:count]) for tokens, count in zip(full, delivered, strict=False)]
             request = replace(request, resume=tuple(cut))

@@ -13,6 +13,9 @@ from chairlift.core.validation import integer, invalid_param, number
 MAX_PRIORITY = 2**31
 """Largest priority; the smallest one is its negative."""
 
+POOLING_TYPES = ("last", "mean")
+"""How an embedding is made of the hidden states of a prompt: that of its last token, or the mean of all."""
+
 MAX_TIMEOUT = 10 * 365 * 86400.0
 """Largest timeout in seconds; a longer one is a mistake. None means no timeout."""
 
@@ -55,10 +58,11 @@ class GenerateRequest:
         cache_salt: another part of the salt: only requests with the same value share cached prefixes.
         resume: for each choice the output tokens that were delivered already, for example by an engine that failed;
             choices without an entry have none. Generation continues after them, and only new tokens are output.
+        pooling: one of POOLING_TYPES: the output is the pooled hidden states of the prompt, and no token; "" generates.
 
     Raises:
         InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority, or
-            more tokens to resume from than the parameters allow.
+            more tokens to resume from than the parameters allow, or an unknown pooling.
     """
 
     request_id: str
@@ -71,6 +75,7 @@ class GenerateRequest:
     adapter: str = ""
     cache_salt: str = ""
     resume: tuple[tuple[int, ...], ...] = ()
+    pooling: str = ""
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -81,6 +86,8 @@ class GenerateRequest:
         if self.timeout is not None:
             number("timeout", self.timeout, 0, MAX_TIMEOUT)
         self._check_resume()
+        if self.pooling and self.pooling not in POOLING_TYPES:
+            raise invalid_param("pooling", f"must be {' or '.join(POOLING_TYPES)}, got {self.pooling!r}")
 
     @property
     def all_stop_token_ids(self) -> frozenset[int]:
@@ -167,6 +174,7 @@ class EngineOutput(NamedTuple):
         timeline: on the first output of each choice with a token, and on the last one.
         choice_index: index of the choice.
         prompt_logprobs: one entry for each further prompt token except the first, when requested.
+        embedding: of a request with `pooling` that has finished: float32 numbers in the byte order of the machine.
     """
 
     request_id: str
@@ -178,6 +186,7 @@ class EngineOutput(NamedTuple):
     timeline: Timeline | None = None
     choice_index: int = 0
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    embedding: bytes = b""
 
     @property
     def is_final(self) -> bool:
@@ -195,7 +204,7 @@ class EngineOutput(NamedTuple):
             first.request_id, tuple(chain.from_iterable(output.token_ids for output in outputs)),
             tuple(chain.from_iterable(output.logprobs for output in outputs)), last.finish_reason, last.error,
             last.usage, next(timelines, None), first.choice_index,
-            tuple(chain.from_iterable(output.prompt_logprobs for output in outputs)),
+            tuple(chain.from_iterable(output.prompt_logprobs for output in outputs)), last.embedding,
         )  # fmt: skip
 
     @classmethod

@@ -23,6 +23,7 @@ class RequestLimits:
         lookahead: tokens that may be scheduled beyond the confirmed ones.
         max_cached_tokens: the most tokens that one sequence alone can keep in the pool.
         logits_processors: names that a request may use.
+        hidden_size: length of an embedding; 0 if the runner makes none.
     """
 
     vocab_size: int
@@ -32,6 +33,7 @@ class RequestLimits:
     lookahead: int
     max_cached_tokens: int
     logits_processors: tuple[str, ...] = ()
+    hidden_size: int = 0
 
     @classmethod
     def from_config(cls, config: SchedulerConfig, info: RunnerInfo) -> "RequestLimits":
@@ -47,6 +49,7 @@ class RequestLimits:
         return cls(
             vocab_size=info.vocab_size, max_model_len=max_model_len, num_blocks=info.num_blocks, layouts=layouts,
             lookahead=lookahead, max_cached_tokens=low, logits_processors=info.logits_processors,
+            hidden_size=info.hidden_size,
         )  # fmt: skip
 
     def blocks_needed(self, num_tokens: int) -> int:
@@ -118,12 +121,30 @@ def _check(request: GenerateRequest, limits: RequestLimits) -> None:
                 f"there is no logits processor {name!r}; available are {known}", param="logits_processors"
             )
     assert max_tokens is not None, "the engine accepts only parameters whose defaults are filled in"
-    if len(prompt) >= limits.max_model_len:
+    if request.pooling:
+        max_tokens = _check_pooling(request, limits)
+    elif len(prompt) >= limits.max_model_len:
         raise ContextLengthExceeded(len(prompt), None, limits.max_model_len)
     if len(prompt) + max_tokens > limits.max_model_len:
         raise ContextLengthExceeded(len(prompt), max_tokens, limits.max_model_len)
-    needed = limits.blocks_needed(len(prompt) + max_tokens - 1)
+    needed = limits.blocks_needed(len(prompt) + max(max_tokens, 1) - 1)
     if needed > limits.num_blocks:
         raise RequestTooLarge(needed, limits.num_blocks)
     if request.timeout is not None and not 0 < request.timeout < float("inf"):
         raise InvalidRequest(f"timeout must be a positive number of seconds, got {request.timeout}", param="timeout")
+
+
+def _check_pooling(request: GenerateRequest, limits: RequestLimits) -> int:
+    """Check a request for an embedding, which may fill the context; return its number of output tokens, 0."""
+    if not limits.hidden_size:
+        raise InvalidRequest("this model makes no embeddings", param="pooling")
+    params, num_tokens = request.params, len(request.prompt_token_ids)
+    if params.num_choices > 1 or params.structured is not None or params.prompt_logprobs is not None or request.resume:
+        raise InvalidRequest(
+            "an embedding cannot be combined with n, structured output, prompt_logprobs or resume", param="pooling"
+        )
+    if params.max_tokens != 1:
+        raise InvalidRequest(f"an embedding needs max_tokens 1, got {params.max_tokens}", param="max_tokens")
+    if num_tokens > limits.max_model_len:
+        raise ContextLengthExceeded(num_tokens, None, limits.max_model_len)
+    return 0

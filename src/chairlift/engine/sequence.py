@@ -12,6 +12,7 @@ from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, GenerateRequest, RequestState
 from chairlift.engine.kv.block_table import BlockTable
+from chairlift.engine.pooled_states import PooledStates
 from chairlift.engine.step_plan import NewSequence
 from chairlift.engine.structured.grammar import Grammar
 from chairlift.engine.timeline import TimelineRecorder
@@ -38,6 +39,7 @@ class Sequence:
         seq_id: unique id: request_id for choice 0, (request_id, choice_index) for the others.
         grammar: grammar of the output and its state; None for free output.
         has_first_token: whether a token of it was committed in this engine.
+        pooled_states: hidden states of the prompt that are confirmed, of a request with pooling; else None.
         num_prompt_logprobs_done: leading prompt tokens whose logprobs were delivered or are not requested.
         arrival_index: its place in the waiting queue, constant for its life.
         token_ids: all known tokens, prompt and outputs.
@@ -83,6 +85,7 @@ class Sequence:
         "num_prompt_logprobs_done",
         "num_prompt_tokens",
         "num_scheduled_tokens",
+        "pooled_states",
         "request",
         "request_id",
         "seq_id",
@@ -114,6 +117,7 @@ class Sequence:
         is_first_to_start = not resumed and all(map(request.resumed_tokens, range(index)))
         returns_logprobs = params.prompt_logprobs is not None and is_first_to_start
         self.num_prompt_logprobs_done = 1 if returns_logprobs else self.num_prompt_tokens
+        self.pooled_states = PooledStates(request.pooling) if request.pooling else None
         self.max_output_tokens = params.max_tokens
         self.max_length = self.num_prompt_tokens + self.max_output_tokens
         self.stop_token_ids = request.all_stop_token_ids
@@ -175,8 +179,28 @@ class Sequence:
 
     @property
     def needs_prompt_logprobs(self) -> bool:
-        """Whether prompt logprobs are still to come; then the prompt is computed even if cached."""
+        """Whether prompt logprobs are still to come."""
         return self.num_prompt_logprobs_done < self.num_prompt_tokens
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        """Whether every prompt token must be computed, even if it is cached."""
+        return self.needs_prompt_logprobs or self.request.pooling == "mean"
+
+    def append_token(self, token: int) -> FinishReason | None:
+        """Append a sampled token; return the finish reason if it ends the choice. Raises StructuredOutputFailed."""
+        grammar = self.grammar
+        if grammar is not None:
+            grammar.check()
+        if token in self.stop_token_ids:
+            self.token_ids.append(token)
+            return FinishReason.STOP
+        if grammar is not None:
+            grammar.advance(token)
+        self.token_ids.append(token)
+        if grammar is not None and grammar.is_terminated:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(self.token_ids) >= self.max_length else None
 
     def to_new_sequence(self) -> NewSequence:
         """Return the state that the runner needs."""
@@ -185,5 +209,5 @@ class Sequence:
         return NewSequence(
             self.slot, token_ids, self.num_output_tokens, request.params, request.eos_token_ids, request.adapter,
             self.choice_index,
-            self.num_prompt_logprobs_done,
+            self.num_prompt_logprobs_done, request.pooling,
         )  # fmt: skip

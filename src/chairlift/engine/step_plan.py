@@ -18,6 +18,7 @@ from chairlift.core.request import TokenLogprob
 from chairlift.core.sampling import SamplingParams
 
 Int32 = NDArray[np.int32]
+HiddenStates = NDArray[np.float32] | NDArray[np.float64]
 
 LAST_SAMPLED = -1
 """Input id for the token that this slot sampled last, whose id the scheduler does not know yet."""
@@ -36,6 +37,7 @@ class NewSequence:
         adapter: name of the adapter, "" for none.
         choice_index: index of the choice in its request; samples of equal seeds differ by it.
         prompt_logprobs_from: first prompt position whose logprobs are requested (params.prompt_logprobs).
+        pooling: "last" or "mean" for a sequence whose hidden states are requested, else "".
     """
 
     slot: int
@@ -46,6 +48,7 @@ class NewSequence:
     adapter: str = ""
     choice_index: int = 0
     prompt_logprobs_from: int = 1
+    pooling: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,9 @@ class StepResult:
         row_errors: (row of the plan, error) for rows that failed alone; their sampled tokens are invalid.
         prompt_logprobs: (row of the plan, entries) where requested: an entry for each prompt token that follows one of
             the row's tokens, from NewSequence.prompt_logprobs_from on, in order.
+        pooled: (row of the plan, hidden states [H]) of rows with NewSequence.pooling: with "mean" the sum over the
+            row's tokens, with "last" the state of the prompt's last token if the row has it; float32, or float64 of
+            such a model.
     """
 
     step_id: int
@@ -138,3 +144,4 @@ class StepResult:
     logprobs: tuple[TokenLogprob | None, ...] = ()
     row_errors: tuple[tuple[int, ChairliftError], ...] = ()
     prompt_logprobs: tuple[tuple[int, tuple[TokenLogprob, ...]], ...] = ()
+    pooled: tuple[tuple[int, HiddenStates], ...] = ()

@@ -3,22 +3,25 @@
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling import SamplingParams
+from chairlift.core.validation import boolean
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.build import build_service
 from chairlift.llm.compat.engine_args import EngineArgs
 from chairlift.llm.compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.compat.option_names import resolve_options
+from chairlift.llm.embeddings import EmbeddingOptions, EmbeddingOutput, ScoreOutput, check_pairs, score_pairs
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.outputs import RequestOutput, TextEvent
 from chairlift.llm.request_stream import OpenRequests, RequestStream
-from chairlift.llm.text_service import Message, ModelDefaults, Prompt, Resume, TextService
+from chairlift.llm.text_service import Message, ModelDefaults, Prompt, RequestOptions, Resume, TextService, prompts_of
 
 
 class AsyncLLM:
@@ -109,6 +112,38 @@ class AsyncLLM:
                 resume=resume, tools=tools, rendering=rendering,
             )
         )  # fmt: skip
+
+    async def embed(
+        self, prompts: Prompt | Sequence[Prompt], *, pooling: str | None = None, dimensions: int | None = None,
+        normalize: bool = True, priority: int = 0, tenant: str = "", timeout: float | None = None,
+    ) -> list[EmbeddingOutput]:  # fmt: skip
+        """Return the embedding of each prompt, in the order of the prompts; see LLM.embed."""
+        options = EmbeddingOptions(dimensions=dimensions, normalize=boolean("normalize", normalize))
+        options.check(self._service.client.limits.hidden_size)
+        results = await self._pool(prompts_of(prompts), pooling, priority=priority, tenant=tenant, timeout=timeout)
+        return [options.output(result) for result in results]
+
+    async def score(
+        self, text: Prompt | Sequence[Prompt], other: Prompt | Sequence[Prompt], *, pooling: str | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None,
+    ) -> list[ScoreOutput]:  # fmt: skip
+        """Return how similar each of the other texts is, by the cosine of the embeddings; see LLM.score."""
+        firsts, others = prompts_of(text), prompts_of(other)
+        check_pairs(len(firsts), len(others))
+        results = await self._pool(firsts + others, pooling, priority=priority, tenant=tenant, timeout=timeout)
+        return score_pairs(results[: len(firsts)], results[len(firsts) :])
+
+    async def _pool(
+        self, prompts: Sequence[Prompt], pooling: str | None, **options: Unpack[RequestOptions]
+    ) -> list[RequestOutput]:
+        prepare = self._service.prepare_embedding
+        processors = [prepare(prompt, pooling=pooling, **options) for prompt in prompts]
+        window = self._service.max_queue_size
+        for start in range(0, len(processors), window):
+            async with aclosing(self.run(processors[start : start + window], at_once=False)) as batches:
+                async for _ in batches:
+                    pass
+        return [processor.result() for processor in processors]
 
     def _stream(self, processor: OutputProcessor) -> RequestStream:
         return RequestStream(processor, lambda processors: self._open_requests(processors, at_once=True))

@@ -21,7 +21,7 @@ from chairlift.engine.scheduler.waiting_queue.base import check_policy
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, warn_no_model
 from chairlift.llm.options import Options
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.text_service import DEFAULT_POOLING, ModelDefaults, TextService
 from chairlift.llm.tracing_client import TracingClient, open_trace
 from chairlift.text.chat_template import ChatTemplate, read_template, read_templates
 from chairlift.text.reasoning_formats import AUTO
@@ -359,11 +359,15 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str)
         return ModelDefaults(eos_token_ids=own)
     from chairlift.model.loading.generation_config import read_generation_defaults
     from chairlift.model.loading.model_impl import read_config
+    from chairlift.model.loading.pooling_config import read_pooling
 
     read = read_generation_defaults(folder, read_config(folder, model_impl))
     if read.sampling:
         log.info("defaults of generation_config.json: %s", dict(read.sampling))
-    return ModelDefaults(eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens)
+    return ModelDefaults(
+        eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens,
+        pooling=read_pooling(folder) or DEFAULT_POOLING,
+    )  # fmt: skip
 
 
 def _inline(prepared: PreparedService) -> EngineClient:

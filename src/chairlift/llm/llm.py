@@ -1,23 +1,34 @@
 """LLM: the text service for scripts; completes many prompts and returns all outputs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling import SamplingParams
+from chairlift.core.validation import boolean
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
 from chairlift.llm.compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.compat.option_names import resolve_options
+from chairlift.llm.embeddings import EmbeddingOptions, EmbeddingOutput, ScoreOutput, check_pairs, score_pairs
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress import Progress
-from chairlift.llm.text_service import Message, ModelDefaults, Prompt, Resume, TextService, plain
+from chairlift.llm.text_service import (
+    Message,
+    ModelDefaults,
+    Prompt,
+    RequestOptions,
+    Resume,
+    TextService,
+    plain,
+    prompts_of,
+)
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 
@@ -77,7 +88,7 @@ class LLM:
         Raises InvalidRequest before anything is queued when one of the requests can never be served. A request that
         fails later does not raise: its output has finish_reason "error" and `.error`.
         """
-        many = _prompts(prompts)
+        many = prompts_of(prompts)
         inputs = zip(many, _params(sampling_params, len(many)), _resumes(resume, len(many)), strict=True)
         processors = [
             self._service.prepare_completion(
@@ -124,6 +135,50 @@ class LLM:
             for conversation, own, delivered in inputs
         ]
         return self._run(processors, use_tqdm)
+
+    def embed(
+        self, prompts: Prompt | Sequence[Prompt], *, pooling: str | None = None, dimensions: int | None = None,
+        normalize: bool = True, priority: int = 0, tenant: str = "", timeout: float | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingOutput]:  # fmt: skip
+        """Return the embedding of each prompt, in the order of the prompts; see `generate`.
+
+        Args besides those of `generate`:
+            pooling: "last" is the hidden state of the prompt's last token, "mean" the mean over all of its tokens; None
+                for what the model folder names, or "last".
+            dimensions: how many numbers an embedding has, the first ones of the model's; None for all.
+            normalize: scale each embedding to a Euclidean length of 1.
+
+        Raises InvalidRequest before anything is queued; a request that fails later has `.error` and no embedding.
+        """
+        options = EmbeddingOptions(dimensions=dimensions, normalize=boolean("normalize", normalize))
+        options.check(self._service.client.limits.hidden_size)
+        results = self._pool(prompts_of(prompts), pooling, use_tqdm, priority=priority, tenant=tenant, timeout=timeout)
+        return [options.output(result) for result in results]
+
+    def score(
+        self, text: Prompt | Sequence[Prompt], other: Prompt | Sequence[Prompt], *, pooling: str | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None, use_tqdm: bool = True,
+    ) -> list[ScoreOutput]:  # fmt: skip
+        """Return how similar each of the other texts is, by the cosine of the embeddings; see `embed`.
+
+        Args besides those of `embed`:
+            text: one prompt, with which all others are compared, or as many as there are others.
+            other: the other prompts.
+
+        Raises InvalidRequest, also when the numbers of prompts do not fit.
+        """
+        firsts, others = prompts_of(text), prompts_of(other)
+        check_pairs(len(firsts), len(others))
+        results = self._pool(firsts + others, pooling, use_tqdm, priority=priority, tenant=tenant, timeout=timeout)
+        return score_pairs(results[: len(firsts)], results[len(firsts) :])
+
+    def _pool(
+        self, prompts: Sequence[Prompt], pooling: str | None, use_tqdm: bool, **options: Unpack[RequestOptions]
+    ) -> list[RequestOutput]:
+        """Run requests for embeddings; see `_run`."""
+        prepare = self._service.prepare_embedding
+        return self._run([prepare(prompt, pooling=pooling, **options) for prompt in prompts], use_tqdm)
 
     def _run(self, processors: list[OutputProcessor], use_tqdm: bool) -> list[RequestOutput]:
         """Submit requests as fast as the engine's waiting queue accepts them, until each has ended."""
@@ -181,22 +236,6 @@ class LLM:
     def load(self) -> LoadReport:
         """Return the engine's load."""
         return self._service.client.load()
-
-
-def _prompts(prompts: Any) -> list[Prompt]:
-    """Return one or several prompts as a list: a string or a flat list of ids is one prompt."""
-    prompts = plain(prompts)
-    if isinstance(prompts, str | Mapping):
-        return [prompts]
-    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes | set | frozenset):
-        raise InvalidRequest(f"prompts must be strings or lists of ids, got {type(prompts).__name__}", param="prompt")
-    many = [plain(prompt) for prompt in prompts]
-    if many and not any(isinstance(prompt, Iterable) for prompt in many):
-        return [many]
-    for prompt in many:
-        if not isinstance(prompt, Iterable):
-            raise InvalidRequest(f"a prompt must be a string or a list of ids, got {prompt!r}", param="prompt")
-    return many
 
 
 def _conversations(messages: Any) -> list[Sequence[Message]]:

@@ -57,6 +57,7 @@ class OutputProcessor:
         self._usage: Usage | None = None
         self._timeline: Timeline | None = None
         self._error: ChairliftError | None = None
+        self._embedding = b""
         try:
             echo = _echo(request, prompt, tokenizer) if self._user_params.echo else None
             stops = StopStringAutomaton(request.params.stop) if request.params.stop else None
@@ -87,6 +88,7 @@ class OutputProcessor:
         if self.is_finished:
             return []
         self._prompt_logprobs += output.prompt_logprobs
+        self._embedding = output.embedding or self._embedding
         self._timeline = output.timeline or self._timeline
         self._error = output.error or self._error  # belongs to the whole request, even when this choice has ended
         events = self._of_choice(self._choices[output.choice_index], output)
@@ -200,6 +202,7 @@ class OutputProcessor:
             request_id=self.request.request_id, prompt=self.prompt, outputs=[choice.output for choice in self._choices],
             usage=self._usage, prompt_token_ids=list(self.request.prompt_token_ids), timeline=self._timeline,
             error=self._error, prompt_token_logprobs=prompt_logprobs, token_pieces=self.token_pieces,
+            embedding=self._embedding,
         )  # fmt: skip
 
 

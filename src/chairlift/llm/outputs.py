@@ -93,6 +93,7 @@ class RequestOutput:
         error: the error of a failed request, else None.
         prompt_token_logprobs: one entry for each prompt token when requested, None for the first; else None.
         token_pieces: as of CompletionOutput, for `prompt_logprobs`.
+        embedding: of a request for an embedding that did not fail: float32 bytes of the pooled hidden states.
     """
 
     request_id: str
@@ -104,6 +105,7 @@ class RequestOutput:
     error: ChairliftError | None = None
     prompt_token_logprobs: list[TokenLogprob | None] | None = None
     token_pieces: TokenPieces | None = field(default=None, repr=False, compare=False)
+    embedding: bytes = b""
     _logprobs: list[dict[int, Logprob] | None] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property

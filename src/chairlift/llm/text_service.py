@@ -34,6 +34,9 @@ Message = Mapping[str, Any]
 GLANCE_CHARS = 8
 """Characters per context token that are tokenized first, to reject a much too long text early."""
 
+DEFAULT_POOLING = "last"
+"""Pooling of a model whose folder names none."""
+
 MAX_TENANT_CHARS = 256
 MAX_PRIORITY = 2**31 - 1
 
@@ -46,11 +49,13 @@ class ModelDefaults:
         eos_token_ids: token ids that end an output.
         sampling: temperature, top_k, top_p, min_p, repetition_penalty where the model folder names them.
         max_tokens: None for as many as fit.
+        pooling: one of POOLING_TYPES, how embeddings are made.
     """
 
     eos_token_ids: tuple[int, ...] = ()
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     max_tokens: int | None = None
+    pooling: str = DEFAULT_POOLING
 
 
 class RequestOptions(TypedDict, total=False):
@@ -111,6 +116,24 @@ class TextService:
         text = prompt if isinstance(prompt, str) else None
         ids = _checked_ids(prompt, self.client.limits.vocab_size) if text is None else self._encode(text)
         return self._processor(text, ids, params, default_max_tokens=default_max_tokens, **options)
+
+    def prepare_embedding(
+        self, prompt: Prompt, *, pooling: str | None = None, **options: Unpack[RequestOptions]
+    ) -> OutputProcessor:  # fmt: skip
+        """Create a validated request for the embedding of a prompt; its result has no choice with text.
+
+        Args:
+            prompt: text or token ids; see Prompt.
+            pooling: one of POOLING_TYPES; None for the model's own.
+            options: see RequestOptions.
+
+        Raises InvalidRequest as `prepare_completion` does.
+        """
+        prompt, options["cache_salt"] = _from_mapping(prompt, options.get("cache_salt", ""))
+        text = prompt if isinstance(prompt, str) else None
+        ids = _checked_ids(prompt, self.client.limits.vocab_size) if text is None else self._encode(text)
+        params = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
+        return self._processor(text, ids, params, pooling=pooling or self.defaults.pooling, **options)
 
     def prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams | None, *, tools: Sequence[Message] | None = None,
@@ -176,7 +199,7 @@ class TextService:
     def _processor(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (), cache_salt: str = "",
-        default_max_tokens: int | None = None,
+        default_max_tokens: int | None = None, pooling: str = "",
     ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
@@ -193,7 +216,7 @@ class TextService:
         request = GenerateRequest(
             request_id=request_id, prompt_token_ids=ids, params=_engine_params(resolved),
             eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
-            timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt,
+            timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt, pooling=pooling,
         )  # fmt: skip
         tokenizer = self.tokenizer if resolved.detokenize else None
         return OutputProcessor(validate_request(request, self.client.limits), text, tokenizer, resolved)
@@ -272,6 +295,22 @@ def _engine_params(resolved: SamplingParams) -> SamplingParams:
 def plain(value: Any) -> Any:
     """Turn a numpy array or a tensor into lists and numbers; return any other value unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def prompts_of(prompts: Any) -> list[Prompt]:
+    """Return one or several prompts as a list: a string or a flat list of ids is one prompt."""
+    prompts = plain(prompts)
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes | set | frozenset):
+        raise InvalidRequest(f"prompts must be strings or lists of ids, got {type(prompts).__name__}", param="prompt")
+    many = [plain(prompt) for prompt in prompts]
+    if many and not any(isinstance(prompt, Iterable) for prompt in many):
+        return [many]
+    for prompt in many:
+        if not isinstance(prompt, Iterable):
+            raise InvalidRequest(f"a prompt must be a string or a list of ids, got {prompt!r}", param="prompt")
+    return many
 
 
 def _from_mapping(prompt: Any, cache_salt: str) -> tuple[Any, str]:

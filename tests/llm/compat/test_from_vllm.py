@@ -168,7 +168,19 @@ def check_priority(llm: LLM) -> None:
 
 
 def check_missing_methods(llm: LLM) -> None:
-    assert [name for name in ("embed", "encode", "score", "classify", "beam_search") if hasattr(llm, name)] == []
+    assert [name for name in ("encode", "classify", "beam_search") if hasattr(llm, name)] == []
+
+
+def check_embed(llm: LLM) -> None:
+    (output,) = llm.embed("x", use_tqdm=False)
+    assert output.outputs.embedding is output.embedding and len(output.embedding) > 1
+    assert llm.embed("x y", pooling="last", use_tqdm=False) != llm.embed("x y", pooling="mean", use_tqdm=False)
+
+
+def check_score(llm: LLM) -> None:
+    one, other = (output.embedding for output in llm.embed(["x", "y"], use_tqdm=False))
+    cosine = sum(a * b for a, b in zip(one, other, strict=True))
+    assert llm.score("x", "y", use_tqdm=False)[0].outputs.score == pytest.approx(cosine, abs=1e-5)
 
 
 def check_rank(llm: LLM) -> None:
@@ -240,7 +252,9 @@ CHECKS: dict[str, Callable[[LLM], None]] = {
     '`{"prompt": ..., "multi_modal_data": ...}`': check_multi_modal,
     "`generate(..., lora_request=...)`": check_lora,
     "`generate(..., priority=[...])`": check_priority,
-    "`llm.embed()`, `encode()`, `score()`, `classify()`, `beam_search()`": check_missing_methods,
+    "`llm.embed()`": check_embed,
+    "`llm.score()`": check_score,
+    "`llm.encode()`, `classify()`, `beam_search()`": check_missing_methods,
     "`logprobs[i][token].rank`": check_rank,
     "`output.metrics`": check_metrics,
     "`get_tokenizer()`": check_tokenizer,

@@ -24,6 +24,7 @@ class RunnerInfo:
         preferred_prefill_tokens: prompt tokens of a step above which more tokens only make the step longer, at the same
             tokens per second; None if there is no such number.
         busy_cpus: CPUs that the runner keeps busy while it computes; empty if it computes on a device.
+        hidden_size: length of an embedding; 0 if the runner makes none.
         device: where it computes, as torch names it; "" without a model.
         startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
@@ -38,6 +39,7 @@ class RunnerInfo:
     logits_processors: tuple[str, ...] = ()
     preferred_prefill_tokens: int | None = None
     busy_cpus: tuple[int, ...] = ()
+    hidden_size: int = 0
     device: str = ""
     startup_report: tuple[tuple[str, str], ...] = ()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
@@ -24,6 +25,8 @@ from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPla
 
 NEVER_WRITTEN = -1
 """Content of a KV token slot that no step has written."""
+HIDDEN_SIZE = 8
+"""Length of the fake model's embeddings."""
 _STRIDE = 40_503  # odd and large, so that neighbouring positions get very different tokens
 
 
@@ -64,13 +67,18 @@ class FakeConfig:
 def next_token(context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0) -> int:
     """Return the token after a context: a pure function of visible ids, seeds and choice index."""
     narrowest = min((window for window in config.windows if window is not None), default=None)
-    all_windowed = all(window is not None for window in config.windows)
-    widest = max((window or 0) for window in config.windows) if all_windowed else len(context)
-    visible = np.asarray(context[-widest:] if widest else context, np.int64)
+    visible = _visible(context, config)
     near = visible[-narrowest:] if narrowest else visible[:0]
     seed = 0 if params.greedy else params.seed
     salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}".encode()
     return zlib.crc32(near.tobytes(), zlib.crc32(visible.tobytes(), zlib.crc32(salt))) % config.vocab_size
+
+
+def _visible(context: Sequence[int], config: FakeConfig) -> NDArray[np.int64]:
+    """Return the ids that the last token of a context sees: those of the widest window."""
+    all_windowed = all(window is not None for window in config.windows)
+    widest = max((window or 0) for window in config.windows) if all_windowed else len(context)
+    return np.asarray(context[-widest:] if widest else context, np.int64)
 
 
 def masked_token(token: int, bits: Int32, vocab_size: int) -> int | None:
@@ -91,6 +99,27 @@ def expected_tokens(
         if context[-1] in stops:
             break
     return context[len(prompt) :]
+
+
+def hidden_state(context: Sequence[int], config: FakeConfig) -> NDArray[np.float64]:
+    """Return the hidden state [HIDDEN_SIZE] of the last token of a context: a pure function of its ids."""
+    ids = _visible(context, config).tobytes()
+    salts = (f"{config.seed} {len(context)} {place}".encode() for place in range(HIDDEN_SIZE))
+    numbers = [zlib.crc32(ids, zlib.crc32(salt)) for salt in salts]
+    return np.array(numbers) / 2.0**31 - 1.0
+
+
+def expected_embedding(prompt: Sequence[int], pooling: str, config: FakeConfig) -> list[float]:
+    """Compute the embedding of a prompt, without a KV cache and without batching."""
+    if pooling == "last":
+        return _float32_list(hidden_state(prompt, config))
+    states = [hidden_state(prompt[: place + 1], config) for place in range(len(prompt))]
+    return _float32_list(np.mean(states, axis=0))
+
+
+def _float32_list(states: NDArray[np.float64]) -> list[float]:
+    numbers: list[float] = states.astype(np.float32).tolist()
+    return numbers
 
 
 def unverified_token(prompt: Sequence[int], params: SamplingParams, position: int, config: FakeConfig) -> int:
@@ -146,7 +175,7 @@ class FakeRunner:
         return RunnerInfo(
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
             block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
-            busy_cpus=config.busy_cpus,
+            busy_cpus=config.busy_cpus, hidden_size=HIDDEN_SIZE,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -212,9 +241,9 @@ class FakeRunner:
             prompt = sequence.token_ids[: len(sequence.token_ids) - sequence.num_output_tokens]
             salt = 0 if self.config.verify else _salt(prompt, sequence.params)
             self._slots[sequence.slot] = _Slot(sequence, salt, tables=[{} for _ in self.config.windows])
-            self._is_fast = (
-                self._is_fast and sequence.params.logprobs is None and sequence.params.prompt_logprobs is None
-            )
+            params = sequence.params
+            is_plain = params.logprobs is None and params.prompt_logprobs is None and not sequence.pooling
+            self._is_fast = self._is_fast and is_plain
         if not self.config.verify:
             return
         for slot, group, index, block in plan.new_blocks.tolist():
@@ -237,6 +266,7 @@ class FakeRunner:
         tokens: list[int] = []
         logprobs: list[TokenLogprob | None] = []
         prompt_logprobs: list[tuple[int, tuple[TokenLogprob, ...]]] = []
+        pooled: list[tuple[int, NDArray[np.float64]]] = []
         ids, at = plan.input_ids.tolist(), 0
         rows = zip(plan.slots.tolist(), plan.num_new_tokens.tolist(), plan.start_positions.tolist(), strict=True)
         assert plan.num_new_tokens.tolist() == sorted(plan.num_new_tokens.tolist(), key=lambda count: count != 1)
@@ -254,6 +284,8 @@ class FakeRunner:
             context = self._write(slot, start, new) if self.config.verify else []
             if len(entries := self._prompt_logprobs(slot.sequence, start, count)):
                 prompt_logprobs.append((row, entries))
+            if (states := self._pooled(slot.sequence, context, start, count)) is not None:
+                pooled.append((row, states))
             if row in sampled:
                 if row in errors:
                     token = 0
@@ -268,8 +300,23 @@ class FakeRunner:
         bounds = np.arange(len(tokens) + 1, dtype=np.int32)
         reported = tuple(logprobs) if any(entry is not None for entry in logprobs) else ()
         return StepResult(
-            plan.step_id, np.array(tokens, np.int32), bounds, reported, tuple(errors.items()), tuple(prompt_logprobs)
+            plan.step_id, np.array(tokens, np.int32), bounds, reported, tuple(errors.items()), tuple(prompt_logprobs),
+            tuple(pooled),
         )  # fmt: skip
+
+    def _pooled(
+        self, sequence: NewSequence, context: Sequence[int], start: int, count: int
+    ) -> NDArray[np.float64] | None:
+        """Return the pooled hidden states of a row's tokens, if requested."""
+        end = start + count
+        if not self.config.verify:
+            context = sequence.token_ids
+        if sequence.pooling == "mean":
+            return sum(
+                (hidden_state(context[: at + 1], self.config) for at in range(start, end)), np.zeros(HIDDEN_SIZE)
+            )
+        is_end = end == len(sequence.token_ids) - sequence.num_output_tokens
+        return hidden_state(context[:end], self.config) if sequence.pooling == "last" and is_end else None
 
     @staticmethod
     def _prompt_logprobs(sequence: NewSequence, start: int, count: int) -> tuple[TokenLogprob, ...]:

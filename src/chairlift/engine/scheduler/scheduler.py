@@ -91,7 +91,7 @@ class Scheduler:
             first = sequences[0]
             hit = (
                 self.cache.no_hit
-                if first.needs_prompt_logprobs
+                if first.needs_whole_prompt
                 else self.cache.match(first.block_hashes, first.num_prompt_tokens)
             )
             error = None if hit.pending is not None else self._deadlines.rejection(first, hit.num_tokens, now)
@@ -205,7 +205,7 @@ class Scheduler:
             self._charge_tenants(step, result)
         outputs: list[EngineOutput] = []
         slow_rows: Iterable[int] = range(len(step.ends))
-        row_logprobs = dict(result.prompt_logprobs)
+        row_logprobs, pooled = dict(result.prompt_logprobs), dict(result.pooled)
         sampled, bounds = result.tokens.tolist(), result.cu_tokens.tolist()
         if not (row_errors or row_logprobs or result.logprobs) and len(sampled) == len(step.plan.sample_rows):
             slow_rows = self._commit_plain_decodes(step, sampled[: step.num_decodes], outputs)
@@ -221,9 +221,14 @@ class Scheduler:
                 continue
             if epochs[row] == sequence.epoch:
                 self._advance_computed(sequence, ends[row])
+                if sequence.pooled_states is not None:
+                    sequence.pooled_states.add(pooled.get(row), ends[row] - step.starts[row])
             prompt_logprobs = row_logprobs.get(row, ())
             sequence.num_prompt_logprobs_done += len(prompt_logprobs)
-            if sample >= 0:
+            if sequence.pooled_states is not None:
+                if sample >= 0 and epochs[row] == sequence.epoch:
+                    outputs.append(self._finish_pooled(sequence, now))
+            elif sample >= 0:
                 first, last = bounds[sample], bounds[sample + 1]
                 token_logprobs = result.logprobs[first:last] if result.logprobs else ()
                 tokens = tuple(sampled[first:last])
@@ -258,7 +263,8 @@ class Scheduler:
             sequence.token_ids.append(token)
             outputs.append(
                 new(
-                    EngineOutput, (sequence.request_id, (token,), (), None, None, None, None, sequence.choice_index, ())
+                    EngineOutput,
+                    (sequence.request_id, (token,), (), None, None, None, None, sequence.choice_index, (), b""),
                 )
             )
         self.counters.output_tokens += len(outputs)
@@ -346,7 +352,7 @@ class Scheduler:
         error: ChairliftError | None = None
         for place, token in enumerate(tokens):
             try:
-                reason = self._append_token(sequence, token)
+                reason = sequence.append_token(token)
             except StructuredOutputFailed as failure:
                 reason, error = FinishReason.ERROR, failure
             if reason is not None:
@@ -378,21 +384,14 @@ class Scheduler:
             prompt_logprobs=prompt_logprobs,
         )
 
-    @staticmethod
-    def _append_token(sequence: Sequence, token: int) -> FinishReason | None:
-        """Append a token; return the finish reason if it ends the choice. Raises StructuredOutputFailed."""
-        grammar = sequence.grammar
-        if grammar is not None:
-            grammar.check()
-        if token in sequence.stop_token_ids:
-            sequence.token_ids.append(token)
-            return FinishReason.STOP
-        if grammar is not None:
-            grammar.advance(token)
-        sequence.token_ids.append(token)
-        if grammar is not None and grammar.is_terminated:
-            return FinishReason.STOP
-        return FinishReason.LENGTH if len(sequence.token_ids) >= sequence.max_length else None
+    def _finish_pooled(self, sequence: Sequence, now: float) -> EngineOutput:
+        """Finish a request whose whole prompt is computed with its embedding; the sampled token is dropped."""
+        assert sequence.pooled_states is not None
+        try:
+            embedding = sequence.pooled_states.embedding()
+        except RequestFailed as error:
+            return self.table.finish(sequence, FinishReason.ERROR, now, error=error)
+        return self.table.finish(sequence, FinishReason.STOP, now, embedding=embedding)
 
     def check_integrity(self) -> list[str]:
         """Check blocks, slots and counters; returns the errors."""

@@ -83,7 +83,7 @@ class SequenceTable:
 
     def match(self, sequence: Sequence) -> PrefixHit:
         """Return a waiting sequence's computed prefix, from the cache or another choice of its request."""
-        if sequence.needs_prompt_logprobs:
+        if sequence.needs_whole_prompt:
             return self._cache.no_hit
         hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
         group = self.groups[sequence.request_id]
@@ -121,6 +121,8 @@ class SequenceTable:
         self._free(sequence)
         sequence.epoch += 1
         sequence.num_scheduled_tokens = sequence.num_computed_tokens = 0
+        if sequence.pooled_states is not None:
+            sequence.pooled_states.clear()
         sequence.num_preemptions += 1
         sequence.num_prefix_waits = 0
         if self._cache.config.enable_prefix_caching:
@@ -147,7 +149,7 @@ class SequenceTable:
     def finish(
         self, sequence: Sequence, reason: FinishReason, now: float, *, error: ChairliftError | None = None,
         tokens: tuple[int, ...] = (), logprobs: tuple[TokenLogprob, ...] = (), alone: bool = False,
-        prompt_logprobs: tuple[TokenLogprob, ...] = (),
+        prompt_logprobs: tuple[TokenLogprob, ...] = (), embedding: bytes = b"",
     ) -> EngineOutput:  # fmt: skip
         """Finish a choice in any state and return its last output.
 
@@ -166,7 +168,7 @@ class SequenceTable:
         else:
             self.enqueue_deferred(group, now)
         return EngineOutput(
-            name, tokens, logprobs, reason, error, usage, timeline, sequence.choice_index, prompt_logprobs
+            name, tokens, logprobs, reason, error, usage, timeline, sequence.choice_index, prompt_logprobs, embedding
         )
 
     def _remove(

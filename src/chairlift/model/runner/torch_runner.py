@@ -43,6 +43,7 @@ from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.page_prefault import PagePrefaulter
+from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
 from chairlift.model.runner.warmup import warmup_plans
 from chairlift.model.sampling.custom_processors import import_factories
@@ -61,6 +62,7 @@ class _RunnerState:
     tables: SlotBlockTables
     sampler: Sampler
     prompt_logprobs: PromptLogprobs
+    prompt_pooling: PromptPooling
     populator: PagePrefaulter
     plan_model: TakesPlans | None
 
@@ -86,12 +88,14 @@ class _PendingSample:
         head: computes the requested lm_head output of the sample rows, after the layers where these have not run.
         prompt_logprobs: prompt logprobs by row.
         row_errors: errors of prompt logprobs by row.
+        pooled: hidden states by row.
     """
 
     plan: StepPlan
     head: Callable[[LogitsRequest], LMHeadOutput] | None
     prompt_logprobs: PromptLogprobRows
     row_errors: dict[int, ChairliftError]
+    pooled: PooledRows = ()
 
 
 class TorchRunner:
@@ -138,7 +142,9 @@ class TorchRunner:
         )
         populator.start()
         plan_model = model if isinstance(model, TakesPlans) else None
-        self._engine = _RunnerState(loaded, backend, kv, tables, sampler, prompt_logprobs, populator, plan_model)
+        self._engine = _RunnerState(
+            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model
+        )
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -150,6 +156,7 @@ class TorchRunner:
             logits_processors=tuple(config.logits_processor_factories),
             preferred_prefill_tokens=loaded.chunk_tokens,
             busy_cpus=loaded.cpus,
+            hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
             startup_report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
@@ -215,7 +222,10 @@ class TorchRunner:
         sampling_ops = self._engine.loaded.sampling_ops
         sampler = Sampler(slots, model.vocab_size, sampling_ops=sampling_ops)
         prompt_logprobs = PromptLogprobs(slots, model.vocab_size, sampling_ops)
-        engine = replace(self._engine, tables=tables, sampler=sampler, prompt_logprobs=prompt_logprobs)
+        engine = replace(
+            self._engine, tables=tables, sampler=sampler, prompt_logprobs=prompt_logprobs,
+            prompt_pooling=PromptPooling(),
+        )  # fmt: skip
         max_model_len = engine.loaded.config.context_length(config.max_model_len)
         with torch.inference_mode():
             for plan in warmup_plans(
@@ -312,25 +322,29 @@ def _forward(engine: _RunnerState, plan: StepPlan, *, waits: bool) -> _PendingSa
     for slot in plan.released_slots:
         engine.sampler.remove_slot(slot)
         engine.prompt_logprobs.release(slot)
+        engine.prompt_pooling.release(slot)
     engine.tables.apply(plan)
     for new in plan.new_sequences:
         engine.sampler.add_sequence(new)
         engine.prompt_logprobs.admit(new)
+        engine.prompt_pooling.admit(new)
     if len(plan.block_copies):
         engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.block_copies).to(engine.loaded.device))
     if not plan.num_rows:
         return _PendingSample(plan, None, (), {})
     plan_model = engine.plan_model
-    if plan_model is not None and len(plan.sample_rows) and not waits and not engine.prompt_logprobs.has_requests:
+    needs_states = engine.prompt_logprobs.has_requests or engine.prompt_pooling.has_requests
+    if plan_model is not None and len(plan.sample_rows) and not waits and not needs_states:
         return _PendingSample(plan, partial(plan_model.score_plan, plan, engine.tables, engine.kv), (), {})
     hidden, sample_indices = engine.forward(plan)
     prompt_logprobs, row_errors = engine.prompt_logprobs.compute(plan, hidden, engine.loaded.model.logits)
+    pooled = engine.prompt_pooling.compute(plan, hidden)
     if not len(plan.sample_rows):
-        return _PendingSample(plan, None, prompt_logprobs, row_errors)
+        return _PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
     is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
     # Without masks to wait for, all states are used before the next step overwrites them.
     states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
-    return _PendingSample(plan, partial(engine.loaded.model.head, states), prompt_logprobs, row_errors)
+    return _PendingSample(plan, partial(engine.loaded.model.head, states), prompt_logprobs, row_errors, pooled)
 
 
 def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | None) -> StepResult:
@@ -350,4 +364,5 @@ def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | N
         logprobs=output.logprobs,
         row_errors=tuple(row_errors.items()),
         prompt_logprobs=pending.prompt_logprobs,
+        pooled=pending.pooled,
     )
