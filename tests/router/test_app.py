@@ -56,7 +56,13 @@ def without_id(response: httpx.Response) -> tuple[int, Any, dict[str, str]]:
     ("POST", "/tokenize", b"{", JSON, 400),
     ("POST", "/tokenize", b"{}", {"content-type": "text/plain"}, 415),
     ("POST", "/tokenize", b"{" + b" " * 3000, JSON, 413),
-    ("POST", "/v1/embeddings", b"{}", JSON, 404),
+    ("POST", "/v1/embeddings", b"{}", JSON, 400),
+    ("POST", "/v1/embeddings", b'{"model": "fake", "input": ""}', JSON, 400),
+    ("POST", "/v1/embeddings", b'{"model": "b", "input": "a"}', JSON, 404),
+    ("POST", "/v1/embeddings", b"{}", {"content-type": "text/plain"}, 415),
+    ("POST", "/v1/score", b'{"model": "fake", "text_1": "a", "text_2": [[]]}', JSON, 400),
+    ("POST", "/v1/rerank", b'{"model": "fake", "query": "a", "documents": 5}', JSON, 400),
+    ("POST", "/v1/edits", b"{}", JSON, 404),
     ("GET", "/v1/chat", b"", {}, 404),
     ("GET", CHAT, b"", {}, 405),
     ("DELETE", "/v1/models", b"", {}, 405),
@@ -159,7 +165,7 @@ def test_a_full_queue_rejects_a_request_by_its_header_block() -> None:
             assert isinstance(permit, Permit)
             router.admission.renew(AdmissionLimits(max_waiting_requests=1))
             assert isinstance(app.early_check(COMPLETIONS.encode(), headers, None), Rejection)
-            assert app.early_check(b"/v1/embeddings", headers, None) is None
+            assert app.early_check(b"/tokenize", headers, None) is None
             response = await fleet.post(HELLO)
             assert response.status_code == 429 and response.json()["error"]["code"] == "overloaded"
             assert int(response.headers["retry-after"]) >= 1

@@ -15,7 +15,7 @@ from support_router import Connection, ReceivedRequest, scripted
 from support_router_app import echo, routed
 from support_server import run
 
-EMBEDDINGS = "/v1/embeddings"
+EMBEDDINGS = "/v1/other"
 
 
 async def reset(connection: Connection, request: ReceivedRequest) -> None:
@@ -32,7 +32,7 @@ async def fail(connection: Connection, request: ReceivedRequest) -> None:
 
 @pytest.mark.parametrize(("method", "target", "content", "kind"), [
     ("POST", "/v1/audio/transcriptions", b"\x00\xff--x", "multipart/form-data; boundary=x"),
-    ("POST", "/v1/embeddings?a=%20b&c=d", b'{"input": "x"}', "application/json"),
+    ("POST", "/v1/other?a=%20b&c=d", b'{"input": "x"}', "application/json"),
     ("POST", "/score", b"plain", "text/plain"), ("POST", "/score", b"", None),
     ("PUT", "/v1/files/a%2Fb", b"x", "application/octet-stream"), ("PATCH", "/v1/x", b"[1]", "application/json"),
     ("DELETE", "/v1/files/1", b"", None), ("GET", "/v1/files?limit=2", b"", None), ("OPTIONS", "/v1/x", b"", None),

@@ -14,7 +14,9 @@ NONE, OTHER = "none", "other"
 TTFT, ITL = "ttft", "itl"
 """Labels of the targets: time to the first token, and inter-token latency."""
 
-TOKEN_ROUTES = frozenset({"/v1/chat/completions", "/v1/completions"})
+MODEL_ROUTES = frozenset(
+    {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score", "/v1/rerank"}
+)  # fmt: skip
 """Routes whose responses are counted."""
 
 
@@ -117,11 +119,11 @@ class RequestCounters:
         self._metrics.counter("tenant_tokens", self.tenant_label(tenant)).inc(num_tokens)
 
     def record_response(self, route: str, tenant: str, status: int, *, was_submitted: bool) -> None:
-        """Count the response to a tenant's request on a route that generates tokens.
+        """Count the response to a tenant's request on a route that needs the model.
 
         A request that `was_submitted` has its result counted by `record_finished`.
         """
-        if route in TOKEN_ROUTES:
+        if route in MODEL_ROUTES:
             self._metrics.counter("tenant_requests", self.tenant_label(tenant), str(status)).inc()
             if not was_submitted:
                 self._metrics.counter("model_requests", NONE, RequestResult.of_status(status)).inc()

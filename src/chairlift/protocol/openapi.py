@@ -6,7 +6,7 @@ from typing import Any
 
 from chairlift.core.version import __version__
 from chairlift.protocol import response_schemas as schemas
-from chairlift.protocol.request_fields import Effect, Field
+from chairlift.protocol.request_fields import EMBEDDING, RERANK, SCORE, Effect, Field
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 
 Schema = dict[str, Any]
@@ -107,6 +107,16 @@ def document_operations() -> Iterable[tuple[str, str, Schema]]:
     yield "/metrics", "get", make_operation("Metrics for Prometheus", kind="text/plain")
     yield "/docs", "get", make_operation("This document as a page", kind="text/html")
     yield "/openapi.json", "get", make_operation("This document", {"type": "object"})
+
+
+def pooling_operations(names: Sequence[str], **options: Any) -> Iterable[tuple[str, str, Schema]]:
+    """Yield the operations of embeddings and scores; `options` are arguments of make_operation."""
+    for path, summary, schema, fields in (
+        ("/v1/embeddings", "Turn texts into embeddings", schemas.EMBEDDINGS, EMBEDDING),
+        ("/v1/score", "Compare texts by the cosine of their embeddings", schemas.SCORES, SCORE),
+        ("/v1/rerank", "Rank documents by the cosine of their embedding and the query's", schemas.RERANKED, RERANK),
+    ):
+        yield path, "post", make_operation(summary, schema, body=body_schema(fields, names), **options)
 
 
 def live_operation(summary: str, error_statuses: str) -> tuple[str, str, Schema]:

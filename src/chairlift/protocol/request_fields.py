@@ -1,4 +1,4 @@
-"""CHAT, COMPLETION, TOKENIZE, DETOKENIZE: the fields of each route's request body, declared once.
+"""CHAT, COMPLETION, EMBEDDING and others: the fields of each route's request body, declared once.
 
 Parsing, the list of ignored fields, the rejection of unsupported ones and the OpenAPI page use these tables.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from chairlift.core.render_limits import MAX_VARIABLES, REASONING_EFFORTS, REQUEST_FIELDS, RESERVED_VARIABLES
+from chairlift.core.request import POOLING_TYPES
 from chairlift.core.sampling import (
     FLOAT_BOUNDS,
     INT_BOUNDS,
@@ -37,6 +38,8 @@ from chairlift.protocol.request_schemas import (
     processors,
 )
 
+EMBEDDING_FORMATS = ("float", "base64")
+
 DEFAULT_COMPLETION_TOKENS = 16
 """Output tokens of a completion without max_tokens, as in OpenAI's API; fewer where fewer fit."""
 
@@ -44,6 +47,8 @@ MAX_CHAT_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_MESSAGES = 8192
 MAX_PROMPTS = 128
+MAX_INPUTS = 2048
+"""Texts of one request for embeddings or scores."""
 MAX_FINGERPRINT_CHARS = 128
 MAX_SALT_CHARS = 128
 MAX_MODEL_CHARS = 1000
@@ -287,6 +292,67 @@ COMPLETION: Mapping[str, Field] = {
     "prompt_embeds": _refused("send text or token ids"),
 }  # fmt: skip
 """Name of each field of /v1/completions -> its declaration."""
+
+_INPUT_TEXTS: Schema = one_or_many({"type": "string", "minLength": 1}, MAX_INPUTS, least=1)
+_POOLED: Mapping[str, Field] = {
+    "model": _COMMON["model"],
+    "pooling": Field(
+        {"enum": list(POOLING_TYPES)},
+        "last: the state of the last token; mean: the mean of all; without it what the model folder names, or last",
+    ),
+    "user": _COMMON["user"],
+    "truncate_prompt_tokens": _refused("shorten the input"),
+    "add_special_tokens": _refused("send token ids as the input", True),
+    **{name: _OURS[name] for name in ("priority", "timeout", "cache_salt")},
+}  # fmt: skip
+
+EMBEDDING: Mapping[str, Field] = {
+    **_POOLED,
+    "input": Field(
+        {"anyOf": [
+            {"type": "string", "minLength": 1}, {**_TEXTS, "maxItems": MAX_INPUTS}, {**_TOKENS, "minItems": 1},
+            {"type": "array", "items": {**_TOKENS, "minItems": 1}, "minItems": 1, "maxItems": MAX_INPUTS},
+        ]},
+        "text or token ids, or a list of either", required=True,
+    ),
+    "encoding_format": Field({"enum": list(EMBEDDING_FORMATS)}, "float: numbers (default); base64: float32 bytes"),
+    "dimensions": Field(
+        {"type": "integer", "minimum": 1, "maximum": MAX_TOKENS},
+        "how many numbers an embedding has, the first ones; at most the model's",
+    ),
+    "normalize": _flag("scale each embedding to a Euclidean length of 1 (default)"),
+    "embed_dtype": _ignored("string", "base64 has float32 numbers"),
+    "input_type": _ignored("string", "write the instruction into the input"),
+}  # fmt: skip
+"""Name of each field of /v1/embeddings -> its declaration."""
+
+SCORE: Mapping[str, Field] = {
+    **_POOLED,
+    "text_1": Field(_INPUT_TEXTS, "one text, or as many as text_2 has", required=True),
+    "text_2": Field(_INPUT_TEXTS, "the texts that are compared with text_1", required=True),
+}
+"""Name of each field of /v1/score -> its declaration."""
+
+_DOCUMENT: Schema = {"anyOf": [
+    {"type": "string", "minLength": 1},
+    {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}},
+]}  # fmt: skip
+
+RERANK: Mapping[str, Field] = {
+    **_POOLED,
+    "query": Field({"type": "string", "minLength": 1}, "the text that documents are ranked by", required=True),
+    "documents": Field(
+        {"type": "array", "items": _DOCUMENT, "minItems": 1, "maxItems": MAX_INPUTS}, "texts, or objects with `text`",
+        required=True,
+    ),
+    "top_n": Field(
+        {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS}, "how many results to return; 0 or null is all"
+    ),
+    "return_documents": _flag("whether the results have the texts (default)"),
+    "max_tokens_per_doc": _refused("shorten the documents"),
+    "rank_fields": _refused("send the text that is to be ranked"),
+}  # fmt: skip
+"""Name of each field of /v1/rerank -> its declaration."""
 
 TOKENIZE: Mapping[str, Field] = {
     "model": Field(MODEL, "name of a model in /v1/models; without it the served model"),

@@ -126,6 +126,26 @@ REQUEST: Schema = {
 }  # fmt: skip
 """A finished request's record, or the sequences of an open one, with `choices` if several of its choices are open."""
 
+_POOLING_USAGE = object_schema(prompt_tokens=COUNT, total_tokens=COUNT)
+EMBEDDINGS = object_schema(
+    object={"const": "list"}, model=TEXT, usage=_POOLING_USAGE,
+    data=array_schema(object_schema(
+        object={"const": "embedding"}, index=COUNT,
+        embedding={"anyOf": [array_schema({"type": "number"}), {"type": "string", "description": "base64"}]},
+    )),
+)  # fmt: skip
+_COSINE: Schema = {"type": "number", "minimum": -1.001, "maximum": 1.001}
+SCORES = object_schema(
+    id=TEXT, object={"const": "list"}, created=COUNT, model=TEXT, usage=_POOLING_USAGE,
+    data=array_schema(object_schema(index=COUNT, object={"const": "score"}, score=_COSINE)),
+)  # fmt: skip
+RERANKED = object_schema(
+    id=TEXT, model=TEXT, usage=_POOLING_USAGE,
+    results=array_schema(with_optional(
+        object_schema(index=COUNT, relevance_score=_COSINE), document=object_schema(text=TEXT)
+    )),
+)  # fmt: skip
+
 # -- of a router -------------------------------------------------------------------------------------------------------
 
 ROUTED_MODEL = with_optional(

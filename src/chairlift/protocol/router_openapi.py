@@ -17,6 +17,7 @@ from chairlift.protocol.openapi import (
     make_document,
     make_operation,
     path_parameter,
+    pooling_operations,
 )
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
@@ -59,6 +60,7 @@ def _routed_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]
         "Complete a prompt", schemas.COMPLETION, body=body_schema(COMPLETION, names), also=EVENTS,
         parameters=[TIMEOUT], error_statuses=WORK,
     )  # fmt: skip
+    yield from pooling_operations(names, parameters=[TIMEOUT], error_statuses="429 500 502 504")
     yield "/tokenize", "post", make_operation(
         "Turn text into token ids", schemas.TOKENIZED, body=body_schema(TOKENIZE, names) | PROMPT_OR_MESSAGES,
         links={"text": {"operationId": "text", "requestBody": {"tokens": "$response.body#/tokens"}}},

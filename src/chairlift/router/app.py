@@ -15,8 +15,14 @@ from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.page_routes import PageRoutes
 
-GENERATION_PATHS = ("/v1/chat/completions", "/v1/completions")
+TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
 """Routes whose responses are made of tokens."""
+
+POOLING_PATHS = ("/v1/embeddings", "/v1/score", "/v1/rerank")
+"""Routes whose responses are made of the pooled hidden states of texts."""
+
+GENERATION_PATHS = TOKEN_PATHS + POOLING_PATHS
+"""Routes that need the model."""
 
 
 def router_app(
@@ -30,7 +36,8 @@ def router_app(
     feed = live_fleet(router, extension.topics)
     relay = ReplicaRelay(router, feed)
     routes: list[RouteEntry] = [
-        *(("POST", path, generation) for path in GENERATION_PATHS),
+        *(("POST", path, generation) for path in TOKEN_PATHS),
+        *(("POST", path, GenerationRoute(router, has_tokens=False)) for path in POOLING_PATHS),
         ("GET", "/v1/models", admin.models),
         ("GET", "/v1/models/{id:path}", admin.model),
         ("GET", "/livez", lifecycle.livez),

@@ -36,10 +36,11 @@ SMALL_BODY_BYTES = 65_536
 
 
 class GenerationRoute:
-    """A route whose responses are made of tokens."""
+    """A route that needs the model: its responses are made of tokens, or of the pooled hidden states of texts."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, router: Router, *, has_tokens: bool = True) -> None:
+        """Serve a route; with `has_tokens` a response goes on behind the tokens of a lost replica."""
+        self._router, self._has_tokens = router, has_tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request to a replica, and its response to the client. Raises what is wrong before the first byte."""
@@ -57,7 +58,7 @@ class GenerationRoute:
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
         pool_key = session_key or scope["request_id"]
         is_held = router.must_hold(fields.get("model"), pool_key)
-        target = None if is_held else _target(router, fields, pool_key)
+        target = None if is_held else self._target(fields, pool_key)
         timeout = timeout_seconds(scope, fields)
         deadline = None if timeout is None else router.clock.now() + timeout
         with (
@@ -71,7 +72,7 @@ class GenerationRoute:
                     with span_within(scope, "hold"):
                         await router.hold.wait(count_prompt_tokens(fields), timeout)
                     timeline.end_wait(router.clock.now())
-                    target = _target(router, fields, pool_key)
+                    target = self._target(fields, pool_key)
                 pool, members, generation = target
                 assigned = await router.assigned_replica(pool, session_key)
                 request, prefix = router.routing_request(
@@ -95,6 +96,15 @@ class GenerationRoute:
                 if reservation is not None:
                     await router.assign_session(pool, session_key, reservation.replica_id, assigned)
                 router.learn_prefix(reservation, prefix, machine.response.delivered.token_ids(0))
+
+    def _target(self, fields: Mapping[str, Any], key: str) -> tuple[str, Mapping[str, Any], GenerationFields]:
+        """Return the pool, the members to add to the body, and what an attempt needs. Raises what is wrong."""
+        pool = self._router.choose_pool(fields.get("model"), key)
+        members = model_member(fields, pool)
+        alias = fields["model"] if members else ""
+        if not self._has_tokens:
+            return pool, members, GenerationFields(alias=alias)
+        return pool, members, read_generation_fields(fields, self._router.random, alias)
 
     async def _respond(
         self, scope: Scope, send: Send, machine: RequestMachine, request: UpstreamRequest, picker: "PoolPicker",
@@ -164,13 +174,6 @@ class PoolPicker:
         self._router.telemetry.record_attempt(outcome)
         if self.timeline is not None:
             self.timeline.record_attempt(outcome, self._router.clock.now())
-
-
-def _target(router: Router, fields: Mapping[str, Any], key: str) -> tuple[str, Mapping[str, Any], GenerationFields]:
-    """Return the pool, the members to add to the body, and what a resumed request needs. Raises what is wrong."""
-    pool = router.choose_pool(fields.get("model"), key)
-    members = model_member(fields, pool)
-    return pool, members, read_generation_fields(fields, router.random, fields["model"] if members else "")
 
 
 async def _parse(body: bytes) -> dict[str, Any]:

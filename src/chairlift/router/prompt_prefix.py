@@ -29,6 +29,9 @@ BYTES_PER_TOKEN = 4
 """Bytes of UTF-8 that a token has in most tokenizers and languages."""
 
 _ROOT_FIELDS = ("tools", "functions", "documents", "chat_template")
+_POOLED_FIELDS = ("input", "query", "documents", "text_1", "text_2")
+"""Fields with texts of the routes of embeddings and scores."""
+
 _MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call")
 _CALL_FIELDS = ("id", "type", "function")
 
@@ -107,12 +110,16 @@ def count_prompt_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _prompts(body: Mapping[str, Any]) -> list[Any]:
-    """Return the prompts of a completion: texts or lists of token ids, unless a replica will reject them."""
+    """Return the prompts of a completion or of texts to pool: texts or lists of token ids, if a replica takes them."""
+    if "prompt" not in body and (pooled := [body[name] for name in _POOLED_FIELDS if name in body]):
+        return [prompt for value in pooled for prompt in _prompts({"prompt": value})]
     prompt = body.get("prompt")
     return prompt if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else [prompt]
 
 
 def _count_completion(prompt: Any) -> int:
+    if isinstance(prompt, Mapping):
+        prompt = prompt.get("text")
     if isinstance(prompt, str):
         return _estimate_tokens(len(_dump(prompt)) - 1)
     return len(prompt) if isinstance(prompt, list) else 0

@@ -10,6 +10,8 @@ from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.openai import chat_completions, completions
 from chairlift.server.openai.models import ModelRoutes
 from chairlift.server.openapi import document
+from chairlift.server.pooling.pooling_routes import READERS as POOLING_READERS
+from chairlift.server.pooling.pooling_routes import PoolingRoute
 from chairlift.server.replica import Replica
 from chairlift.server.unknown_route import unknown_route
 from chairlift.ui.static_files import static_files
@@ -22,7 +24,7 @@ from chairlift.web.service.http_process import Drain
 from chairlift.web.service.live_feed import LiveFeed
 from chairlift.web.service.page_routes import PageRoutes
 
-GENERATION_PATHS = (chat_completions.PATH, completions.PATH)
+GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS)
 """Routes that need the engine."""
 
 
@@ -46,6 +48,7 @@ def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
     return [
         ("POST", chat_completions.PATH, _with_load_header(chat, replica.reporter)),
         ("POST", completions.PATH, _with_load_header(complete, replica.reporter)),
+        *(("POST", path, _with_load_header(PoolingRoute(replica, path), replica.reporter)) for path in POOLING_READERS),
         ("GET", "/v1/models", models.list),
         ("GET", "/v1/models/{id:path}", models.one),
         ("POST", "/tokenize", models.tokenize),

@@ -17,12 +17,13 @@ from chairlift.protocol.openapi import (
     make_document,
     make_operation,
     path_parameter,
+    pooling_operations,
 )
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 from chairlift.protocol.router_headers import PROGRESS_HEADER, ROUTER_HEADER
 
-SERVED, WORK, HIDDEN = "503", "409 429 500", "404"
-"""Error statuses of an operation that needs the model, of a generation, of an admin operation."""
+SERVED, WORK, POOLING, HIDDEN = "503", "409 429 500", "429 500", "404"
+"""Error statuses of an operation that needs the model, of a generation, of embeddings, of an admin operation."""
 
 DESCRIPTION = CONNECTIONS + (
     " With x-chairlift-progress a response that is not streamed is a stream of events `progress`, whose last event is "
@@ -61,6 +62,7 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         "Complete a prompt", schemas.COMPLETION, body=body_schema(COMPLETION, names), also=EVENTS, parameters=_HEADERS,
         links=_TIMELINE, error_statuses=WORK,
     )  # fmt: skip
+    yield from pooling_operations(names, parameters=_HEADERS, links=_TIMELINE, error_statuses=POOLING)
     yield "/v1/models", "get", make_operation("List the models", schemas.MODELS, error_statuses=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip

@@ -3,8 +3,11 @@
 from chairlift.observability.tracing.span import MAX_VALUE_CHARS, AttributeValue
 
 PROVIDER = "chairlift"
-OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion"}
-"""The operation of each route whose responses are made of tokens."""
+OPERATIONS = {
+    "/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings",
+    "/v1/score": "embeddings", "/v1/rerank": "embeddings",
+}  # fmt: skip
+"""The operation of each route that needs the model."""
 
 
 def gen_ai_attributes(path: str, model: object) -> dict[str, AttributeValue]:

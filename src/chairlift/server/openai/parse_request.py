@@ -110,7 +110,7 @@ def read_chat(
     ignored = (*ignored, *unread, *unread_keys)
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
-            raise invalid_param("modalities", f"must be text, the only supported output, got {_format_short(modality)}")
+            raise invalid_param("modalities", f"must be text, the only supported output, got {format_short(modality)}")
     budget = LoweringBudget()
     structured = read_structured_output(fields, budget)
     if rendering.has_generation_prompt or optional_reasoning_prefix(tool_format) is None:
@@ -255,12 +255,8 @@ def _common(
             raise invalid_param("tool_choice", "cannot force a call, because the request also has a structured output")
         sampling["structured"] = structured.output
     stream = boolean("stream", fields.get("stream", False))
-    timeout = fields.get("timeout")
-    if timeout is not None:
-        timeout = number("timeout", timeout, 0, MAX_TIMEOUT_SECONDS, open_low=True)
-    salt = fields.get("cache_salt")
     return {
-        "model": fields["model"],
+        **base_fields(fields),
         "params": SamplingParams(**{**MODEL_DEFAULTS, **sampling, **more}),
         "stream": stream,
         "include_usage": _include_usage(fields.get("stream_options", {})) and stream,
@@ -269,19 +265,29 @@ def _common(
         "resume_fingerprint": string(
             "resume_fingerprint", fields.get("resume_fingerprint", ""), MAX_FINGERPRINT_CHARS, least=0
         ),
+        "structured_field": "tools" if more.get("structured") is not None else structured.name,
+        "ignored": (*ignored, *structured.ignored),
+    }
+
+
+def base_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of BaseRequest that do not concern the output. Raises InvalidRequest."""
+    timeout, salt = fields.get("timeout"), fields.get("cache_salt")
+    if timeout is not None:
+        timeout = number("timeout", timeout, 0, MAX_TIMEOUT_SECONDS, open_low=True)
+    return {
+        "model": fields["model"],
         "priority": integer("priority", fields.get("priority", 0), 0, 2**31 - 1),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
-        "structured_field": "tools" if more.get("structured") is not None else structured.name,
         "user": _user(fields.get("user", "")),
-        "ignored": (*ignored, *structured.ignored),
     }
 
 
 _NONE = Field({})
 
 
-def _format_short(value: Any) -> str:
+def format_short(value: Any) -> str:
     """Format a value for an error message; a value that may be nested deeply is shown by its type."""
     if isinstance(value, str):
         return repr(value[:40])
@@ -352,5 +358,5 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
 def _ids(tokens: list[Any]) -> tuple[int, ...]:
     for token in tokens:
         if type(token) is not int or not 0 <= token <= MAX_TOKENS:
-            raise invalid_param("prompt", f"must contain only token ids, got {_format_short(token)}")
+            raise invalid_param("prompt", f"must contain only token ids, got {format_short(token)}")
     return tuple(tokens)

@@ -1,0 +1,75 @@
+"""PoolingRoute: serves /v1/embeddings, /v1/score and /v1/rerank."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.server.openai.endpoint import RequestContext, handle_generation
+from chairlift.server.openai.response import Renderer, ResponseMeta
+from chairlift.server.pooling.pooling_renderers import EmbeddingRenderer, RerankRenderer, ScoreRenderer
+from chairlift.server.pooling.pooling_request import (
+    EmbeddingRequest,
+    PoolingRequest,
+    RerankRequest,
+    ScoreRequest,
+    read_embedding,
+    read_rerank,
+    read_score,
+)
+from chairlift.server.replica import Replica
+from chairlift.web.body import Receive, Scope, Send
+
+EMBEDDINGS, SCORE, RERANK = "/v1/embeddings", "/v1/score", "/v1/rerank"
+
+READERS: Mapping[str, Callable[[Mapping[str, Any]], PoolingRequest]] = {
+    EMBEDDINGS: read_embedding, SCORE: read_score, RERANK: read_rerank,
+}  # fmt: skip
+"""Path of each route -> what parses its body."""
+
+
+class PoolingRoute:
+    """One of the routes of READERS."""
+
+    def __init__(self, replica: Replica, path: str) -> None:
+        self._replica, self._read = replica, READERS[path]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Compute the pooled hidden states of all texts, and respond."""
+        await handle_generation(self._replica, scope, receive, send, self._read, _PoolingHandler)
+
+
+@dataclass(frozen=True, slots=True)
+class _PoolingHandler:
+    """Prepares and renders one request; see EndpointHandler."""
+
+    context: RequestContext[PoolingRequest]
+
+    @property
+    def is_quick(self) -> bool:
+        return len(self.context.request.prompts) == 1
+
+    def processors(self) -> list[OutputProcessor]:
+        request, service = self.context.request, self.context.replica.service
+        if len(request.prompts) > service.max_queue_size:
+            raise InvalidRequest(
+                f"the request has {len(request.prompts)} texts, the engine's queue has room for "
+                f"{service.max_queue_size}",
+                param="input",
+            )
+        if isinstance(request, EmbeddingRequest):
+            request.options.check(service.client.limits.hidden_size)
+        return [
+            service.prepare_embedding(prompt, pooling=request.pooling, **self.context.engine_options())
+            for prompt in request.prompts
+        ]
+
+    def renderer(self, processors: Sequence[OutputProcessor]) -> Renderer:
+        request = self.context.request
+        if isinstance(request, ScoreRequest):
+            return ScoreRenderer(request, ResponseMeta.of("score", self.context.request_id, request.model))
+        if isinstance(request, RerankRequest):
+            return RerankRenderer(request, ResponseMeta.of("rerank", self.context.request_id, request.model))
+        assert isinstance(request, EmbeddingRequest)
+        return EmbeddingRenderer(request)
