@@ -10,6 +10,7 @@
 # make router-overhead compare the cost of the router with nginx, HAProxy, LiteLLM and sglang-router (ARGS="--output FILE")
 # make api-overhead  measure the cost of the API server: chunks per second of one process, milliseconds per request (ARGS="--json FILE")
 # make http-overhead measure a workload's speed over HTTP as a share of the engine's speed without a server (ARGS="MODEL --json FILE")
+# make live-overhead measure what watchers of the live data cost a busy engine (ARGS="MODEL --json FILE")
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
@@ -33,7 +34,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
+.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead bench-cpu cpu-roofline demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -74,6 +75,9 @@ api-overhead: $(VENV)/.installed
 
 http-overhead: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m http_overhead $(ARGS)
+
+live-overhead: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m live_overhead $(ARGS)
 
 bench-cpu: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)

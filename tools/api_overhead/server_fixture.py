@@ -4,8 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,18 +47,31 @@ class RunningReplica:
 @contextmanager
 def running_replica(seconds_per_step: float) -> Iterator[RunningReplica]:
     """Start a replica: API server on the first core, engine and this process on the second, if there is one."""
-    command = [sys.executable, "-m", "api_overhead.replica", str(seconds_per_step)]
+    with running_server(["api_overhead.replica", str(seconds_per_step)]) as replica:
+        _pin(replica.api_pid, min(os.sched_getaffinity(0)))
+        with on_one_core(replica.engine_pid):
+            yield replica
+
+
+@contextmanager
+def running_server(module: Sequence[str]) -> Iterator[RunningReplica]:
+    """Start a server, a module with its arguments, and wait until it is ready. Raises RuntimeError if it ends first."""
+    command = [sys.executable, "-m", *module]
     environ = {**environ_with(Path(__file__).parents[1]), "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
     try:
         port = _wait_for_port(process)
-        replica = RunningReplica(port, process.pid, _engine_pid_below(process.pid))
-        _pin(replica.api_pid, min(os.sched_getaffinity(0)))
-        with on_one_core(replica.engine_pid):
-            yield replica
+        threading.Thread(target=_discard, args=(process.stderr,), daemon=True).start()
+        yield RunningReplica(port, process.pid, _engine_pid_below(process.pid))
     finally:
         process.terminate()
         process.wait(START_SECONDS)
+
+
+def _discard(lines: Iterable[str]) -> None:
+    """Read the messages of a server, which would wait if nothing did."""
+    for _ in lines:
+        pass
 
 
 @contextmanager
