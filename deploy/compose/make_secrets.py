@@ -15,14 +15,19 @@ FOLDER = Path(__file__).parent / "secrets"
 
 def make() -> dict[str, str]:
     """Return the content of each file, with new keys and passwords; `api_key` and `admin_key` are for people."""
-    api_key, admin_key, replica_key = ("ck-" + secrets.token_urlsafe(32) for _ in range(3))
+    api_key, admin_key, replica_key, replica_admin_key = ("ck-" + secrets.token_urlsafe(32) for _ in range(4))
     redis_password, grafana_password = (secrets.token_urlsafe(32) for _ in range(2))
     return {
         "api_key": api_key,
         "admin_key": admin_key,
         "keys": f"default sha256:{digest(api_key)}\noperator sha256:{digest(admin_key)} admin",
         "replica_key": replica_key,
-        "replica_keys": f"router sha256:{digest(replica_key)}\noperator sha256:{digest(admin_key)} admin",
+        "replica_admin_key": replica_admin_key,
+        "replica_keys": "\n".join((
+            f"router sha256:{digest(replica_key)}",
+            f"router-admin sha256:{digest(replica_admin_key)} admin",
+            f"operator sha256:{digest(admin_key)} admin",
+        )),
         "redis_password": redis_password,
         "redis_conf": f"requirepass {redis_password}\nmasterauth {redis_password}",
         "grafana_password": grafana_password,

@@ -136,7 +136,10 @@ def test_the_keys_are_accepted_by_those_that_get_them(tmp_path: Path) -> None:
 
     assert scopes("keys", "api_key") == {USER} and scopes("replica_keys", "replica_key") == {USER}
     assert ADMIN in scopes("keys", "admin_key") and ADMIN in scopes("replica_keys", "admin_key")
-    assert read_keys(tmp_path / "s" / "keys", {}).find((tmp_path / "s" / "replica_key").read_bytes().strip()) is None
+    assert ADMIN in scopes("replica_keys", option("router", "--replica-admin-key-file").removeprefix("/run/secrets/"))
+    for name in ("replica_key", "replica_admin_key"):
+        assert name in SERVICES["router"]["secrets"]
+        assert read_keys(tmp_path / "s" / "keys", {}).find((tmp_path / "s" / name).read_bytes().strip()) is None
 
 
 def test_prometheus_has_the_targets_of_the_file_and_the_rules_of_the_project() -> None:

@@ -119,6 +119,17 @@ def running_requests(fleet: ComposeProcesses, name: str) -> int:
     return int(httpx.get(fleet.url(name) + "/load", headers=headers, timeout=10).json()["running_requests"])
 
 
+def first_batch(fleet: ComposeProcesses, name: str) -> dict[str, Any]:
+    """Return the first snapshot of a replica's batch, as the router's page gets it through nginx."""
+    url, headers = fleet.url("nginx") + "/admin/replicas/live", {"authorization": f"Bearer {fleet.secret('admin_key')}"}
+    with httpx.stream("GET", url, params={"replica_id": fleet.url(name)}, headers=headers, timeout=60) as response:
+        assert response.status_code == 200, response.read()
+        lines = response.iter_lines()
+        assert "event: batch" in lines  # reads to it
+        result: dict[str, Any] = json.loads(next(lines).removeprefix("data: "))
+        return result
+
+
 def firing(receiver: AlertReceiver) -> set[tuple[str, str]]:
     """Return (name, instance) of the alerts that the webhook has got."""
     labels = [each["labels"] for each in list(receiver.alerts) if each["status"] == "firing"]
@@ -161,6 +172,7 @@ def test_a_killed_replica_loses_nothing_and_operators_see_it(fleet: ComposeProce
     prometheus, port = PrometheusServer(fleet.url("prometheus")), fleet.port("redis-replica")
     prometheus.wait_for('sum(up{job=~"chairlift-.+"}) == 4')
     wait_for_healthy(prometheus, 3)
+    assert all(first_batch(fleet, name)["total_blocks"] > 0 for name in REPLICAS)
     streams = Streams(fleet)
     reference = streams.run()
     assert all(len(tokens) == NUM_TOKENS for tokens in reference)
