@@ -92,6 +92,7 @@ class ComposeProcesses:
 
     def __post_init__(self) -> None:
         self.secrets = self.folder / "secrets"
+        self._copies: set[Path] = set()
         subprocess.run([sys.executable, str(COMPOSE / "make_secrets.py"), str(self.secrets)], check=True)
         for name in self.compose["services"]:
             key = (name, PORTS.get(name, 4318 if name == "tempo" else 8000))
@@ -153,8 +154,9 @@ class ComposeProcesses:
         if target.startswith("/run/secrets/"):
             return self.secrets / Path(source).name
         to = self.folder / name / target.strip("/")
-        if to.exists():
+        if to in self._copies:
             return to
+        self._copies.add(to)
         to.parent.mkdir(parents=True, exist_ok=True)
         if not source.startswith("/"):
             to.mkdir()

@@ -18,6 +18,7 @@ from support_services_processes import free_port, require_service
 from support_source_tree import ROOT
 
 NGINX = ROOT / "deploy" / "nginx"
+ROUTERS_OF_COMPOSE = ROOT / "deploy" / "compose" / "nginx-routers.conf"
 UNPRIVILEGED_ID = 65534
 """User and group of nginx in tests that run as root."""
 
@@ -67,6 +68,15 @@ def write_config(
         (folder / file.name).write_text(text, "utf-8")
 
 
+def write_compose_routers(folder: Path, name: str, resolver: str) -> None:
+    """Put the file of Compose in place of chairlift-routers.conf; `name` is as in router:8080, `resolver` a DNS."""
+    text = ROUTERS_OF_COMPOSE.read_text("utf-8")
+    for old, new in {" router:8080;": f" {name};", "127.0.0.11 valid=5s": f"{resolver} valid=1s"}.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (folder / "chairlift-routers.conf").write_text(text, "utf-8")
+
+
 def unprivileged() -> dict[str, Any]:
     """Return how Popen starts a process without rights: as a user of its own, unless this one has none itself."""
     return {"user": UNPRIVILEGED_ID, "group": UNPRIVILEGED_ID, "extra_groups": []} if os.geteuid() == 0 else {}
@@ -102,11 +112,16 @@ def writable_file(path: Path) -> Path:
 
 
 @contextmanager
-def nginx(routers: Sequence[str], tls: Sequence[Path] = ()) -> Iterator[NginxServer]:
-    """Run nginx in front of routers, and with TLS if there are PEM files of a certificate and its key."""
+def nginx(routers: Sequence[str], tls: Sequence[Path] = (), resolver: str = "") -> Iterator[NginxServer]:
+    """Run nginx in front of routers, and with TLS if there are PEM files of a certificate and its key.
+
+    With a resolver, the address of a DNS, it looks up the only router's name again and again, as in Compose.
+    """
     program, ports = require_service("nginx"), (free_port(), free_port())
     with unprivileged_folder() as folder:
         write_config(folder, ports, routers, tls)
+        if resolver:
+            write_compose_routers(folder, routers[0], resolver)
         log = writable_file(folder / "nginx.log")
         url, tls_url = f"http://127.0.0.1:{ports[0]}", f"https://127.0.0.1:{ports[1]}"
         command = [program, "-c", str(folder / (TLS if tls else PLAIN)), "-g", "daemon off;"]

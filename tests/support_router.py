@@ -174,12 +174,14 @@ async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest | None:
 
 
 @asynccontextmanager
-async def scripted(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedReplica]:
-    """Run a scripted replica."""
+async def scripted(
+    script: Script, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[ScriptedReplica]:
+    """Run a scripted replica, on a free port by default."""
     replica = ScriptedReplica(script)
-    replica.server = server = await asyncio.start_server(replica.handle, "127.0.0.1", 0, ssl=tls)
+    replica.server = server = await asyncio.start_server(replica.handle, host, port, ssl=tls)
     scheme = "http" if tls is None else "https"
-    replica.url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    replica.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}"
     try:
         yield replica
     finally:

@@ -163,8 +163,8 @@ def test_commands_have_addresses_and_files_of_this_machine(tmp_path: Path) -> No
     words = fleet.command("router")
     assert [word for word in words if word.startswith("--replica=")] == [f"--replica={fleet.url(n)}" for n in REPLICAS]
     assert fleet.command("redis-replica")[-5:-2] == ["--replicaof", "127.0.0.1", str(fleet.port("redis"))]
-    text = (tmp_path / "nginx" / "etc" / "nginx" / "chairlift" / "chairlift-http.conf").read_text("utf-8")
-    assert f"server 127.0.0.1:{fleet.port('router')};" in text
+    text = (tmp_path / "nginx" / "etc" / "nginx" / "chairlift" / "chairlift-routers.conf").read_text("utf-8")
+    assert f"default 127.0.0.1:{fleet.port('router')};" in text and "upstream chairlift" not in text
 
 
 @pytest.mark.full

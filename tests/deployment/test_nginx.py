@@ -17,7 +17,7 @@ from support_router import COMPLETIONS, Connection, ReceivedRequest, running_rou
 from support_router_app import served_replica
 from support_server import MODEL, events, run
 from support_services import Gate
-from support_services_processes import free_port
+from support_services_processes import dns_server, free_port
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BODY = {"model": MODEL, "prompt": "hello", "max_tokens": 24, "seed": 1, "stream": True, "ignore_eos": True}
@@ -153,6 +153,31 @@ def test_a_post_is_sent_to_another_router_only_if_it_was_not_sent() -> None:
     run(scenario())
 
 
+def test_in_compose_nginx_follows_the_router_to_another_address(tmp_path: Path) -> None:
+    async def wait_for_status(http: httpx.AsyncClient, url: str, status: int) -> None:
+        while (await http.post(url + COMPLETIONS, content=b"{}")).status_code != status:
+            await asyncio.sleep(0.05)
+
+    async def scenario() -> None:
+        port = free_port()
+        with dns_server(tmp_path) as dns:
+            dns.start()
+            async with httpx.AsyncClient(timeout=20) as http:
+                with nginx([f"router.test:{port}"], resolver=dns.address) as server:
+                    response = await http.post(server.url + COMPLETIONS, content=b"{}")
+                    assert response.status_code == 502 and response.json()["error"]["code"] == "no_router"
+                    for host in ("127.0.0.1", "127.0.0.2"):
+                        dns.start(f"host-record=router.test,{host}")
+                        async with scripted(reflect, host=host, port=port) as router:
+                            await wait_for_status(http, server.url, 200)
+                            headers = (await http.post(server.url + COMPLETIONS + "?a=%2F")).json()["headers"]
+                            assert headers["host"] == address(server.url) and "connection" not in headers
+                            assert router.requests[-1].target == COMPLETIONS + "?a=%2F"
+                        await wait_for_status(http, server.url, 502)
+
+    run(scenario())
+
+
 def test_a_client_that_leaves_is_noticed_by_the_router() -> None:
     async def drip(connection: Connection, request: ReceivedRequest) -> None:
         await connection.stream_head()
@@ -193,7 +218,8 @@ def test_limits_follow_the_defaults_of_the_server() -> None:
     assert int(http["client_max_body_size"]) == defaults.max_body_bytes
     assert int(http["client_body_timeout"]) == defaults.body_timeout
     assert int(http["send_timeout"]) == defaults.write_timeout
-    (kept,) = re.findall(r"^    keepalive_timeout (\d+)s;$", text, re.MULTILINE)
+    routers = (NGINX / "chairlift-routers.conf").read_text("utf-8")
+    (kept,) = re.findall(r"^    keepalive_timeout (\d+)s;$", routers, re.MULTILINE)
     assert int(kept) < defaults.idle_timeout
     for error in re.findall(r"'(\{.*\})'", (NGINX / "chairlift-locations.conf").read_text("utf-8")):
         assert json.loads(error)["error"].keys() == {"message", "type", "param", "code"}
