@@ -10,7 +10,11 @@ import pytest
 import yaml
 
 from chairlift.cli.command_line import build_parser, check_command
+from chairlift.cli.main import main
 from chairlift.cli.settings.config_file import read_config
+from chairlift.router.proxy.upstream import UpstreamConfig
+from chairlift.web.auth.api_keys import read_keys
+from chairlift.web.auth.principal import ADMIN, USER
 from support_compose import COMPOSE
 from support_source_tree import ROOT
 
@@ -37,6 +41,7 @@ def check_program(words: list[str]) -> None:
 @pytest.mark.parametrize("command", [*COMMANDS, *INLINE])
 def test_a_command_names_what_is_there(command: str) -> None:
     words = shlex.split(command)
+    words = words[: words.index(">")] if ">" in words else words
     for file in named_files(words):
         assert list(ROOT.glob(file)), file
     program = words[0]
@@ -59,6 +64,24 @@ def test_a_command_names_what_is_there(command: str) -> None:
         assert program != "cp" or named_files(words)
     else:
         assert program in OF_THE_SYSTEM, program
+
+
+def test_the_commands_for_kubernetes_make_the_keys_of_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [shlex.split(each) for each in COMMANDS if each.startswith("chairlift key router")]
+    for *words, arrow, file in commands:
+        assert arrow == ">" and main(words[1:]) == 0
+        Path(file).write_text(capsys.readouterr().out, "utf-8")
+    keys = read_keys(Path("replica-keys.txt"), {})
+    upstream = UpstreamConfig(key_file=Path("api-key"), admin_key_file=Path("admin-key"))
+    user, admin = keys.find(upstream.read_key().encode()), keys.find(upstream.read_admin_key().encode())
+    assert user is not None and user.scopes == {USER} and admin is not None and admin.scopes == {ADMIN}
+    (secret,) = [each for each in COMMANDS if "create secret generic chairlift-replica-keys" in each]
+    assert {word.removeprefix("--from-file=") for word in secret.split() if word.startswith("--from-file=")} == {
+        "keys.txt=replica-keys.txt", "api-key", "admin-key",
+    }  # fmt: skip
 
 
 def check_helm(words: list[str]) -> None:

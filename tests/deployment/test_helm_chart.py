@@ -71,8 +71,9 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
-def test_the_defaults_make_what_the_manifests_have(chart: Any) -> None:
-    rendered = by_name(without(render(chart), INSTANCE, SETTINGS, "imagePullPolicy"))
+def test_the_defaults_with_keys_of_replicas_make_what_the_manifests_have(chart: Any) -> None:
+    values = {"keys": {"replicaSecret": "chairlift-replica-keys"}}
+    rendered = by_name(without(render(chart, values), INSTANCE, SETTINGS, "imagePullPolicy"))
     plain = by_name(documents(*sorted(MANIFESTS.glob("*.yaml"))))
     del rendered["PersistentVolumeClaim", "chairlift-models"]["metadata"]["annotations"]
     assert rendered.keys() == plain.keys()

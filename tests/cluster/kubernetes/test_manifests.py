@@ -119,6 +119,24 @@ def test_every_process_is_probed_and_the_autoscalers_metrics_can_be_read_as_the_
     assert {"--key-file", "--public-metrics"} <= options("chairlift-autoscaler").keys()
 
 
+def test_replicas_take_the_keys_that_the_router_and_the_autoscaler_send() -> None:
+    folder = "/etc/chairlift/replica-keys"
+    files = {
+        name: {item["path"] for each in template(name)["spec"]["volumes"] if each["name"] == "replica-keys"
+               for item in each["secret"]["items"]}
+        for name in DEPLOYMENTS
+    }  # fmt: skip
+    assert files == {
+        "chairlift-autoscaler": {"api-key"}, "chairlift-replica": {"keys.txt"},
+        "chairlift-router": {"api-key", "admin-key"},
+    }  # fmt: skip
+    router = options("chairlift-router")
+    assert options("chairlift-replica")["--key-file"] == f"{folder}/keys.txt"
+    assert "--insecure" not in options("chairlift-replica")
+    assert router["--replica-key-file"] == options("chairlift-autoscaler")["--replica-key-file"] == f"{folder}/api-key"
+    assert router["--replica-admin-key-file"] == f"{folder}/admin-key"
+
+
 def test_only_one_owns_the_number_of_replicas() -> None:
     assert "replicas" not in DEPLOYMENTS["chairlift-replica"]["spec"]
     assert DEPLOYMENTS["chairlift-autoscaler"]["spec"]["strategy"] == {"type": "Recreate"}
