@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.http_request import send_request, tls_context
+from chairlift.core.errors import ConfigError
 from support_certificates import CertificateAuthority
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
@@ -85,3 +86,34 @@ def test_a_private_authority_is_trusted_by_its_file(tmp_path: Path) -> None:
     with answering(HEAD % 1, b"x", tls=server) as port:
         tls = tls_context(str(authority.file))
         assert send_request(f"https://127.0.0.1:{port}/", "", timeout_seconds=5.0, tls=tls) == (200, b"x")
+
+
+def test_a_server_that_asks_for_a_certificate_gets_that_of_the_files(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path, "ca")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.file))
+    server.load_cert_chain(*authority.issue("server"))
+    server.verify_mode = ssl.CERT_REQUIRED
+    mine = [str(file) for file in authority.issue("client")]
+    for files, is_accepted in (([], False), (mine, True)):
+        with answering(HEAD % 1, b"x", tls=server) as port:
+            url, tls = f"https://127.0.0.1:{port}/", tls_context(str(authority.file), *files)
+            if is_accepted:
+                assert send_request(url, "", timeout_seconds=5.0, tls=tls) == (200, b"x")
+            else:
+                with pytest.raises((OSError, http.client.HTTPException)):
+                    send_request(url, "", timeout_seconds=5.0, tls=tls)
+
+
+def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
+    certificate, key = (str(file) for file in CertificateAuthority(tmp_path, "ca").issue("client"))
+    other = str(CertificateAuthority(tmp_path, "other").issue("stranger")[1])
+    assert tls_context(None) is None and tls_context(None, certificate, key) is not None
+    for files, option, words in (
+        ((certificate, None), "tls_client_cert", "--tls-client-cert needs --tls-client-key"),
+        ((None, key), "tls_client_key", "--tls-client-key needs --tls-client-cert"),
+        ((certificate, other), "tls_client_cert", "they are no pair in PEM"),
+        ((certificate, str(tmp_path / "none")), "tls_client_cert", "No such file"),
+    ):
+        with pytest.raises(ConfigError, match=words) as caught:
+            tls_context(None, *files)
+        assert caught.value.details["option"] == option

@@ -56,7 +56,9 @@ def test_every_command_and_flag_exists() -> None:
     flags = {flag for each in COMMANDS.values() for flag in each}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
     assert len(named) > 30 and named - flags == set()
-    assert {"--url", "--interval", "--replica-key-file", "--tls-ca", "--json"} <= set(COMMANDS["doctor"])
+    assert {"--url", "--interval", "--replica-key-file", "--tls-ca", "--tls-client-cert", "--json"} <= set(
+        COMMANDS["doctor"]
+    )
     assert {"--url", "--interval", "--replica-key-file", "--tls-ca", "--output", "--force"} <= set(
         COMMANDS["debug-dump"]
     )

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
+from support_certificates import CertificateAuthority
 from support_router_process import router_server
 from support_server import ADMIN_KEY, COMPLETIONS, Server, fake_server
 
@@ -33,6 +34,23 @@ def doctor(server: Server, *words: str, admin_key: str = ADMIN_KEY) -> Mapping[s
     report: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if report["ok"] else 1), done.stderr
     return report
+
+
+def test_a_server_that_asks_for_certificates_is_read_with_one(tmp_path: Path) -> None:
+    authority, other = CertificateAuthority(tmp_path, "ca"), CertificateAuthority(tmp_path, "other")
+    certificate, key = authority.issue("server", days=90)
+    tls = {"certificate": str(certificate), "key": str(key), "client_ca": str(authority.file)}
+    known = ["--tls-ca", str(authority.file)]
+    mine, foreign = (
+        ["--tls-client-cert", str(cert), "--tls-client-key", str(secret)]
+        for cert, secret in (authority.issue("client"), other.issue("stranger"))
+    )
+    with fake_server(SLOW, admin=True, tls=tls) as server:
+        assert doctor(server, *known, *mine)["problems"] == []
+        assert checks(doctor(server, *mine)) == {"untrusted"}
+        assert checks(doctor(server, *known)) == checks(doctor(server, *known, *foreign)) == {"client_certificate"}
+        done = run_command("top", "--url", server.url, "--once", "--json", "--interval", "0.1", *known, *mine)
+        assert done.returncode == 0 and json.loads(done.stdout)["service"] == "replica", done.stderr
 
 
 def checks(report: Mapping[str, Any]) -> set[str]:

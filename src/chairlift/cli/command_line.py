@@ -333,14 +333,21 @@ def _add_live_options(parser: Parser) -> None:
         "--replica-key-file", metavar="FILE",
         help="file with the API key of a router's replicas in its first line (default: CHAIRLIFT_API_KEY)",
     )  # fmt: skip
-    _add_tls_ca(parser)
+    _add_tls(parser)
 
 
-def _add_tls_ca(parser: Parser) -> None:
+def _add_tls(parser: Parser) -> None:
     parser.add_argument(
         "--tls-ca", metavar="FILE",
         help="CAs (PEM) that sign the certificates of live servers, besides the system's (default: only the system's)",
     )  # fmt: skip
+    parser.add_argument(
+        "--tls-client-cert", metavar="FILE",
+        help="certificate chain (PEM) of this command, for servers with --tls-client-ca, mutual TLS (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tls-client-key", metavar="FILE", help="private key (PEM) of --tls-client-cert (default: none)"
+    )
 
 
 def _plan(subcommands: "Subcommands[Parser]") -> None:
@@ -367,7 +374,7 @@ def _top(subcommands: "Subcommands[Parser]") -> None:
         "--interval", type=value_parsers.number, default=2.0, metavar="SECONDS",
         help="seconds between two readings (default: 2)",
     )  # fmt: skip
-    _add_tls_ca(parser)
+    _add_tls(parser)
     parser.add_argument("--once", action="store_true", help="print one table, with the rates of one interval, and exit")
     parser.add_argument("--json", action="store_true", help="print a JSON object for each reading, one a line")
     add_verbosity(parser)

@@ -106,7 +106,7 @@ class FleetReader:
     """Reads one server again and again; the rates of a reading are those since the former one."""
 
     def __init__(self, url: str, api_key: str = "", admin_key: str = "", tls: ssl.SSLContext | None = None) -> None:
-        """Check the URL; `tls` says which authorities are trusted, None the system's. Raises ConfigError."""
+        """Check the URL; `tls` is that of tls_context(), None trusts the system's authorities. Raises ConfigError."""
         self._url, self._tls = server_url(url), tls
         self._keys = [key for key in (admin_key, api_key) if key]
         self._former: FleetReading | None = None

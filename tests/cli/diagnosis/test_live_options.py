@@ -12,7 +12,15 @@ from chairlift.core.errors import ConfigError
 
 def arguments(**fields: object) -> argparse.Namespace:
     return argparse.Namespace(
-        **{"url": "http://a:1", "interval": 3.0, "replica_key_file": None, "tls_ca": None, **fields}
+        **{
+            "url": "http://a:1",
+            "interval": 3.0,
+            "replica_key_file": None,
+            "tls_ca": None,
+            "tls_client_cert": None,
+            "tls_client_key": None,
+            **fields,
+        }
     )
 
 
@@ -30,7 +38,8 @@ def test_replicas_get_the_key_of_the_file_or_that_of_the_server(
 
 @pytest.mark.parametrize("fields", [
     {"interval": 0.0}, {"url": "a"}, {"replica_key_file": "/no/such/file"}, {"tls_ca": "/no/such/file"},
-    {"tls_ca": __file__},
+    {"tls_ca": __file__}, {"tls_client_cert": __file__, "tls_client_key": __file__},
+    {"tls_client_cert": "/no/such/file", "tls_client_key": __file__},
 ])  # fmt: skip
 def test_options_that_cannot_be_used_are_rejected(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

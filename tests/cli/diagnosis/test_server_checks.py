@@ -127,13 +127,20 @@ def test_a_clock_that_differs_is_found(seconds: float, words: str) -> None:
 
 @pytest.mark.parametrize(("error", "check"), [
     ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "untrusted"), ("refused", "unreachable"),
+    ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required", "client_certificate"),
+    ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", "client_certificate"),
+    ("Remote end closed connection without response", "client_certificate"),
+    ("[Errno 104] Connection reset by peer", "client_certificate"), ("[Errno 32] Broken pipe", "client_certificate"),
 ])  # fmt: skip
 def test_a_certificate_that_is_not_trusted_has_a_remedy_of_its_own(error: str, check: str) -> None:
     made = snapshot()
-    silent = replace(made, parts={name: replace(part, status=0, error=error) for name, part in made.parts.items()})
+    parts = {name: replace(part, status=0, error=error) for name, part in made.parts.items()}
+    silent, without_tls = (replace(made, url=url, parts=parts) for url in ("https://server", "http://server"))
+    assert [each.check for each in found(without_tls, without_tls)] == ["unreachable"]
     (finding,) = found(silent, silent)
     assert (finding.check, finding.level) == (check, ERROR) and error in finding.what
-    assert ("--tls-ca" in CHECKS[check].remedy) == (check == "untrusted")
+    assert ("with --tls-ca " in CHECKS[check].remedy) == (check == "untrusted")
+    assert ("--tls-client-cert" in CHECKS[check].remedy) == (check == "client_certificate")
 
 
 def test_a_server_that_is_not_ready_says_why() -> None:

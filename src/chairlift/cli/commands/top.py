@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--interval must be from 0.1 to 3600 seconds, got {arguments.interval:g}", option="interval")
     environ = settings.process_environment()
     api_key, admin_key = (environ.get(name, "") for name in ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY"))
-    reader = FleetReader(arguments.url, api_key, admin_key, tls_context(arguments.tls_ca))
+    tls = tls_context(arguments.tls_ca, arguments.tls_client_cert, arguments.tls_client_key)
+    reader = FleetReader(arguments.url, api_key, admin_key, tls)
     if not arguments.json:
         require_rich()
     try:

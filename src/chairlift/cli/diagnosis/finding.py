@@ -31,6 +31,11 @@ CHECKS: Mapping[str, Check] = {
         remedy="give the file of a private authority with --tls-ca or in the variable SSL_CERT_FILE; the certificate "
         "must be valid now and name the host of the URL",
     ),
+    "client_certificate": Check(
+        section="The server does not answer",
+        remedy="a server with --tls-client-ca closes connections without a certificate that it trusts: give one with "
+        "--tls-client-cert and --tls-client-key; without --tls-client-ca read its log",
+    ),
     "partial": Check(
         section="The server does not answer", remedy="read the log of the process; run the command again with -v"
     ),
@@ -97,7 +102,8 @@ CHECKS: Mapping[str, Check] = {
     "replica_not_read": Check(
         section="Replicas are ejected or unhealthy",
         remedy="run the command where the replicas can be reached, with --replica-key-file if they have another key, "
-        "and with --tls-ca if a private authority signs their certificates",
+        "with --tls-ca if a private authority signs their certificates, and with --tls-client-cert if they ask for "
+        "certificates",
     ),
     "source_down": Check(
         section="No replicas are found", remedy="check that the source answers, and the router's access to it"

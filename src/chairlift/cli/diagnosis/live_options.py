@@ -26,4 +26,5 @@ def live_server(arguments: argparse.Namespace) -> tuple[ServerReader, Keys, floa
 
         key = UpstreamConfig(key_file=Path(arguments.replica_key_file)).read_key()
         replica_keys = Keys(api=key, admin=keys.admin)
-    return ServerReader(arguments.url, keys, tls=tls_context(arguments.tls_ca)), replica_keys, arguments.interval
+    tls = tls_context(arguments.tls_ca, arguments.tls_client_cert, arguments.tls_client_key)
+    return ServerReader(arguments.url, keys, tls=tls), replica_keys, arguments.interval

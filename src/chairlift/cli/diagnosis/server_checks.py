@@ -3,6 +3,7 @@
 The limits are those of the alerts in deploy/prometheus/rules.
 """
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -29,7 +30,18 @@ CLOCK_SECONDS = 5.0
 
 REJECTION_CODES = ("overloaded", "queue_full", "deadline_unreachable")
 _DENIED, NOT_FOUND = (401, 403), 404
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+TLS_ERRORS = {
+    "untrusted": re.compile("CERTIFICATE_VERIFY_FAILED"),
+    "client_certificate": re.compile(
+        "ALERT_CERTIFICATE_REQUIRED|ALERT_UNKNOWN_CA|closed connection without response|reset by peer|Broken pipe"
+        "|EOF occurred"
+    ),
+}
+"""Check -> the errors of connections with TLS that it is about.
+
+A server that misses the client's certificate may close the connection before it has said so.
+"""
+
 MIN_REQUESTS = 20
 """Requests of which a share of 5 % is at least one whole request; of fewer, one slow request would be a finding."""
 
@@ -50,7 +62,8 @@ class ServerChecks:
         """Yield what is wrong."""
         if not self.now.is_reachable:
             first = next(iter(self.now.parts.values()))
-            check = "untrusted" if UNTRUSTED in first.error else "unreachable"
+            errors = TLS_ERRORS if self.url.startswith("https:") else {}
+            check = next((name for name, words in errors.items() if words.search(first.error)), "unreachable")
             yield self.find(check, ERROR, f"{self.url} does not answer: {first.error}")
             return
         yield from self._identity()

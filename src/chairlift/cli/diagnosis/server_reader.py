@@ -122,7 +122,7 @@ class ServerReader:
     def __init__(
         self, url: str, keys: Keys, part_seconds: float = PART_SECONDS, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Check the URL; `tls` says which authorities are trusted, None the system's. Raises ConfigError."""
+        """Check the URL; `tls` is that of tls_context(), None trusts the system's authorities. Raises ConfigError."""
         self.url = server_url(url)
         self.keys, self.part_seconds, self.tls = keys, part_seconds, tls
 
