@@ -77,17 +77,21 @@ def test_engines_that_die_and_hang(tmp_path: Path) -> None:
         receiver = stack.enter_context(AlertReceiver())
         address = stack.enter_context(alertmanager(tmp_path, receiver))
         dying = stack.enter_context(fake_server(watch={"max_restarts": 20, "first_backoff": 0.01}))
-        hanging = stack.enter_context(fake_server(FakeConfig(vocab_size=128, seconds_per_step=8.0)))
+        hanging = stack.enter_context(fake_server(SMALL, watch={"heartbeat_timeout": 600.0, "step_timeout": 600.0}))
         jobs = {"chairlift-replica": [dying.url, hanging.url]}
         server = stack.enter_context(prometheus(tmp_path, jobs, address))
         server.wait_for("count(chairlift_ready == 1) == 2")
-        threading.Thread(target=post, args=(hanging.url, 2), daemon=True).start()
+        threading.Thread(target=post, args=(hanging.url, 80), daemon=True).start()
+        server.wait_for("chairlift_sequences_running == 1")
+        os.kill(hanging.engine_pid, signal.SIGSTOP)
+        stack.callback(os.kill, hanging.engine_pid, signal.SIGCONT)
         for _ in range(4):
             pid = engine_pid(dying)
             os.kill(pid, signal.SIGKILL)
             while engine_pid(dying) == pid:
                 time.sleep(0.05)
         receiver.wait_for("firing", "EngineCrashLoop", "EngineHangs")
+        os.kill(hanging.engine_pid, signal.SIGCONT)
         receiver.wait_for("resolved", "EngineCrashLoop", "EngineHangs")
 
 
