@@ -118,6 +118,22 @@ BRIDGED: dict[str, BridgedKind] = {
          "eos_token_id": 2},
         0.4, runs="sequence",
     ),
+    "llama4_text": BridgedKind(
+        "Llama4TextConfig",
+        {**COMMON, "head_dim": 16, "num_hidden_layers": 4, "intermediate_size_mlp": 96, "num_local_experts": 4,
+         "layer_types": ["chunked_attention", "full_attention"] * 2, "attention_chunk_size": 16, "floor_scale": 16,
+         "attn_scale": 2.0},
+        runs="sequence",
+    ),
+    "moshi": BridgedKind("MoshiConfig", {**COMMON, "ffn_dim": 96, "sliding_window": 1024}),
+    "bart": BridgedKind(
+        "BartConfig",
+        {"vocab_size": 304, "d_model": 64, "encoder_layers": 3, "encoder_attention_heads": 4, "decoder_layers": 3,
+         "decoder_attention_heads": 4, "decoder_ffn_dim": 96, "max_position_embeddings": 1024, "bos_token_id": 1,
+         "eos_token_id": 2, "pad_token_id": 0, "is_encoder_decoder": False, "is_decoder": True,
+         "forced_eos_token_id": None},
+        0.5, runs="sequence",
+    ),
     "gpt_bigcode": BridgedKind("GPTBigCodeConfig", GPT, 0.5),
     "nemotron": BridgedKind("NemotronConfig", COMMON),
 }  # fmt: skip

@@ -20,9 +20,9 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_embedding, expected_tokens
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
+from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
 from chairlift.engine.step_plan import StepPlan, StepResult
 from chairlift.engine.structured.grammar import Grammar
-from chairlift.engine.transformers_names import StandaloneScheduler, limits_of
 from support_audit import Audit
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"

@@ -13,13 +13,20 @@ if TYPE_CHECKING:
     from chairlift.core.sampling_names import RequestOutputKind as RequestOutputKind
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
     from chairlift.core.structured_output import StructuredOutputsParams as StructuredOutputsParams
-    from chairlift.engine.transformers_names import FIFOScheduler as FIFOScheduler
-    from chairlift.engine.transformers_names import PagedAttentionCache as PagedAttentionCache
-    from chairlift.engine.transformers_names import PrefillFirstScheduler as PrefillFirstScheduler
-    from chairlift.engine.transformers_names import RequestStatus as RequestStatus
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.compat.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.llm.compat.engine_args import EngineArgs as EngineArgs
+    from chairlift.llm.continuous_batching.attach import attach as attach
+    from chairlift.llm.continuous_batching.batch_processor import ContinuousBatchProcessor as ContinuousBatchProcessor
+    from chairlift.llm.continuous_batching.cache import PagedAttentionCache as PagedAttentionCache
+    from chairlift.llm.continuous_batching.config import ContinuousBatchingConfig as ContinuousBatchingConfig
+    from chairlift.llm.continuous_batching.debugger import ContinuousBatchingDebugger as ContinuousBatchingDebugger
+    from chairlift.llm.continuous_batching.generation_output import GenerationOutput as GenerationOutput
+    from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager as ContinuousBatchingManager
+    from chairlift.llm.continuous_batching.request_state import RequestState as RequestState
+    from chairlift.llm.continuous_batching.request_status import RequestStatus as RequestStatus
+    from chairlift.llm.continuous_batching.schedulers import FIFOScheduler as FIFOScheduler
+    from chairlift.llm.continuous_batching.schedulers import PrefillFirstScheduler as PrefillFirstScheduler
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.outputs import CompletionOutput as CompletionOutput
     from chairlift.llm.outputs import Logprob as Logprob
@@ -28,24 +35,51 @@ if TYPE_CHECKING:
 from chairlift.core.version import __version__ as __version__
 
 __all__ = [
-    "LLM", "AsyncEngineArgs", "AsyncLLM", "CompletionOutput", "EngineArgs", "FIFOScheduler", "Logprob",
-    "PagedAttentionCache", "PrefillFirstScheduler", "RequestOutput", "RequestOutputKind", "RequestStatus",
-    "SamplingParams", "StructuredOutput", "StructuredOutputsParams", "__version__",
+    "LLM",
+    "AsyncEngineArgs",
+    "AsyncLLM",
+    "CompletionOutput",
+    "ContinuousBatchProcessor",
+    "ContinuousBatchingConfig",
+    "ContinuousBatchingDebugger",
+    "ContinuousBatchingManager",
+    "EngineArgs",
+    "FIFOScheduler",
+    "GenerationOutput",
+    "Logprob",
+    "PagedAttentionCache",
+    "PrefillFirstScheduler",
+    "RequestOutput",
+    "RequestOutputKind",
+    "RequestState",
+    "RequestStatus",
+    "SamplingParams",
+    "StructuredOutput",
+    "StructuredOutputsParams",
+    "__version__",
+    "attach",
 ]  # fmt: skip
 
 _MODULES = {
+    "attach": "chairlift.llm.continuous_batching.attach",
+    "ContinuousBatchingConfig": "chairlift.llm.continuous_batching.config",
+    "ContinuousBatchingManager": "chairlift.llm.continuous_batching.manager",
+    "GenerationOutput": "chairlift.llm.continuous_batching.generation_output",
+    "ContinuousBatchProcessor": "chairlift.llm.continuous_batching.batch_processor",
+    "ContinuousBatchingDebugger": "chairlift.llm.continuous_batching.debugger",
+    "FIFOScheduler": "chairlift.llm.continuous_batching.schedulers",
+    "PagedAttentionCache": "chairlift.llm.continuous_batching.cache",
+    "PrefillFirstScheduler": "chairlift.llm.continuous_batching.schedulers",
+    "RequestState": "chairlift.llm.continuous_batching.request_state",
+    "RequestStatus": "chairlift.llm.continuous_batching.request_status",
     "LLM": "chairlift.llm.llm",
     "AsyncEngineArgs": "chairlift.llm.compat.engine_args",
     "AsyncLLM": "chairlift.llm.async_llm",
     "CompletionOutput": "chairlift.llm.outputs",
     "EngineArgs": "chairlift.llm.compat.engine_args",
-    "FIFOScheduler": "chairlift.engine.transformers_names",
-    "PagedAttentionCache": "chairlift.engine.transformers_names",
-    "PrefillFirstScheduler": "chairlift.engine.transformers_names",
     "Logprob": "chairlift.llm.outputs",
     "RequestOutput": "chairlift.llm.outputs",
     "RequestOutputKind": "chairlift.core.sampling_names",
-    "RequestStatus": "chairlift.engine.transformers_names",
     "SamplingParams": "chairlift.core.sampling",
     "StructuredOutput": "chairlift.core.structured_output",
     "StructuredOutputsParams": "chairlift.core.structured_output",

@@ -2,11 +2,12 @@
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import DuplicateRequestId, EngineDead, ForwardFailed, QueueFull, RequestTimeout
+from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, ForwardFailed, QueueFull, RequestTimeout
 from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
 from chairlift.engine.config import SchedulerConfig
@@ -14,7 +15,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
-from support_engine import EngineHarness, NthCall, make_request, submit
+from support_engine import EngineHarness, NthCall, make_request, make_scheduler, submit
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
 
@@ -148,6 +149,40 @@ def test_the_runner_is_stopped_with_the_loop() -> None:
         loop.stop()
         loop.stop()
         assert runner.stopped
+
+
+def test_a_loop_runs_the_sequences_of_a_scheduler_that_existed_before_it() -> None:
+    scheduler = make_scheduler(num_blocks=64, block_size=4)
+    scheduler.add_request(make_request("a", 5, 3), 0.0)
+    plan = scheduler.schedule(0.0)
+    loop = EngineLoop(FakeRunner(FAKE), scheduler.config, clock=FakeClock())
+    loop.start(scheduler)
+    assert loop.scheduler is scheduler and loop.limits is scheduler.limits and plan is not None
+    assert loop.launch(plan, 0.0) == []
+    outputs = [*loop.collect(), *loop.step(), *loop.step()]
+    assert [output.finish_reason for output in outputs] == [None, None, FinishReason.LENGTH] and loop.is_idle
+
+
+@pytest.mark.parametrize("other", [{"num_blocks": 65}, {"block_size": 8}, {"windows": (16,)}])
+def test_a_scheduler_whose_cache_has_other_blocks_than_the_runner_is_refused(other: dict[str, Any]) -> None:
+    loop = EngineLoop(FakeRunner(FAKE), SchedulerConfig(), clock=FakeClock())
+    with pytest.raises(ConfigError, match="make them equal"):
+        loop.start(make_scheduler(**{"num_blocks": 64, "block_size": 4, **other}))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_fail_all_ends_requests_in_flight_and_waiting_ones(overlap: bool) -> None:
+    harness = EngineHarness(FAKE, overlap=overlap, max_running_requests=2)
+    for name in "abc":
+        submit(harness.loop, make_request(name, 5, 9))
+    harness.loop.step()
+    outputs = harness.loop.fail_all(ForwardFailed("all of them"))
+    assert [output.request_id for output in outputs] == ["a", "b", "c"] and all(each.is_final for each in outputs)
+    assert {str(each.error) for each in outputs} == {str(ForwardFailed("all of them"))}
+    while not harness.loop.is_idle:
+        assert harness.loop.step() == []
+    assert harness.loop.check_integrity() == [] and harness.loop.scheduler.cache.counts().held == 0
+    harness.loop.stop()
 
 
 def test_the_cache_is_rooted_in_the_runners_model() -> None:

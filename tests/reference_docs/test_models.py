@@ -17,7 +17,15 @@ SMALL = {"vocab_size": 304, "hidden_size": 64, "intermediate_size": 96, "num_hid
          "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "BertLMHeadModel": ("BertConfig", {name: value for name, value in SMALL.items() if name != "head_dim"}),
+    "BigBirdForCausalLM": (
+        "BigBirdConfig",
+        {name: value for name, value in SMALL.items() if name != "head_dim"} | {"is_decoder": True},
+    ),
     "Gemma4ForCausalLM": ("Gemma4TextConfig", SMALL | {"layer_types": ["sliding_attention", "full_attention"]}),
+    "MoshiForCausalLM": (
+        "MoshiConfig",
+        SMALL | {"ffn_dim": 96, "sliding_window": 512, "max_position_embeddings": 1024},
+    ),
     "OpenAIGPTLMHeadModel": ("OpenAIGPTConfig", {"vocab_size": 304, "n_embd": 64, "n_layer": 2, "n_head": 4}),
 }
 """Architecture -> class and fields of a small config."""

@@ -27,7 +27,10 @@ from support_source_tree import ROOT
 
 SERVED = "localhost:8000"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ("README.md", "docs/quickstart.md", "docs/python.md", "docs/from-vllm.md", "docs/contributing.md")
+PAGES = (
+    "README.md", "docs/quickstart.md", "docs/python.md", "docs/from-transformers.md", "docs/from-vllm.md",
+    "docs/contributing.md",
+)  # fmt: skip
 """Pages whose examples run."""
 
 REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
@@ -101,7 +104,7 @@ def run_here(line: str) -> None:
         assert main(shlex.split(line)[1:]) == 0
 
 
-@pytest.mark.parametrize("page", PAGES[:3])
+@pytest.mark.parametrize("page", PAGES[:4])
 def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
     blocks = [example for example in examples(text_of(page)) if example.language == "python"]
     assert len(blocks) >= 2

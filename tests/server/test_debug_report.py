@@ -87,7 +87,7 @@ def test_a_broken_block_is_reported() -> None:
         service = fake_service()
         async with open_server(service, keys=KEYS) as server:
             await server.http.post(CHAT, json=HELLO)
-            service.client._loop.scheduler.cache.pool.allocate(1)  # type: ignore[attr-defined]
+            service.client.loop.scheduler.cache.pool.allocate(1)  # type: ignore[attr-defined]
             assert (await debug(server))["engine"]["integrity_errors"]
 
     run(scenario())

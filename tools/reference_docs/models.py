@@ -68,6 +68,7 @@ PAGED: Mapping[str, str] = {
     "GptOssForCausalLM": "experts, sliding window in some layers, sinks",
     "GraniteForCausalLM": "scales of embeddings, residuals, attention and logits",
     "MixtralForCausalLM": "experts, sliding window",
+    "MoshiForCausalLM": "the text decoder alone, up to the length of its window",
     "NemotronForCausalLM": "partial RoPE",
     "OPTForCausalLM": "learned positions",
     "Olmo2ForCausalLM": "norms after the layers",
@@ -81,11 +82,13 @@ PAGED: Mapping[str, str] = {
 """Architecture that the tests run on the paged attention -> what is special in it."""
 
 BY_SEQUENCE: Mapping[str, str] = {
+    "BartForCausalLM": "learned positions, the decoder of an encoder-decoder",
     "BloomForCausalLM": "ALiBi",
     "DiffLlamaForCausalLM": "the difference of two attentions",
     "FalconForCausalLM": "one key/value head, parallel layers",
     "GPTJForCausalLM": "partial RoPE, parallel layers",
     "GPTNeoForCausalLM": "learned positions, local attention in some layers",
+    "Llama4ForCausalLM": "attention in chunks and a temperature of queries in some layers, experts",
     "MptForCausalLM": "ALiBi",
 }
 """The same for architectures that run one sequence after another."""
@@ -101,14 +104,22 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "an encoder-decoder": {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True},
     "images or audio": {"architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {}},
     "an encoder": {"architectures": ["BertForMaskedLM"]},
+    "code in the model folder": {
+        "architectures": ["FooForCausalLM"], "model_type": "foo", "auto_map": {"AutoModelForCausalLM": "foo.Foo"},
+    },
     "quantized weights": {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": "gptq"}},
 }  # fmt: skip
 """Kind of model -> the fields of a config.json of this kind."""
 
 AT_LOAD: Mapping[str, str] = {
     "BertLMHeadModel": "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
+    "BigBirdForCausalLM": "BigBirdForCausalLM cannot run on a paged KV cache: its layers attend to blocks of tokens in "
+    "passes over more than 704 tokens (attention_type in config.json); set max_model_len to at most 704",
     "Gemma4ForCausalLM": "Gemma4ForCausalLM cannot run on a paged KV cache: its layers have different numbers or "
     "widths of key/value heads",
+    "MoshiForCausalLM": "MoshiForCausalLM cannot run on a paged KV cache: transformers' cache keeps the last 512 "
+    "tokens of layer 0, but its mask sees all tokens, so its generate() and its forward pass make different tokens; "
+    "set max_model_len to at most 512",
     "OpenAIGPTLMHeadModel": "OpenAIGPTLMHeadModel cannot run on a paged KV cache: 2 of its 2 layers do not use "
     "transformers' attention interface. One sequence after another: not all of its 2 layers keep keys and values in "
     "transformers' cache",

@@ -10,6 +10,7 @@ from chairlift import __version__
 from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
+from chairlift.cli.batch_command_line import add_run_batch
 from chairlift.cli.bench_command_line import add_bench
 from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
 from chairlift.cli.settings.access_settings import TOKEN_COMMAND
@@ -40,6 +41,7 @@ def build_parser() -> Parser:
     _router(subcommands)
     _fleet(subcommands)
     _generate(subcommands)
+    add_run_batch(subcommands)
     _chat(subcommands)
     add_bench(subcommands)
     _config(subcommands)

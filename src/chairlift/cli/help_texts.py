@@ -15,6 +15,17 @@ GENERATE_END = """\
 Every setting can also be an environment variable (--max-tokens is CHAIRLIFT_MAX_TOKENS) or a key in the file of
 --config (max_tokens: 100). A flag overrides a variable, and a variable the file."""
 
+RUN_BATCH_HELP = """\
+Run a file of requests in the format of OpenAI's batch API, and write a file of responses.
+
+  chairlift run-batch MODEL --input batch.jsonl --output responses.jsonl
+  chairlift run-batch --url http://localhost:8000 --input batch.jsonl --output responses.jsonl
+
+A line of the input is {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": {...}}, a
+line of the output {"custom_id": "one", "response": {"status_code": 200, "body": {...}}, "error": null}. Each
+response is written when it comes. The same command after an interruption, also after kill -9, sends only the
+requests without a response. The variable CHAIRLIFT_API_KEY is the API key for --url."""
+
 SERVE_HELP = """\
 Serve a model to OpenAI clients, by default at http://127.0.0.1:8000/v1.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from chairlift.core.clock import Clock, SystemClock
-from chairlift.core.errors import ChairliftError, EngineDead
+from chairlift.core.errors import ChairliftError, ConfigError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput
 from chairlift.engine.batch_recorder import BatchRecorder
@@ -65,8 +65,12 @@ class EngineLoop:
         self._has_unreleased_blocks = False
         self._batch_recorder: BatchRecorder | None = None
 
-    def start(self) -> RunnerInfo:
-        """Start the runner and build the scheduler for its RunnerInfo."""
+    def start(self, scheduler: Scheduler | None = None) -> RunnerInfo:
+        """Start the runner and build the scheduler for its RunnerInfo.
+
+        A `scheduler` that exists already is used instead. Raises ConfigError if its cache has other blocks than the
+        runner.
+        """
         self.info = info = self._runner.start()
         self._zero = time.perf_counter()
         self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens)
@@ -76,7 +80,10 @@ class EngineLoop:
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id,
         )  # fmt: skip
-        self.scheduler = Scheduler(self._config, KVCacheManager(cache), self.limits)
+        if scheduler is not None:
+            _check_cache(scheduler.cache.config, cache)
+            self.limits = scheduler.limits
+        self.scheduler = scheduler or Scheduler(self._config, KVCacheManager(cache), self.limits)
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         return info
@@ -106,6 +113,10 @@ class EngineLoop:
         """Abort a request, or one choice of it; returns its last output, None when it is not open."""
         return self.scheduler.abort(request_id, self._clock.now(), index)
 
+    def fail_all(self, error: ChairliftError) -> list[EngineOutput]:
+        """End every open request with an error; returns their last outputs."""
+        return self.scheduler.table.fail_all(error, self._clock.now())
+
     # -- one step --------------------------------------------------------------------------------------------------
 
     def step(self) -> list[EngineOutput]:
@@ -116,15 +127,19 @@ class EngineLoop:
             started_at = time.perf_counter()
             plan = self.scheduler.schedule(self._clock.now())
             if plan is not None:
-                outputs += self._launch(plan, started_at)
+                outputs += self.launch(plan, started_at)
             in_flight = self.scheduler.in_flight_steps
             if in_flight and (plan is None or len(in_flight) >= self._config.max_in_flight_steps):
-                outputs += self._collect()
+                outputs += self.collect()
             return outputs
         finally:
             self.step_started_at = None
 
-    def _launch(self, plan: StepPlan, started_at: float) -> list[EngineOutput]:
+    def launch(self, plan: StepPlan, started_at: float) -> list[EngineOutput]:
+        """Launch the newest scheduled step, whose scheduling began at `started_at` of time.perf_counter().
+
+        A step that fails is rolled back; returns the last output of a sequence that ran alone. Raises EngineDead.
+        """
         scheduled = time.perf_counter()
         try:
             self._launch_with_masks(plan)
@@ -149,7 +164,8 @@ class EngineLoop:
             if not is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
 
-    def _collect(self) -> list[EngineOutput]:
+    def collect(self) -> list[EngineOutput]:
+        """Commit the oldest launched step, or roll it back if it failed; returns the new outputs. Raises EngineDead."""
         scheduler, collect_started_at = self.scheduler, time.perf_counter()
         step = scheduler.in_flight_steps[0]
         try:
@@ -227,7 +243,7 @@ class EngineLoop:
         self.step_started_at = time.monotonic()
         try:
             while self.scheduler.in_flight_steps:
-                outputs += self._collect()
+                outputs += self.collect()
         finally:
             self.step_started_at = None
         return outputs
@@ -297,4 +313,14 @@ class EngineLoop:
             output_tokens=counters.output_tokens,
             finished_requests=sum(counters.finished_by_reason.values()),
             preemptions=counters.preemptions,
+        )
+
+
+def _check_cache(own: CacheConfig, runner: CacheConfig) -> None:
+    """Raise ConfigError unless the runner has every block that a scheduler's cache may hand out."""
+    if own.num_blocks > runner.num_blocks or (own.block_size, own.windows) != (runner.block_size, runner.windows):
+        raise ConfigError(
+            f"the cache has {own.num_blocks} blocks of {own.block_size} tokens and windows {list(own.windows)}, the "
+            f"runner {runner.num_blocks} of {runner.block_size} and {list(runner.windows)}; make them equal",
+            option="num_blocks",
         )

@@ -127,7 +127,7 @@ def prepare(
     launched = _launch() if kind == "process" and starts else None
     try:
         folder = model_folder(model, values.get("revision"))
-        runner = _runner_config(folder, values)
+        runner = runner_config(folder, values)
         if starts:
             _check_start(folder, runner, needs_full_length)
         if needs_device:
@@ -214,7 +214,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     Raises ModelError when there is no such model or no config.json.
     """
     from chairlift.model.loading.decoder_config import DecoderConfig
-    from chairlift.model.loading.model_folder import check_not_quantized, read_json
+    from chairlift.model.loading.model_folder import QUANTIZATION_FIELDS, check_not_quantized, read_json
     from chairlift.model.loading.model_impl import parse_config
 
     folder = model_folder(model, revision, config_only=True)
@@ -222,7 +222,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
         raise ConfigError(f"{RANDOM} has no config.json, from which its sizes could be read", option="model")
     content, config, problems = read_json(folder / "config.json"), None, []
     try:
-        parsed = parse_config({**content, "quantization_config": None})
+        parsed = parse_config({**content, **dict.fromkeys(QUANTIZATION_FIELDS)})
         config = asdict(parsed) if isinstance(parsed, DecoderConfig) else None
     except ModelError as error:
         problems.append(error.message)
@@ -303,7 +303,8 @@ def _options_for(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
+def runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
+    """Return the runner's part of the options for a model folder; None for a model without one."""
     from chairlift.model.dtypes import canonical_dtype
     from chairlift.model.runner.runner_config import MODEL_IMPL_ALIASES, RunnerConfig
 

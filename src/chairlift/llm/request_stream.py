@@ -1,6 +1,7 @@
 """RequestStream: the outputs of one request as an asynchronous iterator that aborts the request when it is left."""
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -139,10 +140,11 @@ class RequestStream:
     def close_soon(self) -> None:
         """Abort the request in the next iteration of its event loop; for finalizers, which may run anywhere.
 
-        A finalizer can interrupt code that holds one of the engine's locks, so it must not take them itself.
+        A finalizer can interrupt code that holds one of the engine's locks, so it must not take them itself. At the end
+        of the interpreter the engine is closed already, and a thread that is started then never runs.
         """
         self._is_closed = True
-        if self._loop is None or not self._requests:
+        if self._loop is None or not self._requests or sys.is_finalizing():
             return
         try:
             self._loop.call_soon_threadsafe(self._requests.abort)

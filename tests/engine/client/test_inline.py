@@ -129,7 +129,7 @@ def test_an_engine_that_dies_ends_all_requests_with_an_error() -> None:
     final = sink.wait()
     assert isinstance(final.error, EngineDead) and "the device is gone" in final.error.message
     assert final.usage is not None and final.usage.prompt_tokens == 3
-    client._thread.join(WAIT_SECONDS)
+    client.thread.join(WAIT_SECONDS)
     with pytest.raises(EngineDead):
         client.submit(make_request("b", 3), RequestSink())
     assert client.load().state is ReplicaState.DEAD
@@ -144,7 +144,7 @@ def test_the_state_says_where_the_engine_is_in_its_life_and_nothing_is_started_a
     assert (client.state, client.restarts) == (ReplicaState.READY, 0)
     client.submit(make_request("a", 3), sink)
     sink.wait()
-    client._thread.join(WAIT_SECONDS)
+    client.thread.join(WAIT_SECONDS)
     assert (client.state, client.restarts) == (ReplicaState.DEAD, 0)
     client.close()
     assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
@@ -165,7 +165,7 @@ def test_a_bug_in_the_scheduler_ends_all_requests_without_its_details(monkeypatc
     def fail(now: float) -> None:
         raise AssertionError("internal detail")
 
-    monkeypatch.setattr(client._loop.scheduler, "schedule", fail)
+    monkeypatch.setattr(client.loop.scheduler, "schedule", fail)
     sink = RequestSink()
     client.submit(make_request("a", 3), sink)
     final = sink.wait()
@@ -219,8 +219,8 @@ def test_a_sink_may_submit_ask_and_close(client: InlineClient) -> None:
 
     client.submit(make_request("a", [1], 2), submit_next)
     assert second.wait().finish_reason is FinishReason.LENGTH
-    client._thread.join(WAIT_SECONDS)
-    assert not client._thread.is_alive()
+    client.thread.join(WAIT_SECONDS)
+    assert not client.thread.is_alive()
 
 
 def test_every_step_is_shown_before_its_outputs_until_it_is_enough(client: InlineClient) -> None:
@@ -262,8 +262,8 @@ def test_an_idle_engine_sleeps(client: InlineClient) -> None:
     client.submit(make_request("a", 3), sink)
     sink.wait()
     assert client.check_integrity() == []
-    clock = time.pthread_getcpuclockid(client._thread.ident or 0)
-    num_steps = client._loop.scheduler.counters.steps
+    clock = time.pthread_getcpuclockid(client.thread.ident or 0)
+    num_steps = client.loop.scheduler.counters.steps
     used_ns = []
     for _ in range(30):  # the thread may not be asleep yet
         waits = count_waits(client)
@@ -273,7 +273,7 @@ def test_an_idle_engine_sleeps(client: InlineClient) -> None:
         if not used_ns[-1]:
             break
     assert used_ns[-1] == 0, f"an idle engine used the CPU: {used_ns} ns"
-    assert client._loop.scheduler.counters.steps == num_steps and waits == []
+    assert client.loop.scheduler.counters.steps == num_steps and waits == []
 
 
 def count_waits(client: InlineClient) -> list[float | None]:
@@ -294,13 +294,13 @@ def test_an_engine_checks_its_integrity_when_it_falls_idle(overlap: bool, monkey
     """Pitfall 18: free + cached + held == total, checked without a request."""
     client = start_client(overlap=overlap)
     checked = threading.Event()
-    check = client._loop.check_integrity
+    check = client.loop.check_integrity
 
     def recorded_check() -> list[str]:
         checked.set()
         return check()
 
-    monkeypatch.setattr(client._loop, "check_integrity", recorded_check)
+    monkeypatch.setattr(client.loop, "check_integrity", recorded_check)
     sink = RequestSink()
     client.submit(make_request("a", 3), sink)
     sink.wait()

@@ -55,7 +55,7 @@ def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_all
     def fail_to_collect() -> list[EngineOutput]:
         raise EngineDead("the device is gone")
 
-    monkeypatch.setattr(gated_client._loop, "collect_in_flight", fail_to_collect)
+    monkeypatch.setattr(gated_client.loop, "collect_in_flight", fail_to_collect)
     sink = RequestSink()
     gated_client.submit(make_request("a", 3, 90), sink)
     gate.opened.set()
@@ -70,7 +70,7 @@ def test_an_internal_error_while_steps_are_collected_for_a_warm_up_ends_the_engi
     def fail_to_collect() -> list[EngineOutput]:
         raise AssertionError("half committed")
 
-    monkeypatch.setattr(gated_client._loop, "collect_in_flight", fail_to_collect)
+    monkeypatch.setattr(gated_client.loop, "collect_in_flight", fail_to_collect)
     sink = RequestSink()
     gated_client.submit(make_request("a", 3, 90), sink)
     gate.opened.set()
@@ -88,7 +88,7 @@ def test_a_runner_that_dies_of_its_warm_up_ends_the_engine(monkeypatch: pytest.M
     client = start_client(runner)
     with pytest.raises(EngineDead, match="the device is gone"):
         client.warmup()
-    client._thread.join(WAIT_SECONDS)
+    client.thread.join(WAIT_SECONDS)
     assert client.fatal_error is not None
     client.close()
 

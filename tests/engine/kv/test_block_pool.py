@@ -172,3 +172,19 @@ def test_check_reports_a_withheld_block_below_the_limit() -> None:
     pool.set_limit(1)
     pool._limit = 2
     assert pool.check([]) == ["block 1 is withheld with 0 references and a limit of 2"]
+
+
+def test_a_pool_that_forgets_shares_no_block_that_it_has_now() -> None:
+    pool = BlockPool(4)
+    held, cached = pool.allocate(2)
+    pool.publish(held, A)
+    pool.publish(cached, B)
+    pool.free([cached])
+    pool.forget_all()
+    assert pool.lookup(A) is None and pool.lookup(B) is None
+    assert pool.counts() == BlockCounts(total=4, free=3, cached=0, held=1) and pool.check([held]) == []
+    [later] = pool.allocate(1)
+    pool.publish(later, A)
+    assert pool.lookup(A) == later
+    pool.free([held, later])
+    assert pool.counts() == BlockCounts(total=4, free=3, cached=1, held=0) and pool.check([]) == []

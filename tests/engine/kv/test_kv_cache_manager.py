@@ -260,3 +260,18 @@ def test_integrity_check_reports_a_pending_block_without_an_owner() -> None:
     cache.release(table, hashes)
     cache._pending[hashes[0]] = table
     assert cache.check_integrity() == [f"pending block {hashes[0].hex()[:8]} has no owner"]
+
+
+def test_a_cache_that_forgets_shares_neither_held_nor_pending_contents_and_goes_on() -> None:
+    cache = make()
+    left(cache, [7, 7, 7, 7])
+    held = compute(cache, TWELVE)
+    cache.forget_all()
+    assert cache.match(named([7, 7, 7, 7, 7]), 5).num_tokens == 0
+    assert cache.match(named(TWELVE), 13).num_tokens == 0
+    again = compute(cache, TWELVE)
+    assert not set(again.groups[0]) & set(held.groups[0])
+    assert cache.match(named(TWELVE), 13).num_tokens == 12
+    for table in (held, again):
+        cache.release(table, named(TWELVE))
+    assert cache.counts().held == 0 and cache.check_integrity() == []

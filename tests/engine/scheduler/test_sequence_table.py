@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from chairlift.core.errors import ForwardFailed
 from chairlift.core.request import FinishReason
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
@@ -82,6 +83,16 @@ def test_an_abort_frees_the_slot_for_the_next_one_in_the_same_plan() -> None:
     scheduler.abort("a", 0.0)
     plan, _ = run_step(scheduler)
     assert plan.released_slots == (0,) and [card.slot for card in plan.new_sequences] == [0]
+
+
+def test_fail_all_ends_every_choice_once() -> None:
+    scheduler = make_scheduler(max_running_requests=2)
+    scheduler.add_request(make_request("a", 3, n=2), 0.0)
+    scheduler.add_request(make_request("b", 3), 0.0)
+    run_step(scheduler)
+    outputs = scheduler.table.fail_all(ForwardFailed("all of them"), 0.0)
+    assert [(each.request_id, each.is_final) for each in outputs] == [("a", True), ("b", True)]
+    assert scheduler.is_idle and scheduler.check_integrity() == [] and scheduler.cache.counts().held == 0
 
 
 def two_running() -> Scheduler:

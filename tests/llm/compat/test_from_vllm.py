@@ -20,6 +20,7 @@ from chairlift.llm.compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.compat.option_names import ANY, VLLM_OPTIONS
 from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SLOW_ENGINE
+from support_doc_tables import table
 from support_grammars import grammar_of
 from support_json_schema import accepts
 from support_services import FAKE, fake_service, is_idle
@@ -27,13 +28,6 @@ from support_source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "from-vllm.md").read_text(encoding="utf-8")
 SHORT = SamplingParams(max_tokens=4, seed=1)
-
-
-def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table under a heading as their cells."""
-    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
 @pytest.fixture
@@ -266,7 +260,7 @@ CHECKS: dict[str, Callable[[LLM], None]] = {
 
 
 def test_every_difference_has_a_check_and_every_check_a_row() -> None:
-    rows = table("What differs")
+    rows = table("from-vllm.md", "What differs")
     assert all(len(row) == 3 for row in rows)
     assert [row[0] for row in rows] == list(CHECKS)
 
@@ -288,4 +282,4 @@ def option_row(name: str) -> list[str]:
 
 
 def test_the_page_has_every_option_of_vllm_and_its_meaning() -> None:
-    assert table("Options of the constructor") == [option_row(name) for name in VLLM_OPTIONS]
+    assert table("from-vllm.md", "Options of the constructor") == [option_row(name) for name in VLLM_OPTIONS]

@@ -178,6 +178,16 @@ def test_a_tensor_that_is_no_known_float_is_named(llama: Path, kind: torch.dtype
         load(llama)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")])
+def test_a_tensor_of_eight_bits_is_quantized(llama: Path, kind: torch.dtype, name: str) -> None:
+    Checkpoint.open(llama, "LlamaForCausalLM").check_not_quantized()
+    rewrite(llama, lambda tensors: tensors.update({"mask": torch.ones(2, dtype=torch.uint8)}))
+    Checkpoint.open(llama, "LlamaForCausalLM").check_not_quantized()
+    rewrite(llama, lambda tensors: tensors.update({QUERY: tensors[QUERY].to(kind)}))
+    with pytest.raises(ModelError, match=rf"tensor {QUERY} in .* has dtype {name}; supported are F64"):
+        Checkpoint.open(llama, "LlamaForCausalLM").check_not_quantized()
+
+
 def test_a_tensor_that_the_index_places_wrongly_is_named(llama: Path) -> None:
     first, second, _ = shard(llama)
     change_index(llama, lambda places: places.update({QUERY: first.name, NORM: first.name}))

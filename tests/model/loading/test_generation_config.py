@@ -1,6 +1,7 @@
 """GenerationDefaults from generation_config.json."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def test_its_end_of_sequence_ids_replace_those_of_the_config_as_in_transformers(
 def test_no_sampling_means_temperature_zero_whatever_else_is_said() -> None:
     content = {"do_sample": False, "temperature": 0.7, "top_p": 0.5, "repetition_penalty": 1.1}
     assert parse_generation_defaults(content, ()).sampling == {"temperature": 0.0, "repetition_penalty": 1.1}
+
+
+def test_a_field_that_is_not_applied_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_tiny("llama", tmp_path)
+    config, path = read_decoder_config(folder), folder / "generation_config.json"
+    with caplog.at_level(logging.WARNING, "chairlift"):
+        path.write_text(json.dumps({"num_beams": 1, "suppress_tokens": None, "bad_words_ids": [], "min_length": 0}))
+        read_generation_defaults(folder, config)
+        assert not caplog.records
+        path.write_text(json.dumps({"num_beams": 4, "suppress_tokens": [5], "forced_eos_token_id": 2}))
+        read_generation_defaults(folder, config)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: transformers' generate() applies forced_eos_token_id, suppress_tokens, num_beams, Chairlift does not"
+    ]
 
 
 def test_nothing_said_leaves_everything_neutral() -> None:

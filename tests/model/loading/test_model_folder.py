@@ -81,6 +81,11 @@ def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, met
     assert caught.value.details["remedy"] == ORIGINAL
 
 
+def test_the_older_field_of_compressed_tensors_counts() -> None:
+    with pytest.raises(UnsupportedModel, match=r"with compressed-tensors \(compression_config in config\.json\)"):
+        parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})
+
+
 @pytest.mark.parametrize(
     ("content", "message", "remedy"),
     [

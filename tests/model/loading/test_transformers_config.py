@@ -73,6 +73,20 @@ def test_a_missing_size_is_the_default_of_transformers_class() -> None:
     assert made.max_position_embeddings == 1024 and made.eos_token_ids == (50256,)
 
 
+def test_the_sizes_of_a_decoder_come_before_those_of_its_encoder() -> None:
+    own = {"decoder_layers": 2, "decoder_attention_heads": 8, "decoder_ffn_dim": 50}
+    made = of(**own, encoder_layers=5, is_encoder_decoder=False)
+    assert (made.num_layers, made.num_heads, made.intermediate_size) == (2, 8, 50)
+
+
+def test_a_size_under_a_name_of_its_class_is_not_a_default() -> None:
+    content = {"architectures": ["CTRLLMHeadModel"], "model_type": "ctrl", "vocab_size": 300, "dff": 50, "n_layer": 2}
+    made = parse_transformers_config(content | {"n_embd": 64, "n_head": 4, "n_positions": 99})
+    assert (made.num_layers, made.hidden_size, made.max_position_embeddings) == (2, 64, 99)
+    neo = {"architectures": ["XGLMForCausalLM"], "model_type": "xglm", "vocab_size": 300, "attention_heads": 4}
+    assert parse_transformers_config(neo | {"d_model": 64}).num_heads == 4
+
+
 def test_a_size_that_no_class_knows_is_named() -> None:
     with pytest.raises(ModelError, match=r"config\.json: vocab_size is missing"):
         parse_transformers_config(without("vocab_size"))
@@ -124,6 +138,34 @@ def test_long_rope_is_as_long_as_its_short_factors_unless_more_is_requested(key:
     with pytest.raises(ConfigError, match="max_model_len is 513, the model's limit is 512"):
         made.context_length(513)
     assert of(rope_parameters={"rope_type": "yarn"}).original_length is None
+
+
+def test_long_rope_of_some_layers_counts_for_all() -> None:
+    nested = {"full_attention": LONGROPE | {"original_max_position_embeddings": 64}, "sliding_attention": {}}
+    assert of(rope_parameters=nested).original_length == 64
+    assert of(rope_parameters=nested | {"sliding_attention": LONGROPE}).original_length == 64
+    assert of(rope_parameters=nested, original_max_position_embeddings=32).original_length == 32
+    assert of(rope_parameters={"full_attention": {"rope_type": "yarn"}}).original_length is None
+
+
+def test_the_widest_of_several_mlps_counts() -> None:
+    assert of(intermediate_size=[96, 128, 64]).intermediate_size == 128
+    with pytest.raises(ModelError, match="intermediate_size must be an integer, got 'x'"):
+        of(intermediate_size=[96, "x"])
+
+
+def test_code_in_the_folder_of_a_type_that_transformers_lacks_is_refused() -> None:
+    message = refusal(auto_map={"AutoModelForCausalLM": "modeling_foo.FooForCausalLM"})
+    assert message == (
+        "FooForCausalLM is code in the model folder (auto_map in config.json), and Chairlift runs no code of a model; "
+        "use a model whose architecture transformers has"
+    )
+    assert of(auto_map={"AutoConfig": "configuration_phi3.Phi3Config"}, model_type="phi3").num_layers == 3
+
+
+def test_a_text_part_that_is_quantized_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match=r"quantized with fp8 \(quantization_config in config\.json\)"):
+        of(text_config={"quantization_config": {"quant_method": "fp8"}})
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.runner.device_check import check_device, pick_device
+from chairlift.model.runner.device_check import check_device, pick_device, use_device
 
 WITHOUT_TORCH = """
 import sys
@@ -34,3 +35,11 @@ def test_a_device_of_every_machine_needs_no_process(name: str, monkeypatch: pyte
 
 def test_a_usable_device_is_found_without_importing_torch_here() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True, timeout=120)
+
+
+def test_only_a_cuda_device_with_an_index_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for name in ("cpu", "meta", "cuda", "cuda:1"):
+        use_device(torch.device(name))
+    assert chosen == [torch.device("cuda:1")]

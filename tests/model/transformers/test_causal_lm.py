@@ -1,19 +1,22 @@
 """TransformersCausalLM: logits are those of the model's own head, with its scales, caps and biases."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 
+from chairlift import LLM, SamplingParams
 from chairlift.model.architectures.transformers import load_module
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LogitsRequest
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import base_states
 from support_batches import teacher_forced_logits
-from support_bridged_models import bridged_model
+from support_bridged_models import bridged_model, model_of
 from support_models import tiny_hf_model
 
 SEQUENCES = [[(7 * i + 3 * j) % 300 + 3 for i in range(length)] for j, length in enumerate((1, 29, 47))]
@@ -67,6 +70,25 @@ def test_the_head_computes_what_the_models_own_head_computes(kind: str, fields: 
     torch.testing.assert_close(causal_lm.logits(hidden), expected)
     logits = causal_lm.head(hidden, LogitsRequest(np.ones(3, np.bool_))).logits
     torch.testing.assert_close(logits, expected)
+
+
+def test_a_head_with_layers_before_its_matrix_reads_the_states(tmp_path: Path) -> None:
+    config = transformers.RemBertConfig(
+        vocab_size=304, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        is_decoder=True, input_embedding_size=32, output_embedding_size=80, max_position_embeddings=128,
+    )  # fmt: skip
+    model = model_of(config, scale=0.5)
+    made = prepared(model)
+    ids = torch.arange(3, 9)
+    with torch.inference_mode():
+        states = base_states(base_of(model), ids, torch.arange(6), use_cache=False)
+        assert states.shape == (6, 64) and model.get_output_embeddings().in_features == 80
+        torch.testing.assert_close(made.logits(states), model(input_ids=ids[None], use_cache=False).logits[0])
+    model.float().save_pretrained(tmp_path)
+    for dtype in ("float32", "bfloat16"):
+        with LLM(tmp_path, dtype=dtype, num_blocks=20) as llm:
+            (output,) = llm.generate([[5, 6, 7]], SamplingParams(temperature=0, max_tokens=2), use_tqdm=False)
+        assert len(output.outputs[0].token_ids) == 2
 
 
 def test_a_weight_that_changes_in_place_is_seen_by_the_next_step() -> None:

@@ -79,3 +79,15 @@ def test_a_rotation_is_that_of_a_pass_that_reaches_the_position(by_name: bool) -
 
 def test_other_rotations_do_not_change() -> None:
     assert use_long_factors(bridged_model("olmo2"), 100) == 0
+
+
+def test_long_rope_of_some_layers_ends_at_the_original_length_for_all(tmp_path: Path) -> None:
+    rope = fields()["rope_parameters"]
+    nested = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    changes: dict[str, Any] = {"rope_parameters": nested, "max_position_embeddings": 160}
+    folder, model = save_bridged("olmo3", tmp_path, **changes), bridged_model("olmo3", **changes)
+    prompts = [prompt(5), prompt(ORIGINAL - OUTPUT)]
+    assert generated(folder, prompts) == [greedy(model, each, OUTPUT) for each in prompts]
+    assert read_config(folder).context_length() == ORIGINAL
+    long = prompt(ORIGINAL + 30)
+    assert generated(folder, [long, prompts[0]], max_model_len=160)[0] == greedy(model, long, OUTPUT)

@@ -106,6 +106,32 @@ def test_modules_that_compute_something_else_are_no_norms(module: nn.Module) -> 
     assert fused_norm(module) is None
 
 
+class GatedNorm(Norm):
+    """An RMS norm that may be given a gate."""
+
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        return super().forward(x if gate is None else x * nn.functional.silu(gate))
+
+
+class GatedMLP(LlamaMLP):
+    """An MLP that may be given a factor."""
+
+    def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
+        made: Tensor = super().forward(x)
+        return made * factor
+
+
+def test_modules_with_a_second_argument_stay_as_they_are() -> None:
+    config = LlamaConfig(hidden_size=24, intermediate_size=32, num_attention_heads=2)
+    model, x, gate = nn.ModuleList([GatedNorm(), GatedMLP(config)]), torch.randn(3, 24), torch.randn(3, 24)
+    assert fused_norm(Norm()) is not None and fused_norm(GatedNorm()) is None
+    expected = model[0](x, gate), model[1](x, 2.0)
+    replaced = replace_modules(model, Maker())
+    assert (replaced.norms, replaced.mlps) == (0, 0)
+    found = model[0](x, gate), model[1](x, 2.0)
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
+
+
 def test_a_fused_norm_sees_changes_of_the_weight_in_place() -> None:
     module = Norm()
     found = fused_norm(module)

@@ -13,14 +13,15 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.transformers.attention import IMPLEMENTATION, select_attention
-from chairlift.model.transformers.self_check import check_against_eager
+from chairlift.model.transformers.module_kernels import ModuleKernels
+from chairlift.model.transformers.self_check import check_against_eager, eager_states
 from support_bridged_models import bridged_model
 
 
 def checked(kind: str, dtype: torch.dtype, block_size: int = 16, backend: Any = None) -> None:
-    made: Any = load_module(bridged_model(kind, dtype=dtype), RunnerConfig()).model
-    select_attention(made.base, IMPLEMENTATION)
-    check_against_eager(made, made.base, backend or TorchAttention(), block_size)
+    model = bridged_model(kind, dtype=dtype)
+    made: Any = load_module(model, RunnerConfig()).model
+    check_against_eager(made, eager_states(model), backend or TorchAttention(), block_size)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -66,10 +67,24 @@ def test_an_error_in_one_sequence_alone_is_found() -> None:
 
 
 def test_the_module_is_left_with_eager_attention() -> None:
-    made: Any = load_module(bridged_model("olmo2", dtype=torch.float32), RunnerConfig()).model
-    modules: nn.Module = made.base
-    check_against_eager(made, modules, TorchAttention(), 16)
-    assert modules.config._attn_implementation == "eager"  # type: ignore[union-attr]
+    model = bridged_model("olmo2", dtype=torch.float32)
+    select_attention(model, IMPLEMENTATION)
+    made = eager_states(model)
+    assert model.config._attn_implementation == "eager"
+    with torch.inference_mode():
+        expected = model.model(made.ids[1][None]).last_hidden_state[0]
+    assert len(made.ids[1]) == 10 and torch.equal(made.states[1], expected)
+
+
+def test_a_module_that_is_replaced_by_another_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_in(self: ModuleKernels, model: Any, run: Any) -> None:
+        weight = model.model.layers[1].mlp.down_proj.weight
+        weight.copy_(weight.roll(1, 0))
+
+    load_module(bridged_model("olmo2", dtype=torch.float32), RunnerConfig())
+    monkeypatch.setattr(ModuleKernels, "replace_in", replace_in)
+    with pytest.raises(UnsupportedArchitecture, match="hidden states are not those of transformers"):
+        load_module(bridged_model("olmo2", dtype=torch.float32).requires_grad_(False), RunnerConfig())
 
 
 class AddPrevious(nn.Module):

@@ -94,7 +94,7 @@ def test_layers_without_keys_of_every_token_or_of_several_shapes_are_refused(
 def test_sizes_are_those_of_the_layers(kind: str) -> None:
     model = bridged_model(kind)
     layers = model.config.num_hidden_layers
-    runner = SequenceCacheRunner(model.base_model, layers)
+    runner = SequenceCacheRunner(base_of(model), layers)
     assert runner.head_dim * runner.num_kv_heads in {16, 32, 64}
     assert runner.windows == (None,) * layers and runner.groups.layers_per_group == layers
 

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     listening = listen_address(options)
     tls = listening.tls_context()
     prepared = prepare(arguments.model, engine, needs_full_length=True, needs_device=True)
-    names = tuple(options.get("served_model_name") or [_model_display_name(prepared.model)])
+    names = tuple(options.get("served_model_name") or [model_display_name(prepared.model)])
     registration = replica_registration(options, listening, names)
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
     tracer = open_tracer(options, environ, "chairlift-server")
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _model_display_name(model: str) -> str:
+def model_display_name(model: str) -> str:
     """Return the default name of a model in the API.
 
     It is the hub id or built-in name, or the last part of the folder.

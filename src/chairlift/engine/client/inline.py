@@ -4,24 +4,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from chairlift.core.errors import (
-    ChairliftError,
-    DuplicateRequestId,
-    EngineDead,
-    InvalidRequest,
-    StructuredOutputFailed,
-)
+from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine import state_dump
 from chairlift.engine.batch_recorder import with_compiling_requests
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
+from chairlift.engine.client.engine_hold import EngineHold, close_at_exit
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
@@ -43,7 +39,8 @@ Command = Callable[[], None]
 class InlineClient:
     """Runs an EngineLoop in its own thread; commands reach it between steps.
 
-    While no request is open the thread sleeps until a command comes.
+    While no request is open the thread sleeps until a command comes. `loop` belongs to that thread, which `holds`
+    stop between two steps.
     """
 
     def __init__(self, loop: EngineLoop, vocabulary: GrammarTokenizer | None = None) -> None:
@@ -51,7 +48,7 @@ class InlineClient:
 
         Without a vocabulary the engine rejects structured output.
         """
-        self._loop = loop
+        self.loop = loop
         self._compile_queue: CompileQueue
         self._grammar_compiler: GrammarCompiler | None = None
         self._commands: deque[Command] = deque()
@@ -61,9 +58,11 @@ class InlineClient:
         self._is_checked = False
         self._idle_since = time.monotonic()
         self._dead: EngineDead | None = None
+        self.holds: list[EngineHold] = []
         started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
+        close_at_exit(self)  # before the start, so that an exit waits for it
+        self.thread.start()
         started.result()
         if vocabulary is not None:
             self._grammar_compiler = GrammarCompiler(vocabulary, loop.info.vocab_size)
@@ -83,12 +82,12 @@ class InlineClient:
     @property
     def info(self) -> RunnerInfo:
         """The RunnerInfo from the start of the runner."""
-        return self._loop.info
+        return self.loop.info
 
     @property
     def limits(self) -> RequestLimits:
         """The limits that a request is checked against before it is queued."""
-        return self._loop.limits
+        return self.loop.limits
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
@@ -107,7 +106,7 @@ class InlineClient:
                 raise DuplicateRequestId(request.request_id)
             self._open[request.request_id] = (sink, request)
             if request.params.structured is None or self._grammar_compiler is None:
-                self._commands.append(lambda: self._deliver(self._loop.submit(validated)))
+                self._commands.append(lambda: self.deliver(self.loop.submit(validated)))
                 self._awake.notify()
                 return
         self._compile(validated, self._grammar_compiler)
@@ -119,75 +118,99 @@ class InlineClient:
             grammars = grammar_compiler.compile_request(validated.request)
         except RuntimeError as error:  # the threads have ended, or no more can start
             failure = StructuredOutputFailed(f"the structured output could not be compiled: {error}")
-            self._post(lambda: self._deliver([EngineOutput.failed(validated.request, failure)]))
+            self.post(lambda: self.deliver([EngineOutput.failed(validated.request, failure)]))
             return
-        self._post(lambda: self._deliver(self._compile_queue.add(validated, grammars, since)))
+        self.post(lambda: self.deliver(self._compile_queue.add(validated, grammars, since)))
         grammars.add_done_callback(
-            lambda done: self._post(lambda: self._deliver(self._enqueue(validated.request_id, done)))
+            lambda done: self.post(lambda: self.deliver(self._enqueue(validated.request_id, done)))
         )
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """End a request, or one choice of it; see EngineClient."""
-        self._post(lambda: self._deliver(self._abort(request_id, index)))
+        self.post(lambda: self.deliver(self._abort(request_id, index)))
 
     def watch_steps(self, sink: StepStatsSink | None) -> None:
         """Pass step stats to the sink; see EngineClient."""
-        self._loop.on_step = sink
+        self.loop.on_step = sink
 
     def load(self) -> LoadReport:
         """Return how busy the engine is; also for a failed engine."""
         try:
-            report = self._run_command(self._load)
+            report = self.run_command(self._load)
         except EngineDead:
             return LoadReport(state=ReplicaState.STOPPED if self._closing else ReplicaState.DEAD)
         return report
 
     def scheduler_state(self) -> SchedulerState:
         """Return the waiting requests, in order, and their wait reasons."""
-        return self._run_command(lambda: state_dump.scheduler_state(self._loop.scheduler, self._loop.now()))
+        return self.run_command(lambda: state_dump.scheduler_state(self.loop.scheduler, self.loop.now()))
 
     def cache_state(self) -> CacheState:
         """Return the block counts of the KV cache."""
-        return self._run_command(lambda: state_dump.cache_state(self._loop.scheduler.cache))
+        return self.run_command(lambda: state_dump.cache_state(self.loop.scheduler.cache))
 
     def batch_snapshot(self) -> BatchSnapshot:
         """Return every open sequence, the last steps and the block map; see EngineClient."""
-        return self._run_command(
-            lambda: with_compiling_requests(self._loop.batch_snapshot(), self._compile_queue.requests())
+        return self.run_command(
+            lambda: with_compiling_requests(self.loop.batch_snapshot(), self._compile_queue.requests())
         )
 
     def check_integrity(self) -> list[str]:
         """Check the integrity of blocks and slots."""
-        return self._run_command(self._loop.check_integrity)
+        return self.run_command(self.loop.check_integrity)
 
     def flush_cache(self) -> int:
         """Evict every cached block without a reference."""
-        return self._run_command(self._loop.scheduler.cache.evict_all)
+        return self.run_command(self.loop.scheduler.cache.evict_all)
 
     def warmup(self) -> float:
         """Run the warm-up steps; see EngineClient."""
-        assert threading.current_thread() is not self._thread, "a sink cannot wait for a warm-up"
-        return self._run_command(self._warmup, after=self._collect_in_flight)
+        assert threading.current_thread() is not self.thread, "a sink cannot wait for a warm-up"
+        return self.run_command(self._warmup, after=self._collect_in_flight)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hold the engine between two steps, with none in flight, while the context is open.
+
+        The cache is forgotten at its end, because the holder may have changed the weights; open requests keep theirs.
+        Raises EngineDead when the engine has ended.
+        """
+        hold = EngineHold()
+        with self._awake:
+            if self._closing:
+                raise EngineDead("the engine is closed")
+            self.holds.append(hold)
+        try:
+            is_posted = self.post(self._collect_in_flight, hold.run, self._forget_cache)
+            if not is_posted or not hold.wait_until_held(self.thread.is_alive):
+                raise self._dead or EngineDead("the engine is closed")
+            yield
+        finally:
+            self.holds.remove(hold)
+            hold.release()
+
+    def _forget_cache(self) -> None:
+        self.loop.scheduler.cache.forget_all()
 
     def _collect_in_flight(self) -> None:
         """Collect the steps in flight. A plain command: an error here stops the engine as in any step."""
         if self._dead is None:
-            self._deliver(self._loop.collect_in_flight())
+            self.deliver(self.loop.collect_in_flight())
 
     def _warmup(self) -> float:
         if self._dead is not None:
             raise self._dead
-        return self._loop.warmup()
+        return self.loop.warmup()
 
     @property
     def step_started_at(self) -> float | None:
         """Monotonic seconds at which the step in progress started; None between steps."""
-        return self._loop.step_started_at
+        return self.loop.step_started_at
 
     @property
     def warmup_started_at(self) -> float | None:
         """Monotonic seconds at which the warm-up in progress started; None without one."""
-        return self._loop.warmup_started_at
+        return self.loop.warmup_started_at
 
     @property
     def fatal_error(self) -> EngineDead | None:
@@ -199,8 +222,10 @@ class InlineClient:
         with self._awake:
             self._closing = True
             self._awake.notify()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+            for hold in self.holds:  # no step follows, so their holders are not disturbed
+                hold.release()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
 
     # -- in the engine thread --------------------------------------------------------------------------------------
 
@@ -209,17 +234,17 @@ class InlineClient:
         compiled = self._compile_queue.take(request_id, grammars)
         if not isinstance(compiled, CompiledRequest):
             return compiled
-        outputs = self._loop.submit(compiled.validated, compiled.grammars, compiled.waited)
-        abort_outputs = [self._loop.abort(request_id, index) for index in compiled.aborted_choices]
+        outputs = self.loop.submit(compiled.validated, compiled.grammars, compiled.waited)
+        abort_outputs = [self.loop.abort(request_id, index) for index in compiled.aborted_choices]
         return [*outputs, *(output for output in abort_outputs if output is not None)]
 
     def _abort(self, request_id: str, index: int | None) -> list[EngineOutput]:
-        owner = self._compile_queue if request_id in self._compile_queue else self._loop
+        owner = self._compile_queue if request_id in self._compile_queue else self.loop
         output = owner.abort(request_id, index)
         return [] if output is None else [output]
 
     def _load(self) -> LoadReport:
-        report, compile_queue = self._loop.load(), self._compile_queue
+        report, compile_queue = self.loop.load(), self._compile_queue
         return replace(
             report, waiting_requests=report.waiting_requests + len(compile_queue),
             waiting_tokens=report.waiting_tokens + compile_queue.num_tokens,
@@ -227,7 +252,7 @@ class InlineClient:
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
-    def _post(self, *commands: Command) -> bool:
+    def post(self, *commands: Command) -> bool:
         """Queue commands to run together between two steps; return False if the engine has failed."""
         with self._awake:
             if self._dead is not None:
@@ -236,7 +261,7 @@ class InlineClient:
             self._awake.notify()
         return True
 
-    def _run_command(self, function: Callable[[], T], after: Command | None = None) -> T:
+    def run_command(self, function: Callable[[], T], after: Command | None = None) -> T:
         """Run a function in the engine thread between two steps, right after `after`; returns its result."""
         result: Future[T] = Future()
 
@@ -248,28 +273,28 @@ class InlineClient:
                 if isinstance(error, EngineDead) and self._dead is None:  # the runner cannot go on
                     raise
 
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self.thread:
             return function()
-        if not self._post(*(() if after is None else (after,)), command):
+        if not self.post(*(() if after is None else (after,)), command):
             raise self._dead or EngineDead("the engine is closed")
         while True:
             try:
                 return result.result(timeout=1.0)
             except TimeoutError:
-                if not self._thread.is_alive() and not result.done():
+                if not self.thread.is_alive() and not result.done():
                     raise self._dead or EngineDead("the engine is closed") from None
 
     # -- the engine thread -----------------------------------------------------------------------------------------
 
     def _run(self, started: "Future[None]") -> None:
         try:
-            self._loop.start()
+            self.loop.start()
         except BaseException as error:
             self._dead = EngineDead(f"the engine did not start: {error}")
             self._stop_runner()
             started.set_exception(error)
             return
-        self._compile_queue = CompileQueue(self._loop.scheduler.config.max_queue_size)
+        self._compile_queue = CompileQueue(self.loop.scheduler.config.max_queue_size)
         started.set_result(None)
         message = "the engine was closed"
         try:
@@ -285,14 +310,16 @@ class InlineClient:
             self._shutdown(EngineDead(message))
 
     def _run_loop(self) -> None:
-        loop = self._loop
+        loop = self.loop
         while self._wait():
             for _ in range(len(self._commands)):  # only the queued ones: a flood of later ones must stop no step
                 self._commands.popleft()()
-            self._deliver(self._compile_queue.expire())
+            if self._closing:
+                continue
+            self.deliver(self._compile_queue.expire())
             if not loop.is_idle:
                 self._is_checked = False
-                self._deliver(loop.step())
+                self.deliver(loop.step())
                 self._idle_since = time.monotonic()
             elif self._seconds_to_idle_check() == 0.0:
                 self._is_checked = True
@@ -303,7 +330,7 @@ class InlineClient:
     def _wait(self) -> bool:
         """Sleep while the engine is idle; returns False when it must stop."""
         with self._awake:
-            while not self._closing and not self._commands and self._loop.is_idle:
+            while not self._closing and not self._commands and self.loop.is_idle:
                 timeouts = [
                     seconds
                     for seconds in (self._compile_queue.seconds_to_next_deadline(), self._seconds_to_idle_check())
@@ -325,7 +352,7 @@ class InlineClient:
         except ChairliftError as error:
             log.info("%s", error.message)
 
-    def _deliver(self, outputs: Iterable[EngineOutput]) -> None:
+    def deliver(self, outputs: Iterable[EngineOutput]) -> None:
         """Call each sink with its outputs, all of a step at once."""
         by_sink: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
         for output in outputs:
@@ -359,7 +386,7 @@ class InlineClient:
 
     def _stop_runner(self) -> None:
         try:
-            self._loop.stop()
+            self.loop.stop()
         except Exception:
             log.exception("the runner did not stop cleanly")
 

@@ -182,6 +182,13 @@ class BlockPool:
             self._evict(block)
         return len(evicted)
 
+    def forget_all(self) -> None:
+        """Remove every key, that of held blocks, too: none of their contents may be shared any more."""
+        self.evict_all_cached()
+        for block in self._blocks_by_key.values():
+            self._keys[block] = None
+        self._blocks_by_key.clear()
+
     def _evict(self, block: BlockId) -> None:
         key = self._keys[block]
         if key is not None:

@@ -284,6 +284,10 @@ class KVCacheManager:
         """Evict every cached block; returns how many."""
         return self.pool.evict_all_cached()
 
+    def forget_all(self) -> None:
+        """Evict every cached block, and let no sequence share the blocks that are held now."""
+        self.pool.forget_all()
+
     def check_integrity(self) -> list[str]:
         """Check that free + cached + held == total and that tables hold each reference; return errors."""
         errors = self.pool.check(block for table in self._tables for _, _, block in table.held())

@@ -135,6 +135,11 @@ class SequenceTable:
         """Fail a sequence in the middle of a step; its last output goes to pending_outputs."""
         self.pending_outputs.append(self.finish(sequence, FinishReason.ERROR, now, error=error))
 
+    def fail_all(self, error: ChairliftError, now: float) -> list[EngineOutput]:
+        """Fail every open request; returns their last outputs."""
+        firsts = [next(iter(group.open.values())) for group in self.groups.values()]
+        return [self.finish(first, FinishReason.ERROR, now, error=error) for first in firsts]
+
     def _free(self, sequence: Sequence) -> None:
         """Free blocks and slot of a running sequence; the only place that does."""
         assert sequence.table is not None

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from chairlift.core.errors import ChairliftError, ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.core.errors import ChairliftError, ConfigError, UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
-from chairlift.model.dtypes import dtype_name, resolve_dtype, torch_dtype
-from chairlift.model.loading.checkpoint import Checkpoint, fingerprint
+from chairlift.model.dtypes import dtype_name
+from chairlift.model.loading.checkpoint import fingerprint
 from chairlift.model.loading.model_folder import weight_files
 from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
 from chairlift.model.runner.loaded_model import LoadedModel
@@ -35,18 +35,28 @@ from chairlift.model.transformers.attention import (
     select_attention,
 )
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.layer_runner import LayerRunner, base_states, is_not_causal
+from chairlift.model.transformers.far_tokens import (
+    check_block_sparse,
+    check_cache_reads,
+    check_cache_windows,
+    check_far_tokens,
+)
+from chairlift.model.transformers.layer_runner import (
+    LayerRunner,
+    base_states,
+    is_not_causal,
+    takes_positions,
+    unsupported,
+)
 from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
-from chairlift.model.transformers.self_check import check_against_eager
+from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
+from chairlift.model.transformers.self_check import EagerStates, check_against_eager, eager_states
 from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
 
 log = logging.getLogger(__name__)
 
 _module_numbers = itertools.count()
-
-_LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, MemoryError)
-"""What a file, a field or a tensor makes the code of transformers raise."""
 
 
 def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, device: torch.device) -> LoadedModel:
@@ -55,7 +65,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     Raises ModelError that names the file or the tensor, and UnsupportedArchitecture with the reason.
     """
     weight_files(folder)
-    model = _from_pretrained(folder, shape, config).to(device)
+    model = load_pretrained(folder, shape, config).to(device)
     dtype = dtype_name(model.dtype)
     factors = " long" if uses_long_factors(shape, config) else ""
     model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}")
@@ -69,7 +79,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
         log.info("without faster modules, because: %s", error.message)
     del model, kernels
     plain = ModuleKernels()
-    return _prepare(_from_pretrained(folder, shape, config).to(device), shape, config, device, model_id, plain)
+    return _prepare(load_pretrained(folder, shape, config).to(device), shape, config, device, model_id, plain)
 
 
 def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
@@ -91,31 +101,6 @@ def _config_dict(model: Any) -> dict[str, Any]:
     return content | {"architectures": [type(model).__name__]}
 
 
-def _from_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig) -> Any:
-    import transformers
-    from transformers.utils import logging
-
-    classes: Any = transformers  # its types are incomplete
-    stored = shape.dtype or Checkpoint.open(folder, shape.architecture).largest_dtype()
-    dtype = torch_dtype(resolve_dtype(config.dtype, stored))
-    progress: Any = logging
-    progress.disable_progress_bar()
-    try:
-        own_config = classes.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model, information = classes.AutoModelForCausalLM.from_pretrained(
-            folder, config=own_config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
-            local_files_only=True, trust_remote_code=False, output_loading_info=True,
-        )  # fmt: skip
-    except _LOAD_ERRORS as error:
-        raise ModelError(f"transformers cannot load {folder}: {error}", file=str(folder)) from error
-    if missing := sorted(information["missing_keys"]):
-        raise ModelError(
-            f"{len(missing)} tensors of {shape.architecture} are missing in {folder}, the first is {missing[0]}",
-            file=str(folder), tensor=missing[0],
-        )  # fmt: skip
-    return model.eval().requires_grad_(False)
-
-
 def _prepare(
     model: Any, shape: TransformersConfig, config: RunnerConfig, device: torch.device, model_id: str,
     kernels: ModuleKernels,
@@ -126,28 +111,38 @@ def _prepare(
     """
     if model.dtype == torch.float64:
         _use_eager_experts(model)
-    if uses_long_factors(shape, config) and not use_long_factors(model, shape.context_length(config.max_model_len)):
+    length = shape.context_length(config.max_model_len)
+    if uses_long_factors(shape, config) and not use_long_factors(model, length):
         raise ConfigError(
             f"the RoPE of {shape.architecture} has no factors for more than {shape.original_length} tokens",
             option="max_model_len",
         )
     with _refusing(shape):
+        check_block_sparse(base_of(model), model.config, length)
+        eager = eager_states(model)
         kernels.replace_in(model, lambda: _run_two_tokens(model))
+        if config.quantization != "none":
+            eager = eager_states(model, eager.ids)  # rounded weights compute other states
+    paged = PagedAttention()
     try:
         with _refusing(shape):
-            runner: LayerRunner = _measured(model, shape.num_layers)
+            _measure(model, paged, shape.num_layers)
+            check_far_tokens(base_of(model), paged, length)
+            check_cache_windows(model.config, paged.calls, length)
+            runner: LayerRunner = paged
             attention = kernels.attention(runner.head_dim, config.block_size)
             select_attention(model, IMPLEMENTATION)
-            causal_lm = _checked(model, runner, attention, config, kernels)
+            causal_lm = _checked(model, eager, runner, attention, config, kernels)
             select_attention(model, IMPLEMENTATION)
     except UnsupportedArchitecture as error:
         if is_not_causal(error):
             raise
         log.info("%s", error.message)
         with _refusing(shape, error):
+            check_cache_windows(model.config, paged.calls, length)
             select_attention(model, "eager")
             runner, attention = SequenceCacheRunner(base_of(model), shape.num_layers), None
-            causal_lm = _checked(model, runner, attention, config, kernels)
+            causal_lm = _checked(model, eager, runner, attention, config, kernels)
     shape = replace(
         shape,
         vocab_size=causal_lm.vocab_size,
@@ -176,7 +171,7 @@ def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | Non
     try:
         try:
             with torch.device("meta"):
-                model = _without_weights(folder)
+                model = make_without_weights(folder, shape.architecture)
             return _measured(model, shape.num_layers)
         except UnsupportedArchitecture as error:
             if is_not_causal(error):
@@ -198,7 +193,7 @@ def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: Unsupported
     from torch._subclasses.fake_tensor import FakeTensorMode  # imports sympy, for 1.5 s
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model = _without_weights(folder)
+        model = make_without_weights(folder, shape.architecture)
         if first is None:
             try:
                 return _measured(model, shape.num_layers)
@@ -211,26 +206,13 @@ def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: Unsupported
             raise _refusal(shape, str(error.details["reason"]), first) from error
 
 
-def _without_weights(folder: Path) -> Any:
-    import transformers
-
-    classes: Any = transformers
-    try:
-        config = classes.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        return classes.AutoModelForCausalLM.from_config(
-            config, dtype=torch.bfloat16, attn_implementation="eager", trust_remote_code=False
-        ).eval()
-    except _LOAD_ERRORS as error:
-        raise ModelError(f"transformers cannot load {folder}: {error}", file=str(folder)) from error
-
-
 def _checked(
-    model: Any, runner: LayerRunner, attention: Callable[[], AttentionBackend] | None, config: RunnerConfig,
-    kernels: ModuleKernels,
+    model: Any, eager: EagerStates, runner: LayerRunner, attention: Callable[[], AttentionBackend] | None,
+    config: RunnerConfig, kernels: ModuleKernels,
 ) -> TransformersCausalLM:  # fmt: skip
     causal_lm = TransformersCausalLM(model, runner, kernels)
     backend = make_backend(config.attention_backend) if attention is None else attention()
-    check_against_eager(causal_lm, model, backend, config.block_size)
+    check_against_eager(causal_lm, eager, backend, config.block_size)
     return causal_lm
 
 
@@ -263,23 +245,32 @@ def _refusal(shape: TransformersConfig, reason: str, first: UnsupportedArchitect
 
 
 def _measured(model: Any, num_layers: int) -> PagedAttention:
-    """Return the attention of the layers, from a pass in which each records what it asks for."""
-    register()
+    """Return the attention of the layers of a model without weights, as _measure records it."""
     attention = PagedAttention()
-    attention.attach(model)
-    select_attention(model, MEASURING)
-    _run_two_tokens(model)
-    attention.assign_places(num_layers)
+    _measure(model, attention, num_layers)
+    check_cache_reads(base_of(model), attention)
     return attention
 
 
-def _run_two_tokens(model: Any) -> None:
+def _measure(model: Any, attention: PagedAttention, num_layers: int) -> None:
+    """Record what each layer asks of its attention and decide where its keys and values are."""
+    if not takes_positions(base_of(model)):
+        raise unsupported("its modules do not take the positions of tokens")
+    register()
+    attention.attach(model)
+    select_attention(model, MEASURING)
+    attention.state_width = _run_two_tokens(model).shape[1]
+    attention.assign_places(num_layers)
+
+
+def _run_two_tokens(model: Any) -> Tensor:
+    """Return the hidden states [2, H] of two tokens."""
     ids = torch.zeros(2, dtype=torch.int64, device=model.device)
     options: dict[str, Any] = {}
     if model.device.type == "meta":
         options["attention_mask"] = torch.ones_like(ids)[None]  # without one, transformers reads the positions
     with torch.inference_mode():
-        base_states(base_of(model), ids, torch.arange(2, device=model.device), use_cache=False, **options)
+        return base_states(base_of(model), ids, torch.arange(2, device=model.device), use_cache=False, **options)
 
 
 def _use_eager_experts(model: nn.Module) -> None:

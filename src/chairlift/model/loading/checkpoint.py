@@ -41,6 +41,9 @@ HEADER_LENGTH_BYTES = 8
 SAMPLE_BYTES = 64
 """Bytes at three places of a tensor that its fingerprint has: training changes nearly every weight of a tensor."""
 
+QUANTIZED_DTYPES = ("F8_", "F6_", "F4", "I8")
+"""Beginnings of safetensors' names of dtypes that only quantized weights have; U8 is also that of old masks."""
+
 IGNORED_SUFFIX = ".rotary_emb.inv_freq"  # a buffer in old Llama checkpoints
 
 
@@ -114,6 +117,16 @@ class Checkpoint:
                 supported = ", ".join(SAFETENSORS_DTYPES)
                 message = f"tensor {stored.name} in {stored.file} has dtype {stored.dtype}; supported are {supported}"
                 raise ModelError(message, file=str(stored.file), tensor=stored.name)
+
+    def check_not_quantized(self) -> None:
+        """Raise ModelError for a tensor of 8 bits, which is quantized, whatever config.json says."""
+        for tensor in self.tensors.values():
+            if tensor.dtype.startswith(QUANTIZED_DTYPES):
+                supported = ", ".join(SAFETENSORS_DTYPES)
+                raise ModelError(
+                    f"tensor {tensor.name} in {tensor.file} has dtype {tensor.dtype}; supported are {supported}",
+                    file=str(tensor.file), tensor=tensor.name,
+                )  # fmt: skip
 
     def dtype(self) -> str | None:
         """Return the dtype of the embedding table, for a config.json without a dtype; None if it is not supported."""

@@ -1,5 +1,9 @@
-"""GenerationDefaults: a request's default parameters from generation_config.json. Imports no torch."""
+"""GenerationDefaults: a request's default parameters from generation_config.json. Imports no torch.
 
+A field that transformers applies and Chairlift does not is logged as a warning: it makes other tokens.
+"""
+
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +20,19 @@ SAMPLING = tuple(NEUTRAL_VALUES)
 
 GREEDY_FIELDS = ("repetition_penalty", "no_repeat_ngram_size")
 """Fields that also apply to greedy requests."""
+
+
+IGNORED_FIELDS: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        ("bad_words_ids", "begin_suppress_tokens", "exponential_decay_length_penalty", "forced_bos_token_id",
+         "forced_eos_token_id", "sequence_bias", "stop_strings", "suppress_tokens"), (None, [], {}),
+    ),
+    **dict.fromkeys(("guidance_scale", "num_beams"), (None, 1)),
+    **dict.fromkeys(("min_length", "min_new_tokens", "penalty_alpha"), (None, 0)),
+}  # fmt: skip
+"""Field that changes the tokens of transformers' generate() and that Chairlift does not apply -> its neutral values."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,8 @@ def read_generation_defaults(folder: Path, config: ModelConfig) -> GenerationDef
     if not path.exists():
         return GenerationDefaults(config.eos_token_ids)
     content = read_json(path)
+    if ignored := [name for name, neutral in IGNORED_FIELDS.items() if content.get(name) not in neutral]:
+        log.warning("%s: transformers' generate() applies %s, Chairlift does not", path, ", ".join(ignored))
     try:
         return parse_generation_defaults(content, config.eos_token_ids)
     except ModelError as error:

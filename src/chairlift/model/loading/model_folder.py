@@ -17,6 +17,8 @@ HEADER_LENGTH_BYTES = 8
 GGUF_MAGIC = b"GGUF"
 QUANTIZATION_FILES = {"quant_config.json": "AWQ", "quantize_config.json": "GPTQ"}
 """File that a quantized checkpoint without a quantization_config has -> its method."""
+QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
+"""Fields of a quantized checkpoint's config.json; the second is that of compressed-tensors."""
 QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
 """Methods of quantization_config that are written in another way than the file has them."""
 
@@ -72,14 +74,16 @@ def unsupported_model(problem: str, remedy: str) -> UnsupportedModel:
 
 def check_not_quantized(content: Mapping[str, Any]) -> None:
     """Raise UnsupportedModel for the config.json of a quantized checkpoint."""
-    if not (entry := content.get("quantization_config")):
+    field = next((name for name in QUANTIZATION_FIELDS if content.get(name)), None)
+    if field is None:
         return
+    entry = content[field]
     method = entry.get("quant_method") if isinstance(entry, Mapping) else None
     if method is None and isinstance(entry, Mapping) and (entry.get("load_in_4bit") or entry.get("load_in_8bit")):
         method = "bitsandbytes"
     described = f"with {QUANTIZATION_NAMES.get(str(method), method)} " if method else ""
     raise unsupported_model(
-        f"the weights are quantized {described}(quantization_config in config.json); quantized checkpoints are not "
+        f"the weights are quantized {described}({field} in config.json); quantized checkpoints are not "
         "supported", ORIGINAL,
     )  # fmt: skip
 

@@ -54,6 +54,12 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Name of a size -> its names in the config.json of some architectures."""
 
+DECODER_FIELDS: Mapping[str, str] = {
+    "num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads",
+    "intermediate_size": "decoder_ffn_dim",
+}  # fmt: skip
+"""Name of a size -> its name in the config.json of an encoder-decoder, of which only the decoder is the model."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformersConfig(ModelConfig):
@@ -86,6 +92,8 @@ def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
     architecture = _supported_name(content)
     text = content.get("text_config")
     merged = {**content, **text} if isinstance(text, Mapping) else dict(content)
+    check_not_quantized(merged)
+    merged |= {name: merged[own] for name, own in DECODER_FIELDS.items() if merged.get(own) is not None}
     fields = ConfigReader(merged, _defaults(merged))
     if "num_attention_heads" not in fields:
         raise _without_attention(architecture, "no attention heads")
@@ -97,7 +105,7 @@ def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
         architecture=architecture,
         vocab_size=fields.size("vocab_size"),
         hidden_size=hidden,
-        intermediate_size=fields.size_or("intermediate_size", 4 * hidden),
+        intermediate_size=_widest(fields, 4 * hidden),
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=fields.size_or("num_key_value_heads", heads),
@@ -123,7 +131,24 @@ def _supported_name(content: Mapping[str, Any]) -> str:
         raise UnsupportedArchitecture(
             f"config.json names architecture {heads[0]}, which Chairlift does not have itself; {remedy}", remedy=remedy
         )
+    if content.get("auto_map") and not _is_known_type(content.get("model_type")):
+        raise needs_own_code(heads[0])
     return heads[0]
+
+
+def _is_known_type(model_type: object) -> bool:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return model_type in CONFIG_MAPPING
+
+
+def needs_own_code(architecture: str) -> UnsupportedArchitecture:
+    """Return the error for a model that code in its folder computes."""
+    remedy = "use a model whose architecture transformers has"
+    return UnsupportedArchitecture(
+        f"{architecture} is code in the model folder (auto_map in config.json), and Chairlift runs no code of a model; "
+        f"{remedy}", remedy=remedy,
+    )  # fmt: skip
 
 
 def _check_kinds(architecture: str, content: Mapping[str, Any]) -> None:
@@ -172,10 +197,18 @@ def _class_defaults(content: Mapping[str, Any], names: Sequence[str]) -> dict[st
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     try:
-        made = CONFIG_MAPPING[str(content.get("model_type"))]()
-    except (KeyError, TypeError, ValueError, AttributeError):
+        made = CONFIG_MAPPING[str(content.get("model_type"))].from_dict(dict(content))
+    except Exception:  # a field of any kind; the model's own load names it
         return {}
     return {name: value for name in names if (value := getattr(made, name, None)) is not None}
+
+
+def _widest(fields: ConfigReader, fallback: int) -> int:
+    """Return the width of the MLPs, that of the widest where config.json has one for each layer (Gemma 3n)."""
+    sizes = fields.get("intermediate_size")
+    if isinstance(sizes, list) and sizes:
+        return max(ConfigReader({"intermediate_size": size}, {}).size("intermediate_size") for size in sizes)
+    return fields.size_or("intermediate_size", fallback)
 
 
 def _windows(fields: ConfigReader, layers: int) -> tuple[int | None, ...]:
@@ -190,8 +223,13 @@ def _windows(fields: ConfigReader, layers: int) -> tuple[int | None, ...]:
 
 
 def _original_length(fields: ConfigReader, positions: int) -> int | None:
+    """Return the tokens up to which the short factors of RoPE "longrope" apply, in one of several rotations, too."""
     rope = fields.object("rope_parameters") or fields.object("rope_scaling")
-    if rope.get("rope_type", rope.get("type")) not in ("longrope", "su"):
+    ropes = [each for each in (rope, *rope.values()) if isinstance(each, Mapping)]
+    found = [each for each in ropes if each.get("rope_type", each.get("type")) in ("longrope", "su")]
+    if not found:
         return None
-    owner = fields if fields.raw("original_max_position_embeddings") is not None else ConfigReader(rope, {})
-    return min(positions, owner.size_or("original_max_position_embeddings", positions))
+    if fields.raw("original_max_position_embeddings") is not None:
+        return min(positions, fields.size("original_max_position_embeddings"))
+    lengths = (ConfigReader(each, {}).size_or("original_max_position_embeddings", positions) for each in found)
+    return min(positions, *lengths)

@@ -1,4 +1,4 @@
-"""pick_device, check_device: the torch device of an option, or why it cannot be used. Imports no torch at once."""
+"""pick_device, use_device, check_device: the torch device of an option. Imports no torch at once."""
 
 import subprocess
 import sys
@@ -29,6 +29,14 @@ def pick_device(name: str) -> "torch.device":
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {name!r} cannot be used: {reason}", option="device") from error
     return device
+
+
+def use_device(device: "torch.device") -> None:
+    """Make a CUDA device with an index the current one of this thread, where kernels of Triton run."""
+    import torch
+
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def check_device(name: str) -> None:

@@ -27,7 +27,7 @@ from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolve_backend_name
 from chairlift.model.dtypes import torch_dtype
-from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
+from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_config import ModelConfig
@@ -36,7 +36,7 @@ from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.loading.transformers_config import TransformersConfig
 from chairlift.model.model_backend import ModelBackend, select_backend
-from chairlift.model.runner.device_check import pick_device
+from chairlift.model.runner.device_check import pick_device, use_device
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
@@ -121,6 +121,7 @@ class TorchRunner:
         check_options(config)
         began = clock.now()
         loaded = self._preloaded or load(config)
+        use_device(loaded.device)
         loaded_at = clock.now()
         if loaded.torch_threads is not None:
             torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
@@ -171,6 +172,20 @@ class TorchRunner:
             ),
         )
 
+    @property
+    def model(self) -> CausalLM:
+        """The model, once the runner has started."""
+        return self._started().loaded.model
+
+    @property
+    def kv_cache(self) -> list[PagedKV]:
+        """The keys and values by layer index within a group, once the runner has started."""
+        return self._started().kv
+
+    def _started(self) -> _RunnerState:
+        assert self._engine is not None, "the runner has not started, or has stopped"
+        return self._engine
+
     def launch(self, plan: StepPlan) -> None:
         """Compute a step, and sample it at once unless a row waits for masks.
 
@@ -178,6 +193,7 @@ class TorchRunner:
         """
         engine = self._engine
         assert engine is not None, "launch before start, or after stop"
+        use_device(engine.loaded.device)  # this may be another thread than that of start()
         engine.populator.pause_for_step()
         masks = self._masks.pop(plan.step_id, None)
         waits = len(plan.masked_samples) > 0 and masks is None
@@ -213,6 +229,7 @@ class TorchRunner:
         Every page of the cache is populated when it returns.
         """
         assert self._engine is not None, "warm-up before start, or after stop"
+        use_device(self._engine.loaded.device)
         assert not self._results, "a warm-up while steps are in flight"
         config, model = self._config, self._engine.loaded.model
         groups, slots = len(model.groups.windows), config.max_running_requests

@@ -6,7 +6,8 @@ transformers calls the function with a module and its options. The module's Page
 the step. Source: transformers 5.23 integrations/sdpa_attention.py, masking_utils.py.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,7 @@ class PagedAttention:
         windows: by layer, its window; None for attention to all tokens.
         head_dim: width of a head in the KV cache, that of the widest of keys and values.
         num_kv_heads: key/value heads of every layer.
+        state_width: width of the hidden states, set by the measuring pass.
     """
 
     report = "on the paged attention"
@@ -80,13 +82,31 @@ class PagedAttention:
         self.windows: tuple[int | None, ...] = ()
         self.head_dim = 0
         self.num_kv_heads = 0
+        self.state_width = 0
         self._places: tuple[LayerPlace, ...] = ()
+        self._inputs: list[Tensor] | None = None
 
     def attach(self, model: nn.Module) -> None:
         """Make this the attention of every module of the model that has a layer index."""
         for module in model.modules():
             if hasattr(module, "layer_idx"):
                 setattr(module, ATTRIBUTE, self)
+
+    def record(self, layer: int, call: LayerCall, inputs: tuple[Tensor, ...]) -> None:
+        """Record a call of a measuring pass with its query, key and value, or the inputs alone inside recording()."""
+        if self._inputs is None:
+            self.calls.setdefault(layer, []).append(call)
+        else:
+            self._inputs.extend(inputs)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[list[Tensor]]:
+        """Collect the queries, keys and values of measuring passes in a list, instead of their calls."""
+        self._inputs = []
+        try:
+            yield self._inputs
+        finally:
+            self._inputs = None
 
     def assign_places(self, num_layers: int) -> None:
         """Decide from the calls of the measuring pass where each layer's keys and values are.
@@ -174,7 +194,7 @@ def measuring_attention(
         sinks=None if s_aux is None else s_aux.detach(),
     )
     call = LayerCall(query.shape[1], key.shape[1], key.shape[-1], value.shape[-1], spec)
-    _state_of(module).calls.setdefault(_layer_of(module), []).append(call)
+    _state_of(module).record(_layer_of(module), call, (query, key, value))
     heads, tokens = query.shape[1:3]
     return value.new_zeros(1, tokens, heads, value.shape[-1]), None
 
@@ -191,7 +211,8 @@ def measuring_mask(
     batch_size: int, q_length: int, kv_length: int, mask_function: Callable[..., Tensor], **_: Any
 ) -> Tensor:
     """Return, in the place of a mask [B, 1, Q, K], its window as a number, FULL, OTHER or LATER."""
-    return torch.full((batch_size, 1, q_length, kv_length), window_of(mask_function), dtype=torch.int32)
+    window = torch.tensor(window_of(mask_function), dtype=torch.int32)
+    return window.expand(batch_size, 1, q_length, kv_length)  # without memory for the keys of a long sequence
 
 
 def window_of(mask_function: Callable[..., Tensor]) -> int:

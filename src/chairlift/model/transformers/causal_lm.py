@@ -58,10 +58,13 @@ class TransformersCausalLM:
         self.head_dim = runner.head_dim
         self.dtype: torch.dtype = model.dtype
         output = model.get_output_embeddings()
-        states = torch.zeros(1, _width(output), dtype=model.dtype, device=model.device)
+        states = torch.zeros(1, runner.state_width, dtype=model.dtype, device=model.device)
         self.vocab_size = int(self._model_logits(states).shape[1])
         softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-        self._fast_head = kernels.head(output, dict.fromkeys((None, softcap)), self._model_logits)
+        reads_states = getattr(output, "in_features", None) == runner.state_width  # else layers lie between
+        self._fast_head = (
+            kernels.head(output, dict.fromkeys((None, softcap)), self._model_logits) if reads_states else None
+        )
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of tokens of a step."""
@@ -109,9 +112,3 @@ def _base_name(model: Any) -> str:
     if name not in model._modules:
         name = next(name for name, child in model.named_children() if hasattr(child, "config"))
     return name
-
-
-def _width(output: Any) -> int:
-    """Return the width of the hidden states that an output layer reads."""
-    width = getattr(output, "in_features", None)
-    return int(output.weight.shape[1] if width is None else width)

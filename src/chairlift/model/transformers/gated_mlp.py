@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chairlift.model.transformers.activations import ACTIVATIONS, activation_name
-from chairlift.model.transformers.sample_rows import sample_rows
+from chairlift.model.transformers.sample_rows import sample_rows, takes_one_tensor
 
 TOLERANCE = 0.03
 """Largest relative difference between the results of the module and of its parts, in bfloat16."""
@@ -62,6 +62,8 @@ def find_gated_mlp(module: nn.Module) -> GatedMLP | None:
     if len(linears) not in (2, 3) or any(list(child.parameters()) for child in others) or list(module.buffers()):
         return None
     if len(list(module.parameters())) != sum(len(list(child.parameters())) for child in linears.values()):
+        return None
+    if not takes_one_tensor(module):
         return None
     activations = [name for name in map(activation_name, [*others, *_functions(module)]) if name is not None]
     for activation in dict.fromkeys(activations):

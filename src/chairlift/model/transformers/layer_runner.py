@@ -20,6 +20,7 @@ class LayerRunner(Protocol):
         windows: by layer, its window; None for attention to all tokens.
         num_kv_heads: key/value heads of every layer.
         head_dim: width of a head in the KV cache, that of the widest of keys and values.
+        state_width: width of the hidden states, which the head reads.
         report: says how the layers run, for the startup report.
     """
 
@@ -27,6 +28,7 @@ class LayerRunner(Protocol):
     windows: tuple[int | None, ...]
     num_kv_heads: int
     head_dim: int
+    state_width: int
     report: str
 
     def run(self, base: nn.Module, input_ids: Tensor, context: ForwardContext) -> Tensor:
@@ -36,15 +38,20 @@ class LayerRunner(Protocol):
 
 def base_states(base: nn.Module, input_ids: Tensor, positions: Tensor, **options: Any) -> Tensor:
     """Return the hidden states [T, H] of tokens at positions, both int64 [T]."""
-    if _takes_positions(type(base).forward):
+    if takes_positions(base):
         options["position_ids"] = positions[None]
     output = base(input_ids=input_ids[None], return_dict=True, **options)
     states: Tensor = output.last_hidden_state[0]
     return states
 
 
+def takes_positions(base: nn.Module) -> bool:
+    """Return whether a base model's forward has `position_ids`."""
+    return _has_position_ids(type(base).forward)
+
+
 @cache
-def _takes_positions(forward: Callable[..., Any]) -> bool:
+def _has_position_ids(forward: Callable[..., Any]) -> bool:
     return "position_ids" in inspect.signature(forward).parameters
 
 

@@ -1,7 +1,8 @@
 """replace_modules: faster modules in the place of a model's linear layers and norms, chosen by what they compute.
 
 A linear layer is a module with one matrix (torch's Linear, or GPT-2's Conv1D, whose matrix is transposed). A norm is
-any module with one vector whose results on sample rows are those of an RMS norm. Names do not matter.
+any module with one vector whose results on sample rows are those of an RMS norm. Names do not matter. A module whose
+forward has a second parameter stays as it is, because that may change its results.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from chairlift.model.transformers.activations import Activation, activation_name
 from chairlift.model.transformers.gated_mlp import FusedMLP, find_gated_mlp
-from chairlift.model.transformers.sample_rows import are_close, sample_rows
+from chairlift.model.transformers.sample_rows import are_close, sample_rows, takes_one_tensor
 from chairlift.model.transformers.shared_inputs import SharedLinear, SharedProduct
 
 Multiply = Callable[[Tensor], Tensor]
@@ -170,7 +171,7 @@ def _leaves(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
 
 def _activation_of(module: nn.Module) -> Activation | None:
     """Return a module without parameters that computes a known activation as one of one operation."""
-    if any(True for _ in (*module.parameters(), *module.buffers())):
+    if any(True for _ in (*module.parameters(), *module.buffers())) or not takes_one_tensor(module):
         return None
     name = activation_name(module)
     return None if name is None else Activation(name)
@@ -184,7 +185,7 @@ def _matrix_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     # GPT-2's layer has its matrix as [I, O] and always a bias.
     if set(parameters) == {"weight", "bias"} and parameters["weight"].ndim == 2 and not list(module.buffers()):
         weight, bias = parameters["weight"].detach(), parameters["bias"].detach()
-        if len(bias) == weight.shape[1] and _computes_transposed(module, weight, bias):
+        if len(bias) == weight.shape[1] and takes_one_tensor(module) and _computes_transposed(module, weight, bias):
             return weight.T.contiguous(), bias
     return None
 
@@ -205,6 +206,8 @@ def fused_norm(module: nn.Module) -> FusedRMSNorm | None:
     weight = parameters.get("weight")
     if len(parameters) != 1 or weight is None or weight.ndim != 1 or isinstance(module, FusedRMSNorm):
         return None
+    if not takes_one_tensor(module):
+        return None  # such as a gated norm
     if weight.dtype == torch.float64:
         return None  # transformers' norms compute in float32 then, in an order of their own
     rows = sample_rows(len(weight), weight.dtype, weight.device)[None]

@@ -1,7 +1,9 @@
-"""sample_rows, are_close: rows to find out what a module computes, and whether two results agree."""
+"""sample_rows, are_close, takes_one_tensor: find out what a module computes, and whether two results agree."""
+
+import inspect
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 SAMPLE_ROWS = 4
 
@@ -21,3 +23,15 @@ def are_close(one: object, other: Tensor) -> bool:
     scale, eps = other.abs().max().double(), torch.finfo(other.dtype).eps
     bound = 4 * eps * other.double().abs() + max(eps / 16, 1e-6) * scale
     return bool(((one.double() - other.double()).abs() <= bound).all())
+
+
+def takes_one_tensor(module: nn.Module) -> bool:
+    """Return whether a module's forward has one parameter.
+
+    A second one, such as the gate of a gated norm, may change the result, and sample rows do not show it.
+    """
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return [each.kind for each in parameters] == [inspect.Parameter.POSITIONAL_OR_KEYWORD]

@@ -1,12 +1,15 @@
 """check_against_eager: compares a model on the paged cache with transformers' own attention, on a few tokens.
 
 Two short sequences run in chunks, beside each other, as in a step of the engine; transformers computes each of them in
-one pass. A model that keeps a state of its own, mixes neighbouring tokens or has a bias that the attention interface
-does not carry differs, and is refused instead of computing other tokens than transformers.
+one pass, before any module is replaced. A model that keeps a state of its own, mixes neighbouring tokens, has a bias
+that the attention interface does not carry or a replaced module that computes something else differs, and is refused
+instead of computing other tokens than transformers.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from chairlift.model.attention.base import AttentionBackend, ForwardBatch, GroupBatch, PagedKV
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.transformers.attention import select_attention
-from chairlift.model.transformers.causal_lm import TransformersCausalLM
+from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import base_states, unsupported
 
 CHUNKS = ((4, 3), (3, 4), (1, 1), (1, 1), (1, 1))
@@ -30,30 +33,50 @@ COARSE_SHARE = 0.25
 """Share of tokens of a 16-bit dtype that may differ by more."""
 
 
+@dataclass(frozen=True, slots=True)
+class EagerStates:
+    """What transformers computes for the sequences of the comparison.
+
+    Attributes:
+        ids: token ids of each sequence, [T] int64.
+        states: hidden states of each sequence, [T, H].
+    """
+
+    ids: list[Tensor]
+    states: list[Tensor]
+
+
+@torch.inference_mode()
+def eager_states(model: Any, ids: list[Tensor] | None = None) -> EagerStates:
+    """Compute sequences with transformers' own attention, which is the model's when this returns.
+
+    Without ids they are random, of a model whose embedding and head are not replaced yet.
+    """
+    if ids is None:
+        generator = torch.Generator().manual_seed(0)
+        tables = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
+        vocab_size = min(len(table) for table in tables)
+        ids = [torch.randint(0, vocab_size, (length,), generator=generator).to(model.device) for length in LENGTHS]
+    select_attention(model, "eager")
+    base = base_of(model)
+    states = [base_states(base, each, torch.arange(len(each), device=each.device), use_cache=False) for each in ids]
+    return EagerStates(ids, states)
+
+
+@torch.inference_mode()
 def check_against_eager(
-    causal_lm: TransformersCausalLM, model: nn.Module, backend: AttentionBackend, block_size: int
+    causal_lm: TransformersCausalLM, eager: EagerStates, backend: AttentionBackend, block_size: int
 ) -> None:
     """Raise UnsupportedArchitecture if the paged model and transformers' eager attention disagree.
 
     Args:
         causal_lm: the model on the paged cache.
-        model: the module whose attention is selected; the eager one when this returns.
+        eager: what the model computed before its modules were replaced.
         backend: backend of the paged attention.
         block_size: tokens of a block.
     """
-    device = next(model.parameters()).device
-    generator = torch.Generator().manual_seed(0)
-    sequences = [
-        torch.randint(0, causal_lm.vocab_size, (length,), generator=generator).to(device) for length in LENGTHS
-    ]
-    with torch.inference_mode():
-        paged = _run_in_chunks(causal_lm, sequences, backend, block_size)
-        select_attention(model, "eager")
-        expected = [
-            base_states(causal_lm.base, ids, torch.arange(len(ids), device=device), use_cache=False)
-            for ids in sequences
-        ]
-    differences = torch.cat([_relative(ours, theirs) for ours, theirs in zip(paged, expected, strict=True)])
+    paged = _run_in_chunks(causal_lm, eager.ids, backend, block_size)
+    differences = torch.cat([_relative(ours, theirs) for ours, theirs in zip(paged, eager.states, strict=True)])
     tolerance = TOLERANCES.get(causal_lm.dtype)
     if tolerance is not None:
         agrees = bool((differences <= tolerance).all())

@@ -80,7 +80,8 @@ class SequenceCacheRunner:
         cache = DynamicCache()
         with torch.inference_mode():
             ids = torch.zeros(2, dtype=torch.int64, device=device)
-            base_states(base, ids, torch.arange(2, device=device), past_key_values=cache, use_cache=True)
+            states = base_states(base, ids, torch.arange(2, device=device), past_key_values=cache, use_cache=True)
+        self.state_width = states.shape[1]
         shapes = {_shape_of(layer) for layer in cache.layers}
         if len(cache.layers) != num_layers or None in shapes:
             raise unsupported(f"not all of its {num_layers} layers keep keys and values in transformers' cache")

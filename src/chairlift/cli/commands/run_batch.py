@@ -1,0 +1,110 @@
+"""`chairlift run-batch`: a batch file of OpenAI's format, run by an engine of this process or by a server."""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from chairlift.cli.commands.serve import model_display_name
+from chairlift.cli.console import Console
+from chairlift.cli.http_request import server_url
+from chairlift.cli.result_writer import check_outputs
+from chairlift.cli.server_options import server_config
+from chairlift.cli.settings import settings
+from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SchedulerConfig
+from chairlift.llm.build import PreparedService, prepare
+from chairlift.llm.model_names import no_model_given
+from chairlift.llm.options import Options
+from chairlift.llm.progress import Progress
+from chairlift.server.app import GENERATION_PATHS, server_app
+from chairlift.server.batch_files.batch_lines import BatchLine, read_batch
+from chairlift.server.batch_files.batch_run import BatchProgress, Sender, run_batch_file
+from chairlift.server.batch_files.output_journal import OutputJournal
+from chairlift.server.batch_files.senders import AppSender, UrlSender
+from chairlift.server.replica import Replica
+from chairlift.web.auth.credentials import Credentials
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a batch file; returns the exit code: 0, or 1 when a request has an error as its response.
+
+    Raises ConfigError, ModelError and InvalidRequest for invalid input, OSError for an output that cannot be written.
+    """
+    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
+    for name in ("input", "output"):
+        if getattr(arguments, name) is None:
+            raise ConfigError(f"run-batch needs --{name} FILE.jsonl", option=name)
+    check_outputs({"--output": arguments.output}, {"--input": arguments.input})
+    engine: Options = {"engine_mode": "process", **settings.resolve_group(settings.ENGINE, arguments, environ)}  # type: ignore[typeddict-item]
+    url = None if arguments.url is None else server_url(arguments.url)
+    if url is not None and arguments.model is not None:
+        raise ConfigError("MODEL and --url cannot be given together: the server has its own model", option="url")
+    lines = read_batch(Path(arguments.input), GENERATION_PATHS)
+    with OutputJournal(Path(arguments.output), [line.custom_id for line in lines]) as journal:
+        if journal.done:
+            console.print_line(f"{len(journal.done)} of {len(lines)} requests have responses in {arguments.output}")
+        if len(journal.done) == len(lines):
+            return 0
+        if url is not None:
+            sender = UrlSender(
+                url, environ.get("CHAIRLIFT_API_KEY", ""), max_connections=arguments.max_concurrent
+            )  # fmt: skip
+            return asyncio.run(_run(arguments, console, lines, journal, None, sender))
+        prepared = prepare(arguments.model, engine)
+        console.print_line(f"loading {arguments.model}" if arguments.model else no_model_given())
+        try:
+            return asyncio.run(_run(arguments, console, lines, journal, prepared, None))
+        finally:
+            prepared.close()
+
+
+async def _run(
+    arguments: argparse.Namespace, console: Console, lines: list[BatchLine], journal: OutputJournal,
+    prepared: PreparedService | None, remote: UrlSender | None,
+) -> int:  # fmt: skip
+    async with AsyncExitStack() as stack:
+        send: Sender
+        if prepared is not None:
+            send = await stack.enter_async_context(_local_server(prepared, arguments.served_model_name))
+        else:
+            assert remote is not None
+            send = await stack.enter_async_context(remote)
+        bar = stack.enter_context(Progress(len(lines), shown=console.shows_progress_bars(())))
+        for _ in journal.done:
+            bar.request_done()
+
+        tokens = 0
+
+        def show(progress: BatchProgress) -> None:
+            nonlocal tokens
+            bar.request_done()
+            bar.tokens(progress.tokens - tokens)
+            tokens = progress.tokens
+
+        done = await run_batch_file(
+            lines, journal, send, max_concurrent=arguments.max_concurrent, max_retries=arguments.max_retries,
+            on_progress=show,
+        )  # fmt: skip
+    console.print_line(
+        f"{done.done} of {done.total} requests have responses in {arguments.output}, {done.failed} of them an error"
+    )
+    return 1 if done.failed else 0
+
+
+@asynccontextmanager
+async def _local_server(prepared: PreparedService, names: list[str] | None) -> AsyncIterator[Sender]:
+    """Start the engine and the API over it, without a socket."""
+    service = await asyncio.to_thread(prepared.start)
+    replica = Replica(server_config(tuple(names or [model_display_name(prepared.model)]), {}))
+
+    async def drain() -> None:
+        replica.lifecycle.drain()
+
+    scheduler: SchedulerConfig = prepared.scheduler
+    replica.attach_service(service, lambda: None, scheduler.max_batch_tokens, scheduler.max_running_sequences)
+    try:
+        yield AppSender(server_app(replica, Credentials(), drain).asgi)
+    finally:
+        await replica.close()

@@ -1,0 +1,1 @@
+"""The drop-in for transformers' continuous batching: its manager, its configurations and its names."""

@@ -1,0 +1,102 @@
+"""load_pretrained, make_without_weights: a model folder as a module of transformers, with weights or without.
+
+Only code of transformers itself runs, never code in the folder. Any exception of it becomes a ModelError.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from chairlift.core.errors import ModelError
+from chairlift.model.dtypes import resolve_dtype, torch_dtype
+from chairlift.model.loading.checkpoint import Checkpoint
+from chairlift.model.loading.model_folder import read_json
+from chairlift.model.loading.transformers_config import TransformersConfig, needs_own_code
+from chairlift.model.runner.runner_config import RunnerConfig
+
+
+def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig) -> Any:
+    """Load the decoder of a folder, in eval mode with eager attention, in the dtype of the options.
+
+    Raises ModelError that names the folder or the tensor, and UnsupportedArchitecture for code in the folder.
+    """
+    import transformers
+    from transformers.utils import logging
+
+    classes: Any = transformers  # its types are incomplete
+    checkpoint = Checkpoint.open(folder, shape.architecture)
+    checkpoint.check_not_quantized()
+    stored = shape.dtype or checkpoint.largest_dtype()
+    dtype = torch_dtype(resolve_dtype(config.dtype, stored))
+    progress: Any = logging
+    progress.disable_progress_bar()
+    own_config = _own_config(folder, shape.architecture)
+    try:
+        model, information = classes.AutoModelForCausalLM.from_pretrained(
+            folder, config=own_config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
+            local_files_only=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
+    except Exception as error:
+        raise _cannot_load(folder, error) from error
+    _check_tensors(folder, shape.architecture, information)
+    return model.eval().requires_grad_(False)
+
+
+def _check_tensors(folder: Path, architecture: str, information: Mapping[str, Iterable[Any]]) -> None:
+    """Raise ModelError for a tensor that is missing or has another shape; transformers logs surplus ones."""
+    if missing := sorted(information["missing_keys"]):
+        raise ModelError(
+            f"{len(missing)} tensors of {architecture} are missing in {folder}, the first is {missing[0]}",
+            file=str(folder), tensor=missing[0],
+        )  # fmt: skip
+    if mismatched := sorted(information["mismatched_keys"]):
+        name, stored, required = mismatched[0]
+        raise ModelError(
+            f"tensor {name} in {folder} has shape {tuple(stored)}, config.json requires {tuple(required)}",
+            file=str(folder), tensor=name,
+        )  # fmt: skip
+
+
+def make_without_weights(folder: Path, architecture: str) -> Any:
+    """Make the decoder of a folder's config.json in bfloat16, in eval mode with eager attention.
+
+    Raises ModelError that names the folder, and UnsupportedArchitecture for code in the folder.
+    """
+    import transformers
+
+    classes: Any = transformers
+    own_config = _own_config(folder, architecture)
+    try:
+        return classes.AutoModelForCausalLM.from_config(
+            own_config, dtype=torch.bfloat16, attn_implementation="eager", trust_remote_code=False
+        ).eval()
+    except Exception as error:
+        raise _cannot_load(folder, error) from error
+
+
+def _own_config(folder: Path, architecture: str) -> Any:
+    """Return transformers' config of a folder. Raises UnsupportedArchitecture for a class that is code in the folder.
+
+    A model_type of transformers may have a class of another name in the folder. Where transformers has the class that
+    computes this model_type under another name (InternLM3 is a Llama), the class has the config of another model_type.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        own_config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        mapping: Any = AutoModelForCausalLM
+        computed_by = mapping._model_mapping.get(type(own_config), None)
+    except Exception as error:
+        raise _cannot_load(folder, error) from error
+    own_code = read_json(folder / "config.json").get("auto_map")
+    has_own_class = isinstance(own_code, dict) and "AutoModelForCausalLM" in own_code
+    is_other = computed_by is not None and computed_by.__name__ != architecture
+    if has_own_class and is_other and computed_by.config_class is type(own_config):
+        raise needs_own_code(architecture)
+    return own_config
+
+
+def _cannot_load(folder: Path, error: Exception) -> ModelError:
+    return ModelError(f"transformers cannot load {folder}: {error}", file=str(folder))

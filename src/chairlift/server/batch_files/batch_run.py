@@ -1,0 +1,121 @@
+"""run_batch_file: sends the requests of a batch that have no response yet, many at a time, and writes each response."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from chairlift.server.batch_files.batch_lines import BatchLine
+from chairlift.server.batch_files.output_journal import OutputJournal
+
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed; 500 is one of another server, whose cause is not known."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResponse:
+    """The response to one request.
+
+    Attributes:
+        status: HTTP status; 0 if the server could not be reached.
+        request_id: id that the server gave the request.
+        body: the JSON value of the response, or the reason why there is none.
+        retry_after: seconds that the server asks to wait; None if it does not.
+    """
+
+    status: int
+    request_id: str
+    body: Any
+    retry_after: float | None = None
+
+
+class Sender(Protocol):
+    """Sends one request."""
+
+    def __call__(self, line: BatchLine) -> Awaitable[BatchResponse]:
+        """Send a request and wait for the whole response. Never raises for an error of the request."""
+        ...
+
+
+@dataclass(slots=True)
+class BatchProgress:
+    """What a run has done so far.
+
+    Attributes:
+        total: requests of the file.
+        done: those with a response, also from earlier runs.
+        failed: responses of this run whose status is an error.
+        tokens: tokens of the responses of this run, prompts and outputs.
+    """
+
+    total: int
+    done: int
+    failed: int = 0
+    tokens: int = 0
+
+
+async def run_batch_file(
+    lines: Sequence[BatchLine], journal: OutputJournal, send: Sender, *, max_concurrent: int, max_retries: int,
+    on_progress: Callable[[BatchProgress], None] = lambda progress: None,
+) -> BatchProgress:  # fmt: skip
+    """Run the requests without a response; returns when each has one.
+
+    Args:
+        lines: all requests of the file.
+        journal: the output file.
+        send: sends a request.
+        max_concurrent: requests in flight at most.
+        max_retries: how often a request is sent again after one of RETRIED_STATUSES, or without a response.
+        on_progress: called after each response.
+
+    Raises OSError when a response cannot be written; the requests in flight are cancelled, and a later run sends them.
+    """
+    progress = BatchProgress(total=len(lines), done=len(journal.done))
+    waiting = iter([line for line in lines if line.custom_id not in journal.done])
+
+    async def work() -> None:
+        for line in waiting:
+            response = await _send_until_answered(line, send, max_retries)
+            journal.append(line.custom_id, output_entry(line, response))
+            progress.done += 1
+            progress.failed += not 200 <= response.status < 300
+            progress.tokens += _tokens_of(response.body)
+            on_progress(progress)
+
+    workers = [asyncio.create_task(work()) for _ in range(min(max_concurrent, max(1, progress.total - progress.done)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return progress
+
+
+def output_entry(line: BatchLine, response: BatchResponse) -> dict[str, Any]:
+    """Return the line of the output file, as OpenAI's batch API writes it."""
+    entry: dict[str, Any] = {"id": f"batch_req_{secrets.token_hex(12)}", "custom_id": line.custom_id}
+    if response.status == 0:
+        return entry | {"response": None, "error": {"code": "no_response", "message": str(response.body)}}
+    answered = {"status_code": response.status, "request_id": response.request_id, "body": response.body}
+    return entry | {"response": answered, "error": None}
+
+
+async def _send_until_answered(line: BatchLine, send: Sender, max_retries: int) -> BatchResponse:
+    pause = FIRST_PAUSE_SECONDS
+    for attempt in range(max_retries + 1):
+        response = await send(line)
+        if attempt == max_retries or not (response.status == 0 or response.status in RETRIED_STATUSES):
+            return response
+        await asyncio.sleep(min(pause if response.retry_after is None else response.retry_after, LONGEST_PAUSE_SECONDS))
+        pause *= 2
+    raise AssertionError("the last attempt returns")
+
+
+def _tokens_of(body: Any) -> int:
+    usage = body.get("usage") if isinstance(body, Mapping) else None
+    tokens = usage.get("total_tokens") if isinstance(usage, Mapping) else None
+    return tokens if isinstance(tokens, int) else 0

@@ -1,0 +1,55 @@
+"""EngineSource: engines of loaded models and of folders, with the model's own generation_config."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from chairlift.core.errors import ConfigError, ModelError
+from chairlift.llm.continuous_batching.engine_source import engine_source
+from support_bridged_models import bridged_model
+from support_models import save_tiny
+
+
+def test_a_module_brings_its_generation_config() -> None:
+    model = bridged_model("gpt2", dtype=torch.float32).eval()
+    model.generation_config.update(do_sample=True, top_k=7, max_new_tokens=5, eos_token_id=[3, 4])
+    source = engine_source(model, None, None, {})
+    assert source.settings.sampling["top_k"] == 7 and source.settings.max_new_tokens == 5
+    assert source.eos_token_ids == (3, 4) and source.name == "GPT2LMHeadModel"
+    other = engine_source(model, {"max_new_tokens": 9}, None, {})
+    assert other.settings.max_new_tokens == 9 and other.settings.sampling["temperature"] == 0
+    assert other.eos_token_ids == (3, 4)
+    model.generation_config.eos_token_id = None
+    model.config.eos_token_id = 6
+    assert engine_source(model, None, None, {}).eos_token_ids == (6,)
+    model.config.eos_token_id = None
+    assert engine_source(model, None, None, {}).eos_token_ids == ()
+
+
+def test_a_folder_brings_its_generation_config(tmp_path: Path) -> None:
+    folder = save_tiny("llama", tmp_path)
+    config = {"do_sample": True, "temperature": 0.5, "eos_token_id": [2, 5], "max_new_tokens": 3}
+    (folder / "generation_config.json").write_text(json.dumps(config))
+    source = engine_source(folder, None, None, {"num_blocks": 64})
+    assert source.settings.sampling["temperature"] == 0.5 and source.settings.max_new_tokens == 3
+    assert source.eos_token_ids == (2, 5)
+    client = source.start()
+    assert client.info.num_blocks == 64
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [(5, "got an object of int"), (Path("/nowhere/at/all"), "nowhere"), (torch.nn.Linear(2, 2), "Linear")],
+)
+def test_what_is_no_model_is_named(model: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        engine_source(model, None, None, {})
+
+
+def test_impossible_options_are_found_without_an_engine() -> None:
+    with pytest.raises(ConfigError, match="max_batch_tokens"):
+        engine_source(bridged_model("gpt2", dtype=torch.float32), None, None, {"max_batch_tokens": 0})

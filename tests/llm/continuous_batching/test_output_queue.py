@@ -1,0 +1,125 @@
+"""OutputQueue: reading by id and in order, handlers of several event loops, and waiting readers."""
+
+import asyncio
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from chairlift.llm.continuous_batching.generation_output import GenerationOutput
+from chairlift.llm.continuous_batching.output_queue import OutputQueue
+from chairlift.llm.continuous_batching.request_status import RequestStatus
+
+
+def output(name: str, tokens: int = 1, status: RequestStatus = RequestStatus.DECODING) -> GenerationOutput:
+    return GenerationOutput(name, generated_tokens=[1] * tokens, status=status)
+
+
+def last(name: str) -> GenerationOutput:
+    return output(name, 9, RequestStatus.FINISHED)
+
+
+def read(outputs: OutputQueue, name: str | None = None, timeout: float | None = 0.0) -> Any:
+    return outputs.read(name, timeout, lambda: False)
+
+
+def test_reading_one_request_leaves_the_others_in_order() -> None:
+    outputs = OutputQueue()
+    outputs.deliver([output("a"), output("b"), output("a", 2), output("c")])
+    assert [len(read(outputs, "a").generated_tokens) for _ in range(2)] == [1, 2]
+    assert read(outputs, "a") is None and outputs.qsize() == 2
+    assert [read(outputs).request_id for _ in range(2)] == ["b", "c"]
+    assert read(outputs) is None and outputs.empty() and not outputs._numbers
+
+
+def test_the_methods_of_a_queue() -> None:
+    outputs = OutputQueue()
+    with pytest.raises(queue.Empty):
+        outputs.get_nowait()
+    with pytest.raises(queue.Empty):
+        outputs.get(timeout=0.01)
+    outputs.put(output("a"))
+    assert outputs.get(timeout=1).request_id == "a"
+
+
+def test_a_reader_waits_for_its_own_output_only() -> None:
+    outputs, found = OutputQueue(), []
+    reader = threading.Thread(target=lambda: found.append(outputs.read("b", 20.0, lambda: True)))
+    reader.start()
+    outputs.deliver([output("a")])
+    assert not found
+    outputs.deliver([output("b")])
+    reader.join(20)
+    assert found[0].request_id == "b" and outputs.qsize() == 1
+
+
+def test_a_reader_stops_waiting_when_nothing_can_come() -> None:
+    outputs, can_come, found = OutputQueue(), [True], []
+    reader = threading.Thread(target=lambda: found.append(outputs.read("a", None, lambda: can_come[0])))
+    reader.start()
+    can_come[0] = False
+    outputs.notify()
+    reader.join(20)
+    assert found == [None]
+
+
+def test_handlers_of_two_loops_get_their_own_outputs_of_one_step() -> None:
+    outputs, ready, stop = OutputQueue(), threading.Event(), threading.Event()
+    calls: list[tuple[str, str]] = []
+
+    async def handle(name: str) -> None:
+        thread = threading.current_thread().name
+        outputs.register(name, lambda each: calls.append((each.request_id, thread)), asyncio.get_running_loop())
+        ready.set() if name == "b" else None
+        await asyncio.to_thread(stop.wait, 20)
+        await asyncio.sleep(0)
+
+    first = threading.Thread(target=lambda: asyncio.run(handle("a")), name="one")
+    second = threading.Thread(target=lambda: asyncio.run(handle("b")), name="two")
+    first.start()
+    while not outputs.num_handlers:
+        pass
+    second.start()
+    assert ready.wait(20)
+    outputs.deliver([last("a"), last("b"), output("c")])
+    stop.set()
+    first.join(20)
+    second.join(20)
+    assert sorted(calls) == [("a", "one"), ("b", "two")]
+    assert outputs.num_handlers == 0 and outputs.qsize() == 1
+
+
+def test_a_handler_that_comes_late_gets_what_waits_and_one_that_raises_stops_no_other() -> None:
+    outputs, seen, errors = OutputQueue(), [], []
+
+    def fail(each: GenerationOutput) -> None:
+        raise ValueError("a handler fails")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        outputs.deliver([output("a", 1), output("a", 2)])
+        outputs.register("a", lambda each: seen.append(len(each.generated_tokens)), loop)
+        outputs.register("b", fail, loop)
+        outputs.deliver([last("b"), last("a")])
+        outputs.deliver([last("done")])
+        outputs.register("done", lambda each: seen.append(0), loop)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+    assert seen == [1, 2, 9, 0] and [str(error) for error in errors] == ["a handler fails"]
+    assert outputs.num_handlers == 0 and outputs.empty()
+
+
+def test_outputs_of_a_closed_loop_are_queued() -> None:
+    outputs = OutputQueue()
+    loop = asyncio.new_event_loop()
+    outputs.register("a", lambda each: None, loop)
+    loop.close()
+    outputs.deliver([output("a")])
+    outputs.deliver([last("a")])
+    assert [read(outputs, "a").status for _ in range(2)] == [RequestStatus.DECODING, RequestStatus.FINISHED]
+    outputs.register("b", lambda each: None, loop)
+    outputs.unregister("b")
+    assert outputs.num_handlers == 0

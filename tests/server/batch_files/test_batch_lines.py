@@ -1,0 +1,68 @@
+"""read_batch: a batch file is checked as a whole before any of its requests runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.server.batch_files.batch_lines import MAX_REPORTED, read_batch
+
+PATHS = ("/v1/completions", "/v1/embeddings")
+
+
+def line(**fields: Any) -> dict[str, Any]:
+    return {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}} | fields
+
+
+def written(path: Path, *entries: Any) -> Path:
+    file = path / "batch.jsonl"
+    file.write_text("\n".join(entry if isinstance(entry, str) else json.dumps(entry) for entry in entries) + "\n")
+    return file
+
+
+def test_lines_keep_their_order_numbers_and_bodies(tmp_path: Path) -> None:
+    entries = [line(), "", line(custom_id="b", url="/v1/embeddings", body={"input": "é\u2028"}), line(custom_id="c")]
+    first, second, third = read_batch(written(tmp_path, *entries), PATHS)
+    assert [each.number for each in (first, second, third)] == [1, 3, 4]
+    assert (second.custom_id, second.path) == ("b", "/v1/embeddings")
+    assert json.loads(second.body) == {"input": "é\u2028"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("{", "it is no JSON"), ("[1]", "it must be an object, got list"), ({"url": "x"}, "custom_id"),
+        (line(custom_id=""), "custom_id"), (line(custom_id=5), "custom_id"), (line(custom_id="x" * 513), "custom_id"),
+        (line(method="GET"), "method must be POST, got 'GET'"), (line(url="/admin/drain"), "url must be one of"),
+        (line(url=None), "url must be one of"), (line(url=["x"]), "url must be one of"),
+        (line(body=[]), "body must be"),
+        (line(body={"stream": True}), r"body\.stream"), ('{"a": NaN}', "it is no JSON"),
+    ],
+)  # fmt: skip
+def test_an_invalid_line_is_named(tmp_path: Path, entry: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"line 2: {message}"):
+        read_batch(written(tmp_path, line(custom_id="good"), entry), PATHS)
+
+
+def test_a_custom_id_that_comes_twice_is_named_with_both_lines(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="line 3: custom_id 'a' is that of line 1, too"):
+        read_batch(written(tmp_path, line(), line(custom_id="b"), line()), PATHS)
+
+
+def test_many_invalid_lines_are_counted(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"line 5: .*; and 4 more") as error:
+        read_batch(written(tmp_path, *["{"] * (MAX_REPORTED + 4)), PATHS)
+    assert error.value.details["param"] == "input" and "line 6" not in error.value.message
+
+
+def test_a_file_without_requests_or_without_utf8(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="has no requests"):
+        read_batch(written(tmp_path, "", " "), PATHS)
+    file = tmp_path / "bytes.jsonl"
+    file.write_bytes(b'{"custom_id": "\xff"}\n')
+    with pytest.raises(InvalidRequest, match="line 1: it is no JSON"):
+        read_batch(file, PATHS)
+    with pytest.raises(OSError, match="nothing"):
+        read_batch(tmp_path / "nothing", PATHS)

@@ -1,0 +1,138 @@
+"""run_batch_file: concurrency, retries, errors, interruptions and full disks, with a scripted sender."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.server.batch_files import batch_run
+from chairlift.server.batch_files.batch_lines import BatchLine
+from chairlift.server.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
+from chairlift.server.batch_files.output_journal import OutputJournal
+
+LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(50)]
+IDS = [line.custom_id for line in LINES]
+
+
+class ScriptedSender:
+    """Answers each request after a moment; `fails` has the statuses of a request's first answers."""
+
+    def __init__(self, fails: dict[str, list[int]] | None = None, seconds: float = 0.0) -> None:
+        self.fails, self.seconds = fails or {}, seconds
+        self.sent: Counter[str] = Counter()
+        self.in_flight = self.most_in_flight = 0
+
+    async def __call__(self, line: BatchLine) -> BatchResponse:
+        self.sent[line.custom_id] += 1
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.in_flight -= 1
+        script = self.fails.get(line.custom_id, [])
+        status = script.pop(0) if script else 200
+        return BatchResponse(status, "id", {"usage": {"total_tokens": 3}} if status == 200 else "no", 0.0)
+
+
+def run(path: Path, sender: Any, **options: Any) -> BatchProgress:
+    async def scenario() -> BatchProgress:
+        with OutputJournal(path, IDS) as journal:
+            return await run_batch_file(LINES, journal, sender, **{"max_concurrent": 8, "max_retries": 3} | options)
+
+    return asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def entries(path: Path) -> dict[str, Any]:
+    return {entry["custom_id"]: entry for entry in map(json.loads, path.read_text().splitlines())}
+
+
+def test_every_request_has_one_response_and_few_are_in_flight(tmp_path: Path) -> None:
+    path, sender, seen = tmp_path / "out", ScriptedSender(seconds=0.001), []
+    progress = run(path, sender, on_progress=lambda each: seen.append(each.done))
+    assert (progress.total, progress.done, progress.failed, progress.tokens) == (50, 50, 0, 150)
+    assert sender.most_in_flight == 8 and set(sender.sent.values()) == {1} and seen == list(range(1, 51))
+    assert set(entries(path)) == set(IDS) and len(path.read_text().splitlines()) == 50
+
+
+@pytest.mark.parametrize("status", [0, 408, 429, 500, 502, 503, 504])
+def test_what_may_succeed_later_is_sent_again(tmp_path: Path, status: int) -> None:
+    sender = ScriptedSender({"r3": [status, status]})
+    progress = run(tmp_path / "out", sender)
+    assert sender.sent["r3"] == 3 and progress.failed == 0
+
+
+def test_other_errors_and_the_last_attempt_are_the_response(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    sender = ScriptedSender({"r1": [400], "r2": [503] * 9, "r3": [0] * 9})
+    progress = run(path, sender)
+    assert progress.failed == 3 and [sender.sent[name] for name in ("r1", "r2", "r3")] == [1, 4, 4]
+    found = entries(path)
+    assert found["r1"]["response"] == {"status_code": 400, "request_id": "id", "body": "no"}
+    assert found["r2"]["response"]["status_code"] == 503 and found["r2"]["error"] is None
+    assert found["r3"]["response"] is None and found["r3"]["error"] == {"code": "no_response", "message": "no"}
+
+
+def test_pauses_between_attempts_grow_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def overloaded(line: BatchLine) -> BatchResponse:
+        return BatchResponse(429, "", "", 7.0 if len(pauses) == 1 else None)
+
+    monkeypatch.setattr(batch_run.asyncio, "sleep", sleep)
+    asyncio.run(batch_run._send_until_answered(LINES[0], overloaded, 9))
+    assert pauses == [0.5, 7.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    async def interrupted() -> None:
+        with OutputJournal(path, IDS) as journal:
+            sender = ScriptedSender(seconds=0.001)
+            task = asyncio.create_task(run_batch_file(LINES, journal, sender, max_concurrent=4, max_retries=0))
+            while len(journal.done) < 20:
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert sender.in_flight == 0
+
+    asyncio.run(interrupted())
+    before = entries(path)
+    assert 20 <= len(before) < 50
+    sender = ScriptedSender()
+    progress = run(path, sender)
+    assert set(sender.sent) == set(IDS) - set(before) and progress.done == 50
+    after = entries(path)
+    assert len(path.read_text().splitlines()) == 50 and {name: after[name] for name in before} == before
+    assert run(path, ScriptedSender({"r1": [500]})).done == 50  # nothing is left to send
+
+
+def test_a_response_that_cannot_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = ScriptedSender(seconds=0.001)
+    real = OutputJournal.append
+
+    def append(self: OutputJournal, custom_id: str, entry: Any) -> None:
+        if len(self.done) == 10:
+            raise OSError("no space left on the device")
+        real(self, custom_id, entry)
+
+    monkeypatch.setattr(OutputJournal, "append", append)
+    with pytest.raises(OSError, match="no space"):
+        run(tmp_path / "out", sender)
+    assert sender.in_flight == 0 and len(entries(tmp_path / "out")) == 10
+
+
+def test_an_entry_has_openai_s_fields() -> None:
+    entry = output_entry(LINES[0], BatchResponse(200, "req-1", {"a": 1}))
+    assert entry.pop("id").startswith("batch_req_")
+    assert entry == {
+        "custom_id": "r0", "error": None, "response": {"status_code": 200, "request_id": "req-1", "body": {"a": 1}}
+    }  # fmt: skip
