@@ -31,7 +31,13 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"logits_processors", r"there is no logits processor '.*'; available are none"),
     (r"messages(\[\d+\].*)?", r".*(the chat template|private use).*"),
     (r"messages", r"continue_final_message needs a final message of the assistant, got .*"),
+    (r"input|text_2|documents", rf"the text has {NUMBER} tokens, the limit is {NUMBER} {CONTEXT}"),
+    (r"input|text_2|documents", rf"prompt has {NUMBER} tokens, at least 1 is needed"),
+    (r"input", rf"prompt: token id {NUMBER} is outside the vocabulary, which has {NUMBER} tokens"),
+    (r"dimensions", rf"must be between 1 and {NUMBER}, got {NUMBER}"),
     # rules of several fields
+    (r"text_1", rf"one text is compared with all others, or each with one other: got {NUMBER} and {NUMBER} texts"),
+    (r"input", rf"has {NUMBER} texts, whose embeddings have {NUMBER} numbers together, the limit is {NUMBER}; .*"),
     (r"structured_outputs", r"needs exactly one of .*, got .*"),
     (r"tool_choice", r"needs tools, got none|names '.*', which is not among the tools"),
     (r"tool_choice", r"cannot force a call, because the request also has a structured output"),
@@ -62,10 +68,11 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"guided_json", r"must be JSON: .+"),
     (r"tools\[\d+\]\.function\.parameters", r".+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
-    (r"\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size",
+    (r"\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size|top_n|dimensions",
      r"must be (an integer|a list), got float"),
     (r"prompt", r"must be text, token ids, or a non-empty list of one of them"),
-    (r"prompt", r"must contain only token ids, got .*\.0"),
+    (r"prompt|input", r"must contain only token ids, got .*\.0"),
+    (r"input", r"must be text or token ids, or a list of either, got .*\.0 in it"),
 )  # fmt: skip
 
 TIMEOUT_REASONS = {

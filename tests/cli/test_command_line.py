@@ -41,7 +41,7 @@ def test_every_option_that_takes_a_value_shows_its_default(parser: Parser) -> No
     exceptions = {
         "--json", "--plot", "--quick", "--stats", "--output", "--prompt", "--prompts", "--compare", "--against",
         "--peer", "--step-times", "--fit", "--save-step-times", "--help", "--verbose", "--quiet", "--admin",
-        "--version", "--once", "--wait", "--force",
+        "--version", "--once", "--wait", "--force", "--input",
     }  # fmt: skip
     for action in parser._actions:
         is_hidden = action.help == argparse.SUPPRESS  # a flag of another server

@@ -102,8 +102,8 @@ def test_python_m_chairlift_is_the_command_line() -> None:
     [
         (
             ["generat"],
-            "unknown command 'generat'; available are serve, router, fleet, autoscaler, generate, chat, bench, config, "
-            "key, token, doctor, debug-dump, plan, top",
+            "unknown command 'generat'; available are serve, router, fleet, autoscaler, generate, run-batch, chat, "
+            "bench, config, key, token, doctor, debug-dump, plan, top",
         ),
         (["generate", "--temprature", "1"], "unknown option --temprature; did you mean --temperature?"),
         (["generate", "--temprature=1"], "unknown option --temprature; did you mean --temperature?"),

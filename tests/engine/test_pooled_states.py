@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits
+from chairlift.core.errors import ContextLengthExceeded, ForwardFailed, InvalidRequest, NonFiniteLogits
 from chairlift.core.request import FinishReason
 from chairlift.engine.pooled_states import PooledStates
 from chairlift.engine.request_limits import validate_request
@@ -51,6 +51,11 @@ def test_states_that_are_no_float32_number_fail(number: float) -> None:
     states.add(np.array([number, 1.0]), 1)
     with pytest.raises(NonFiniteLogits):
         states.embedding()
+
+
+def test_a_runner_without_hidden_states_fails_the_request_only() -> None:
+    with pytest.raises(ForwardFailed):
+        PooledStates("last").embedding()
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])

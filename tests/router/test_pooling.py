@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.router.prompt_prefix import count_prompt_tokens
+from chairlift.router.prompt_prefix import count_prompt_tokens, pooled_fields, prompt_prefix
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_router import Connection, ReceivedRequest
@@ -76,4 +76,22 @@ def test_tokens_of_texts_count_for_the_limit_of_a_tenant() -> None:
     ],
 )  # fmt: skip
 def test_the_estimate_counts_all_texts(body: dict[str, Any], tokens: int) -> None:
-    assert count_prompt_tokens(body) == tokens
+    hidden = {"prompt": "a", "messages": []}  # fields that the replica does not read
+    for fields in (body, body | hidden):
+        pooled = pooled_fields(fields | {"model": "m", "cache_salt": "s"})
+        assert count_prompt_tokens(pooled) == prompt_prefix(pooled, model="m").num_tokens == tokens
+        assert pooled["model"] == "m" and pooled["cache_salt"] == "s"
+
+
+def test_a_tenant_pays_for_the_tokens_that_the_replica_reports() -> None:
+    async def answer(connection: Connection, request: ReceivedRequest) -> None:
+        usage = {"prompt_tokens": 5000, "total_tokens": 5000}
+        await connection.respond({"object": "list", "data": [], "model": "m", "usage": usage})
+
+    async def scenario() -> None:
+        http = HttpConfig(tenant=TenantLimits(tenant_tokens_per_minute=100))
+        async with routed(answer, http=http) as fleet:
+            statuses = [(await fleet.post({"model": "m", "input": "a"}, EMBEDDINGS)).status_code for _ in range(3)]
+            assert statuses == [200, 429, 429]
+
+    run(scenario())

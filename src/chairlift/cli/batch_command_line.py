@@ -8,7 +8,7 @@ from chairlift.cli.arguments import Subcommands, add_command, add_model, add_set
 from chairlift.cli.settings import settings, value_parsers
 
 DEFAULT_CONCURRENT = 512
-"""Requests in flight at most: more than run at once, so that the engine's queue is never empty."""
+"""Open requests at most: more than run at once, so that the engine's queue is never empty."""
 
 DEFAULT_RETRIES = 10
 
@@ -34,10 +34,10 @@ def add_run_batch(subcommands: "Subcommands[Parser]") -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max-concurrent", type=_positive, metavar="N", default=DEFAULT_CONCURRENT,
-        help=f"maximum number of requests in flight (default: {DEFAULT_CONCURRENT})",
+        help=f"maximum number of open requests (default: {DEFAULT_CONCURRENT})",
     )  # fmt: skip
     parser.add_argument(
-        "--max-retries", type=value_parsers.integer, metavar="N", default=DEFAULT_RETRIES,
+        "--max-retries", type=_not_negative, metavar="N", default=DEFAULT_RETRIES,
         help=f"how often a request is sent again after no response, 408, 429 or 5xx (default: {DEFAULT_RETRIES})",
     )  # fmt: skip
     add_verbosity(parser)
@@ -46,7 +46,15 @@ def add_run_batch(subcommands: "Subcommands[Parser]") -> None:
 
 
 def _positive(text: str) -> int:
+    return _at_least(1, text)
+
+
+def _not_negative(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
     number = value_parsers.integer(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, got {number}")
     return number

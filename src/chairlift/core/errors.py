@@ -86,13 +86,14 @@ class ContextLengthExceeded(InvalidRequest):
     def __init__(
         self, prompt_tokens: int, max_tokens: int | None, limit: int, *, or_more: bool = False
     ) -> None:  # fmt: skip
-        if max_tokens is None or prompt_tokens >= limit:
+        if max_tokens == 0:
+            message = f"the text has {prompt_tokens} tokens, the limit is {limit}"
+        elif max_tokens is None or prompt_tokens >= limit:
             count = f"{prompt_tokens} tokens{' or more' if or_more else ''}"
             message = f"prompt has {count}, the limit is {limit} including at least one output token"
         else:
-            message = (
-                f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, the limit of their sum is {limit}"
-            )
+            message = f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}"
+            message += f", the limit of their sum is {limit}"
         message += f" (this model's maximum context length is {limit} tokens)"  # clients search for these words
         super().__init__(message, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.core.errors import NonFiniteLogits
+from chairlift.core.errors import ForwardFailed, NonFiniteLogits
 from chairlift.engine.step_plan import HiddenStates
 
 
@@ -33,8 +33,9 @@ class PooledStates:
         self._num_tokens += num_tokens
 
     def embedding(self) -> bytes:
-        """Return the embedding [H] as float32 bytes. Raises NonFiniteLogits for states that are not finite."""
-        assert self._total is not None, "a prompt has ended without hidden states"
+        """Return the embedding [H] as float32 bytes. Raises NonFiniteLogits, and ForwardFailed without states."""
+        if self._total is None:
+            raise ForwardFailed("the runner has computed the prompt without its hidden states")
         mean = self._total / self._num_tokens if self._is_mean else self._total
         with np.errstate(over="ignore"):
             embedding = mean.astype(np.float32)

@@ -146,5 +146,5 @@ def _check_pooling(request: GenerateRequest, limits: RequestLimits) -> int:
     if params.max_tokens != 1:
         raise InvalidRequest(f"an embedding needs max_tokens 1, got {params.max_tokens}", param="max_tokens")
     if num_tokens > limits.max_model_len:
-        raise ContextLengthExceeded(num_tokens, None, limits.max_model_len)
+        raise ContextLengthExceeded(num_tokens, 0, limits.max_model_len)
     return 0

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from chairlift.core.errors import QueueFull
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling import SamplingParams
 from chairlift.core.validation import boolean
 from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.llm.batch_run import FULL_QUEUE_PAUSE
 from chairlift.llm.build import build_service
 from chairlift.llm.compat.engine_args import EngineArgs
 from chairlift.llm.compat.model_tokenizer import ModelTokenizer
@@ -136,14 +138,24 @@ class AsyncLLM:
     async def _pool(
         self, prompts: Sequence[Prompt], pooling: str | None, **options: Unpack[RequestOptions]
     ) -> list[RequestOutput]:
-        prepare = self._service.prepare_embedding
+        """Run requests for embeddings; those that the full queue of the engine rejects are submitted again."""
+        prepare, window = self._service.prepare_embedding, self._service.max_queue_size
         processors = [prepare(prompt, pooling=pooling, **options) for prompt in prompts]
-        window = self._service.max_queue_size
-        for start in range(0, len(processors), window):
-            async with aclosing(self.run(processors[start : start + window], at_once=False)) as batches:
+        waiting = list(range(len(prompts)))
+        by_place: dict[int, RequestOutput] = {}
+        while waiting:
+            places, waiting = waiting[:window], waiting[window:]
+            async with aclosing(self.run([processors[place] for place in places], at_once=False)) as batches:
                 async for _ in batches:
                     pass
-        return [processor.result() for processor in processors]
+            by_place |= {place: processors[place].result() for place in places}
+            rejected = [place for place in places if isinstance(by_place[place].error, QueueFull)]
+            for place in rejected:
+                processors[place] = prepare(prompts[place], pooling=pooling, **options)
+            if rejected:
+                waiting = rejected + waiting
+                await asyncio.sleep(FULL_QUEUE_PAUSE)
+        return [by_place[place] for place in range(len(prompts))]
 
     def _stream(self, processor: OutputProcessor) -> RequestStream:
         return RequestStream(processor, lambda processors: self._open_requests(processors, at_once=True))

@@ -93,8 +93,9 @@ class EmbeddingOptions:
 
 def normalized(vector: Vector) -> Vector:
     """Scale a vector to a Euclidean length of 1; one of zeros stays as it is."""
-    length = float(np.linalg.norm(vector.astype(np.float64)))
-    return (vector / length).astype(np.float32) if length else vector
+    numbers = vector.astype(np.float64)
+    length = float(np.linalg.norm(numbers))
+    return (numbers / length).astype(np.float32) if length else vector
 
 
 def score(first: RequestOutput, second: RequestOutput) -> ScoreOutput:

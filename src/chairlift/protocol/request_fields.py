@@ -301,6 +301,8 @@ _POOLED: Mapping[str, Field] = {
         "last: the state of the last token; mean: the mean of all; without it what the model folder names, or last",
     ),
     "user": _COMMON["user"],
+    "n": _refused("each text has one embedding", 1),
+    "stream": _refused("the response comes whole", False),
     "truncate_prompt_tokens": _refused("shorten the input"),
     "add_special_tokens": _refused("send token ids as the input", True),
     **{name: _OURS[name] for name in ("priority", "timeout", "cache_salt")},

@@ -17,7 +17,7 @@ from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
 from chairlift.router.live.request_timelines import HELD, RequestTimeline
 from chairlift.router.policies.base import RoutingRequest
-from chairlift.router.prompt_prefix import count_prompt_tokens
+from chairlift.router.prompt_prefix import count_prompt_tokens, pooled_fields
 from chairlift.router.proxy.attempt_spans import AttemptSpans
 from chairlift.router.proxy.attempt_task import UpstreamRequest
 from chairlift.router.proxy.client_writer import ClientWriter
@@ -54,6 +54,7 @@ class GenerationRoute:
         else:
             router.admission.check(body_bytes=len(body))
         fields = await _parse(body)
+        fields = fields if self._has_tokens else pooled_fields(fields)
         router.lifecycle.check()
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
         pool_key = session_key or scope["request_id"]

@@ -109,17 +109,21 @@ def count_prompt_tokens(body: Mapping[str, Any]) -> int:
         return 0
 
 
+def pooled_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a body of embeddings or scores that routing reads, with all of its texts as `prompt`."""
+    values = [value for name in _POOLED_FIELDS for value in _prompts({"prompt": body.get(name)})]
+    texts = [value.get("text") if isinstance(value, Mapping) else value for value in values]
+    kept = {name: body[name] for name in ("model", "cache_salt", "user", "timeout") if name in body}
+    return kept | {"prompt": [text for text in texts if isinstance(text, str | list)]}
+
+
 def _prompts(body: Mapping[str, Any]) -> list[Any]:
-    """Return the prompts of a completion or of texts to pool: texts or lists of token ids, if a replica takes them."""
-    if "prompt" not in body and (pooled := [body[name] for name in _POOLED_FIELDS if name in body]):
-        return [prompt for value in pooled for prompt in _prompts({"prompt": value})]
+    """Return the prompts of a completion: texts or lists of token ids, unless a replica will reject them."""
     prompt = body.get("prompt")
     return prompt if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else [prompt]
 
 
 def _count_completion(prompt: Any) -> int:
-    if isinstance(prompt, Mapping):
-        prompt = prompt.get("text")
     if isinstance(prompt, str):
         return _estimate_tokens(len(_dump(prompt)) - 1)
     return len(prompt) if isinstance(prompt, list) else 0

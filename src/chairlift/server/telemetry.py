@@ -46,11 +46,13 @@ class TokenLatency:
     Attributes:
         tenant: tenant of the request.
         has_first_token: whether it had any token.
+        generates: whether its response is made of tokens; False for embeddings, which have no such latencies.
         mean_inter_token_seconds: mean time between two tokens; None for fewer than two, and where nothing is streamed.
     """
 
     tenant: str = ""
     has_first_token: bool = True
+    generates: bool = True
     mean_inter_token_seconds: float | None = None
 
 
@@ -149,10 +151,11 @@ class Telemetry:
             metrics.counter("prompt_tokens").inc(usage.prompt_tokens)
             metrics.counter("prefix_cached_tokens").inc(usage.cached_tokens)
             metrics.histogram("request_prompt_tokens").observe(usage.prompt_tokens)
-            metrics.histogram("request_output_tokens").observe(usage.completion_tokens)
+            if latency.generates:
+                metrics.histogram("request_output_tokens").observe(usage.completion_tokens)
         result = request_result(outcome)
         self._counters.record_finished(result, self._model, latency.tenant, num_used)
-        if not latency.has_first_token:
+        if latency.generates and not latency.has_first_token:
             self._counters.record_no_first_token(result, seconds, self._model, latency.tenant)
         if latency.mean_inter_token_seconds is not None:
             self._counters.record_itl(latency.mean_inter_token_seconds, self._model, latency.tenant)

@@ -94,13 +94,13 @@ def test_every_route_and_an_error_of_one_request(tmp_path: Path, capsys: pytest.
     }
     assert statuses == {"chat": 200, "embedding": 200, "rerank": 200, "bad": 400, "other model": 404}
     assert "5 of 5 requests have responses" in capsys.readouterr().err
-    assert main(["run-batch", "-i", str(batch), "-o", str(output)]) == 0  # nothing is left: no model is loaded
+    assert main(["run-batch", "-i", str(batch), "-o", str(output)]) == 1  # nothing is left: no model is loaded
     assert "5 of 5 requests have responses" in capsys.readouterr().err
 
 
 def test_a_running_server_gives_the_same_responses(tmp_path: Path) -> None:
     batch, output, local = write_batch(tmp_path / "in", 20), tmp_path / "out", tmp_path / "local"
-    with real_server([MODEL]) as server:
+    with real_server(MODEL) as server:
         assert main(["run-batch", "--url", server.url, "-i", str(batch), "-o", str(output), "-q"]) == 0
     assert main(["run-batch", MODEL, "-i", str(batch), "-o", str(local), "-q", "--engine-mode", "inline"]) == 0
     assert texts(output) == texts(local) and len(texts(output)) == 20

@@ -185,5 +185,5 @@ def test_a_pipe_in_place_of_the_key_file_is_rejected_and_the_old_keys_stay(tmp_p
     ("model", "name"), [("chairlift:demo", "chairlift:demo"), ("owner/name", "owner/name"), (".", None)]
 )
 def test_the_default_name_of_a_model(model: str, name: str | None) -> None:
-    displayed = serve._model_display_name(model)
+    displayed = serve.model_display_name(model)
     assert displayed == name if name is not None else "/" not in displayed and displayed

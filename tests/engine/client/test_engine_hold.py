@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,9 @@ sink = RequestSink()
 client.submit(make_request("a", 9, 500), sink)
 atexit.register(lambda: print("open at exit:", not sink.finals))
 """
+
+TESTS = Path(__file__).parents[2]
+"""Folder of the modules that scripts import."""
 
 
 def test_a_held_thread_goes_on_at_the_release_and_not_before() -> None:
@@ -59,7 +63,7 @@ def test_a_thread_that_ended_after_it_was_held_counts_as_held() -> None:
 
 def test_an_open_client_is_closed_at_exit() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORGOTTEN], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", FORGOTTEN], cwd=TESTS, check=False, capture_output=True, text=True, timeout=120
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "open at exit: True", "")
 

@@ -267,7 +267,7 @@ def test_beats_carry_the_age_of_a_warm_up(
     make_harness: Callable[..., ServerHarness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness, release = make_harness(), threading.Event()
-    monkeypatch.setattr(harness.engine._loop._runner, "warmup", lambda: release.wait(TIMEOUT_SECONDS))
+    monkeypatch.setattr(harness.engine.loop._runner, "warmup", lambda: release.wait(TIMEOUT_SECONDS))
     harness.start_engine()
     harness.send(b"a", HELLO)
     warming = threading.Thread(target=harness.engine.warmup)

@@ -149,7 +149,7 @@ def test_only_a_watching_client_gets_the_steps_no_later_than_their_outputs(
     harness.start_engine()
     for name in (b"a", b"b"):
         harness.send(name, HELLO)
-    assert harness.engine._loop.on_step is None, "no client watches, so the engine makes no stats"
+    assert harness.engine.loop.on_step is None, "no client watches, so the engine makes no stats"
     harness.send(b"a", WatchSteps(True))
     for name in (b"a", b"b"):
         harness.send(name, Submit(make_request("r", max_tokens=9)))
@@ -163,7 +163,7 @@ def test_only_a_watching_client_gets_the_steps_no_later_than_their_outputs(
             assert num_tokens <= num_steps
     assert steps_of(harness, b"a")[:9] == list(range(9)) and steps_of(harness, b"b") == []
     harness.send(b"a", WatchSteps(False))
-    assert harness.engine._loop.on_step is None
+    assert harness.engine.loop.on_step is None
 
 
 def test_a_client_without_a_request_gets_the_steps_with_the_next_heartbeat(
@@ -190,9 +190,9 @@ def test_no_steps_are_sent_after_the_watching_client_disconnects(
     harness.send(b"a", HELLO)
     harness.send(b"a", WatchSteps(True))
     harness.send(b"a", WatchSteps(True))
-    assert harness.engine._loop.on_step is not None
+    assert harness.engine.loop.on_step is not None
     harness.send(b"a", Goodbye("enough") if way == "goodbye" else HELLO)
-    assert harness.engine._loop.on_step is None
+    assert harness.engine.loop.on_step is None
 
 
 def test_a_slow_client_that_watches_misses_steps_but_no_outputs(

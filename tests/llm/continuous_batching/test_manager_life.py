@@ -1,7 +1,9 @@
 """ContinuousBatchingManager: every order of start, stop, pause, cancel and destroy, and of calls during them."""
 
 import threading
+import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -242,4 +244,53 @@ def test_readers_see_the_engine_and_may_drop_the_parameters_of_the_manager() -> 
         name = manager.add_request(PROMPT, max_new_tokens=4)
         assert manager.get_result(name) is not None and manager.current_batch >= 4
         manager.stop()
-        assert manager.batch_processor is processor and manager.current_batch >= 4
+        assert manager.last_batch_processor is processor and manager.current_batch >= 4
+
+
+def test_a_result_is_waited_for_while_the_engine_starts_in_another_thread() -> None:
+    with fake_manager(start=False) as manager:
+        name = manager.add_request(PROMPT, max_new_tokens=3)
+        real, is_loading = manager._source.start, threading.Event()
+
+        def slow_start() -> Any:
+            is_loading.set()
+            time.sleep(0.2)
+            return real()
+
+        manager._source = replace(manager._source, start=slow_start)
+        thread = threading.Thread(target=manager.start)
+        thread.start()
+        assert is_loading.wait(20)
+        output = manager.get_result(name, timeout=20)
+        thread.join(20)
+        assert output is not None and output.generated_tokens == greedy_tokens(PROMPT, 3)
+
+
+def test_a_start_during_a_stop_waits_for_its_end() -> None:
+    with fake_manager(SLOW, max_new_tokens=20) as manager:
+        manager.add_request(PROMPT, "first")
+        manager.stop(block=False, keep_for_next_session=True)
+        manager.start()
+        manager.add_request(PROMPT, "second")
+        for name in ("first", "second"):
+            output = manager.get_result(name, timeout=20)
+            assert output is not None and output.generated_tokens == greedy_tokens(PROMPT, 20)
+
+
+def test_requests_that_never_started_fail_when_the_manager_is_destroyed() -> None:
+    with fake_manager(start=False) as manager:
+        name = manager.add_request(PROMPT)
+        manager.destroy()
+        output = manager.get_result(name)
+        assert output is not None and output.error == "the manager was stopped"
+        with pytest.raises(EngineDead):
+            manager.add_request(PROMPT)
+
+
+def test_a_stop_after_a_warmup_ends_the_engine() -> None:
+    with fake_manager(start=False) as manager:
+        manager.warmup()
+        client = manager.client
+        assert client is not None and manager.warmed_up
+        manager.stop()
+        assert manager.client is None and not client.thread.is_alive() and not manager.warmed_up

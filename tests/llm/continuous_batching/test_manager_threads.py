@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from chairlift.llm.continuous_batching.request_status import RequestStatus
 from support_continuous_batching import SLOW, fake_manager, greedy_tokens, random_prompts
 
 PROMPT = [5, 6, 7]
+
+TESTS = Path(__file__).parents[2]
+"""Folder of the modules that scripts import."""
 
 
 def in_threads(*functions: Any) -> None:
@@ -213,5 +217,7 @@ held.wait()
 @pytest.mark.parametrize("case", FORGOTTEN)
 def test_a_script_that_forgets_to_stop_ends_without_an_error(case: str) -> None:
     script = f"{MODEL}{FORGOTTEN[case]}"
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=TESTS, check=False, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

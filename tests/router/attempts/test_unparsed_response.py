@@ -70,7 +70,7 @@ NESTED = {"prompt_tokens": 5, "completion_tokens": 2, "details": {"cached": [1],
     ([usage_event(prompt_tokens=5, completion_tokens=n) for n in (1, 2, 3)], 3, 8),
     ([usage_event(prompt_tokens=5, completion_tokens=1) + TEXT], 2, 6),
     ([json.dumps({"usage": NESTED, "id": "x"}, indent=2).encode()], 0, 7),
-    ([usage_event(prompt_tokens=5)], 1, None), ([usage_event(prompt_tokens=5, completion_tokens=-1)], 1, None),
+    ([usage_event(prompt_tokens=5)], 1, 5), ([usage_event(prompt_tokens=5, completion_tokens=-1)], 1, None),
     ([usage_event(prompt_tokens=5, completion_tokens="2")], 1, None), ([b'{"usage":{x}}'], 0, None), ([b""], 0, None),
 ])  # fmt: skip
 def test_tokens_are_those_of_the_last_usage_and_events_are_counted(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.errors import ConfigError
 from chairlift.server.batch_files import batch_run
 from chairlift.server.batch_files.batch_lines import BatchLine
 from chairlift.server.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
@@ -113,6 +114,24 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     after = entries(path)
     assert len(path.read_text().splitlines()) == 50 and {name: after[name] for name in before} == before
     assert run(path, ScriptedSender({"r1": [500]})).done == 50  # nothing is left to send
+
+
+def test_a_run_after_an_outage_sends_again_what_has_no_response(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    outage = {f"r{number}": [status] * 9 for number, status in ((3, 0), (5, 503), (7, 400))}
+    assert run(path, ScriptedSender(outage)).failed == 3
+    sender = ScriptedSender()
+    progress = run(path, sender)
+    assert set(sender.sent) == {"r3", "r5"} and (progress.done, progress.failed) == (50, 1)
+    assert set(entries(path)) == set(IDS) and len(path.read_text().splitlines()) == 50
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_ends_the_run_and_no_request_is_done(tmp_path: Path, status: int) -> None:
+    sender = ScriptedSender({name: [status] * 9 for name in IDS}, seconds=0.001)
+    with pytest.raises(ConfigError, match=f"refuses the key .status {status}.; set CHAIRLIFT_API_KEY"):
+        run(tmp_path / "out", sender)
+    assert sum(sender.sent.values()) <= 16 and entries(tmp_path / "out") == {}
 
 
 def test_a_response_that_cannot_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

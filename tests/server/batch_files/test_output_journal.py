@@ -1,15 +1,28 @@
-"""OutputJournal: what an interrupted run leaves is neither lost nor written twice."""
+"""OutputJournal: what an interrupted run leaves is neither lost nor written twice, and no other file is changed."""
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.server.batch_files.output_journal import OutputJournal
 
 IDS = ("a", "b", "c")
+
+
+def entry(custom_id: str, status: int = 200, body: Any = None) -> dict[str, Any]:
+    response = {"status_code": status, "request_id": "r", "body": body} if status else None
+    return {"id": "batch_req_1", "custom_id": custom_id, "response": response, "error": None if status else {}}
+
+
+def line(custom_id: str, status: int = 200) -> bytes:
+    return orjson.dumps(entry(custom_id, status)) + b"\n"
 
 
 def ids_in(path: Path) -> list[str]:
@@ -20,33 +33,54 @@ def test_responses_are_appended_across_runs(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with OutputJournal(path, IDS) as journal:
         assert journal.done == set()
-        journal.append("b", {"custom_id": "b"})
+        journal.append("b", entry("b"))
         assert ids_in(path) == ["b"]  # at once, not at the end
     with OutputJournal(path, IDS) as journal:
-        assert journal.done == {"b"}
-        journal.append("a", {"custom_id": "a", "text": "zwei\nZeilen"})
+        assert journal.done == {"b"} and journal.num_errors == 0
+        journal.append("a", entry("a", 400, "zwei\nZeilen"))
+        assert journal.num_errors == 1
     assert ids_in(path) == ["b", "a"]
+    with OutputJournal(path, IDS) as journal:
+        assert journal.num_errors == 1
 
 
-@pytest.mark.parametrize("cut", range(1, 17))
+@pytest.mark.parametrize("cut", range(1, len(line("b"))))
 def test_a_line_that_was_cut_anywhere_is_removed(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "out.jsonl"
-    whole = b'{"custom_id":"a"}\n'
-    path.write_bytes(whole + b'{"custom_id":"b"}\n'[:cut])
+    path.write_bytes(line("a") + line("b")[:cut])
     with OutputJournal(path, IDS) as journal:
         assert journal.done == {"a"}
-        journal.append("b", {"custom_id": "b"})
-    assert path.read_bytes() == whole + b'{"custom_id":"b"}\n'
+        journal.append("b", entry("b"))
+    assert path.read_bytes() == line("a") + line("b")
 
 
-@pytest.mark.parametrize("line", ['{"custom_id": "x"}', "{}", "text", '{"custom_id": 5}', "[]"])
-def test_a_file_of_another_batch_is_left_as_it_is(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize("status", [0, 401, 403, 408, 429, 500, 503])
+def test_what_says_nothing_about_the_request_is_not_done(tmp_path: Path, status: int) -> None:
     path = tmp_path / "out.jsonl"
-    path.write_text(f'{{"custom_id": "a"}}\n{line}\n')
-    before = path.read_bytes()
-    with pytest.raises(ConfigError, match=r"line 2 of .* is no response to a request of this batch"):
+    path.write_bytes(line("a") + line("b", status) + line("c", 404))
+    with OutputJournal(path, IDS) as journal:
+        assert journal.done == {"a", "c"} and journal.num_errors == 1
+        journal.append("b", entry("b"))
+        with pytest.raises(ConfigError, match="another process writes"):
+            OutputJournal(path, IDS)
+    assert ids_in(path) == ["a", "c", "b"] and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {}}\n', b"text\n", b"[]\n",
+        b"precious", line("x"), line("a") + b"precious", b"\x00" * 100,
+        b'{"id":"batch_req_1","custom_id":5,"response":null}\n',
+        b'{"id":"batch_req_1","custom_id":"a"}\n',
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_output_of_this_batch_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"line \d of .* is no response to a request of this batch"):
         OutputJournal(path, IDS)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
@@ -56,9 +90,18 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     OutputJournal(path, IDS).close()
 
 
+def test_a_pipe_has_no_earlier_lines() -> None:
+    script = (
+        "from pathlib import Path; from chairlift.server.batch_files.output_journal import OutputJournal\n"
+        "with OutputJournal(Path('/dev/stdout'), ['a']) as journal: journal.append('a', {'custom_id': 'a'})"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert ended.stdout == b'{"custom_id":"a"}\n', ended.stderr
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_full_disk_is_an_error_and_the_request_is_not_done() -> None:
     journal = OutputJournal(Path("/dev/full"), IDS)
     with pytest.raises(OSError, match="space"):
-        journal.append("a", {"custom_id": "a"})
+        journal.append("a", entry("a"))
     assert journal.done == set()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from chairlift.engine.runner.fake import HIDDEN_SIZE, expected_embedding
+from chairlift.server.pooling import pooling_routes
 from support_server import COMPLETIONS, MODEL, open_server, run
 from support_services import FAKE, fake_service
 
@@ -53,7 +54,7 @@ def test_base64_has_the_same_numbers_as_float32() -> None:
         (EMBEDDINGS, {"input": "lift"}), (EMBEDDINGS, {"input": "lift", "encoding_format": "base64"})
     )
     decoded = np.frombuffer(base64.b64decode(encoded.json()["data"][0]["embedding"]), "<f4")
-    assert decoded.tolist() == numbers.json()["data"][0]["embedding"]
+    assert decoded.tolist() == np.array(numbers.json()["data"][0]["embedding"], np.float32).tolist()
 
 
 def test_pooling_dimensions_and_length() -> None:
@@ -109,7 +110,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (EMBEDDINGS, {"input": {"text": "a"}}, "input"),
     (EMBEDDINGS, {"input": ["a"] * 2049}, "input"),
     (EMBEDDINGS, {"input": [[1]] * 2049}, "input"),
-    (EMBEDDINGS, {"input": [FAKE.vocab_size]}, "prompt"),
+    (EMBEDDINGS, {"input": [FAKE.vocab_size]}, "input"),
+    (EMBEDDINGS, {"input": "a", "n": 2}, "n"),
+    (EMBEDDINGS, {"input": "a", "stream": True}, "stream"),
+    (SCORE, {"text_1": "a", "text_2": ["b", "x" * 2000]}, "text_2"),
+    (RERANK, {"query": "a", "documents": ["x" * 2000]}, "documents"),
     (EMBEDDINGS, {"input": "a", "dimensions": 0}, "dimensions"),
     (EMBEDDINGS, {"input": "a", "dimensions": HIDDEN_SIZE + 1}, "dimensions"),
     (EMBEDDINGS, {"input": "a", "dimensions": "8"}, "dimensions"),
@@ -150,7 +155,8 @@ def test_a_text_that_is_too_long_names_both_numbers() -> None:
     )
     assert fits.status_code == 200
     assert long.status_code == 400 and long.json()["error"]["code"] == "context_length_exceeded"
-    assert str(FAKE.max_model_len) in long.json()["error"]["message"]
+    message = long.json()["error"]["message"]
+    assert message.startswith(f"the text has {FAKE.max_model_len + 1} tokens, the limit is {FAKE.max_model_len} (")
 
 
 def test_fields_without_effect_are_named() -> None:
@@ -171,6 +177,32 @@ def test_a_text_that_fails_fails_its_own_request_only() -> None:
     assert bad.status_code == 500 and good.status_code == 200
 
 
+def test_an_embedding_does_not_wait_for_a_first_token_in_the_admission(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with open_server(fake_service(max_running_requests=2)) as server:
+            admission = server.replica.admission
+            real, started = admission.on_running, []
+            monkeypatch.setattr(admission, "on_running", lambda *numbers: started.append(numbers) or real(*numbers))
+            for _ in range(5):
+                bodies = [{"model": MODEL, "input": f"text {number}"} for number in range(8)]
+                responses = await asyncio.gather(*(server.http.post(EMBEDDINGS, json=body) for body in bodies))
+                assert {response.status_code for response in responses} == {200}
+            assert admission.waiting_requests == admission.running_requests == 0
+            assert len(started) == 40
+
+    run(scenario())
+
+
+def test_a_large_response_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling_routes, "MAX_NUMBERS", 2 * HIDDEN_SIZE)
+    fits, large, cut = send(
+        (EMBEDDINGS, {"input": ["a", "b"]}), (EMBEDDINGS, {"input": ["a", "b", "c"]}),
+        (EMBEDDINGS, {"input": ["a", "b", "c"], "dimensions": 2}),
+    )  # fmt: skip
+    assert (fits.status_code, large.status_code, cut.status_code) == (200, 400, 200)
+    assert "24 numbers together, the limit is 16; send fewer texts" in large.json()["error"]["message"]
+
+
 def test_embeddings_and_generation_share_the_engine_and_are_counted() -> None:
     async def scenario() -> None:
         async with open_server(fake_service()) as server:
@@ -184,6 +216,7 @@ def test_embeddings_and_generation_share_the_engine_and_are_counted() -> None:
             assert await server.metric(f'model_requests_total{{model="{MODEL}",result="success"}}') == 7
             assert await server.metric('tenant_requests_total{status="200",tenant="none"}') == 7
             assert await server.metric("prompt_tokens_total") == 4 * 7
+            assert await server.metric("request_output_tokens_count") == 2  # embeddings have no output tokens
             load = (await server.http.get("/load")).json()
             assert load["running_requests"] == load["waiting_requests"] == 0
 

@@ -41,12 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     url = None if arguments.url is None else server_url(arguments.url)
     if url is not None and arguments.model is not None:
         raise ConfigError("MODEL and --url cannot be given together: the server has its own model", option="url")
-    lines = read_batch(Path(arguments.input), GENERATION_PATHS)
+    try:
+        lines = read_batch(Path(arguments.input), GENERATION_PATHS)
+    except OSError as error:
+        raise ConfigError(f"cannot read {arguments.input}: {error.strerror}", option="input") from None
     with OutputJournal(Path(arguments.output), [line.custom_id for line in lines]) as journal:
         if journal.done:
             console.print_line(f"{len(journal.done)} of {len(lines)} requests have responses in {arguments.output}")
         if len(journal.done) == len(lines):
-            return 0
+            return 1 if journal.num_errors else 0
         if url is not None:
             sender = UrlSender(
                 url, environ.get("CHAIRLIFT_API_KEY", ""), max_connections=arguments.max_concurrent
@@ -67,7 +70,9 @@ async def _run(
     async with AsyncExitStack() as stack:
         send: Sender
         if prepared is not None:
-            send = await stack.enter_async_context(_local_server(prepared, arguments.served_model_name))
+            send = await stack.enter_async_context(
+                _local_server(prepared, arguments.served_model_name, max(len(line.body) for line in lines))
+            )
         else:
             assert remote is not None
             send = await stack.enter_async_context(remote)
@@ -94,10 +99,14 @@ async def _run(
 
 
 @asynccontextmanager
-async def _local_server(prepared: PreparedService, names: list[str] | None) -> AsyncIterator[Sender]:
-    """Start the engine and the API over it, without a socket."""
+async def _local_server(
+    prepared: PreparedService, names: list[str] | None, max_body_bytes: int
+) -> AsyncIterator[Sender]:
+    """Start the engine and the API over it, without a socket and with no limit below the largest request."""
     service = await asyncio.to_thread(prepared.start)
-    replica = Replica(server_config(tuple(names or [model_display_name(prepared.model)]), {}))
+    replica = Replica(
+        server_config(tuple(names or [model_display_name(prepared.model)]), {"max_body_bytes": max_body_bytes})
+    )
 
     async def drain() -> None:
         replica.lifecycle.drain()

@@ -38,7 +38,7 @@ NO_LORA = "adapters are not supported; merge the adapter into the model"
 NO_SPECULATION = "a step computes one token of each request, without speculation; leave it out"
 NO_GRAPHS = "no graphs are captured or compiled"
 NO_SWAP = "preempted requests are recomputed instead of swapped"
-NOT_EMBEDDING = "only text generation is served"
+NOT_EMBEDDING = "every decoder serves text and embeddings without it; classification is not served"
 ALWAYS_ON = "this is always on"
 DEFAULT_ONLY = "the tokenizer is the model folder's tokenizer.json; change that file"
 

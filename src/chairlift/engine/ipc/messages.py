@@ -23,7 +23,7 @@ from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 ACK_WINDOW = 32
 """Messages with outputs that a client may leave unacknowledged. Later outputs wait in the engine process and go in one

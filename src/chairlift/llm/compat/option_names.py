@@ -109,9 +109,15 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "generation_config": _refused("generation_config.json of the model's folder is read", "auto"),
     "override_generation_config": _refused("pass SamplingParams with these values", {}),
     "kv_cache_dtype": _refused("the KV cache has the model's dtype", "auto"),
-    "runner": _refused("models generate text; embeddings and scores are not supported", "auto", "generate"),
-    "task": _refused("models generate text; embeddings and scores are not supported", "auto", "generate"),
-    "convert": _refused("models generate text; embeddings and scores are not supported", "auto", "none"),
+    "runner": _refused(
+        "every model generates text and makes embeddings; classification is not supported", "auto", "generate"
+    ),
+    "task": _refused(
+        "every model generates text and makes embeddings; classification is not supported", "auto", "generate"
+    ),
+    "convert": _refused(
+        "every model generates text and makes embeddings; classification is not supported", "auto", "none"
+    ),
     "max_logprobs": _refused("at most 20 logprobs are returned for a token", *range(21)),
     "logprobs_mode": _refused("logprobs are those of the raw logits", "raw_logprobs"),
     "logits_processors": _refused("use logits_processor_factories={name: 'package.module:factory'}", []),

@@ -41,7 +41,8 @@ def init_continuous_batching(
     kept = model.__dict__.get(KEPT)
     if isinstance(kept, ContinuousBatchingManager):
         given = generation_config is not None or continuous_batching_config is not None or knobs
-        if kept.is_running() or not given or kept.settings == engine_source(
+        is_in_use = kept.is_running() and not kept.stop_event.is_set()
+        if is_in_use or not given or kept.settings == engine_source(
             model, generation_config, continuous_batching_config, knobs
         ).settings:  # fmt: skip
             log.info("the manager of the last session is used again; "

@@ -116,22 +116,26 @@ class ContinuousBatchingManager:
     def start(self) -> None:
         """Start the engine, which runs the requests that were added already. Raises ModelError, ConfigError."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopper is None or self.is_running() or self._is_loading)
+            self._changed.wait_for(lambda: self._stopper is None)
             if self.is_running() or self._is_loading:
                 log.warning("Manager thread is already running.")
                 return
-            self._is_started = self._is_loading = True
+            self._is_started = self._is_loading = self._requests.is_starting = True
             self._requests.refusal = None
             self.stop_event.clear()
         try:
+            is_kept = self._client is not None
             client = self._engine()
+            if is_kept and hasattr(self.model, "parameters"):  # they may have changed since the last session
+                with client.paused():
+                    self._requests.separate_cache()
         except BaseException:
             with self._changed:
-                self._is_started = self._is_loading = False
+                self._is_started = self._is_loading = self._requests.is_starting = False
                 self._changed.notify_all()
             raise
         with self._changed:
-            self._is_loading = False
+            self._is_loading = self._requests.is_starting = False
             self._requests.start(client)
 
     def stop(
@@ -154,7 +158,7 @@ class ContinuousBatchingManager:
                 "end of the pause: leave the `pause` context before calling `stop`"
             )
         with self._changed:
-            if not self._is_started:
+            if not self._is_started and self._client is None:
                 log.warning("Manager not started.")
                 return
             self.stop_event.set()
@@ -185,6 +189,7 @@ class ContinuousBatchingManager:
         """Stop the manager and free its engine. May be called more than once."""
         if self._is_started:
             self.stop(block=True)
+        self._requests.close(EngineDead(STOPPED))
         with self._changed:
             client, self._client = self._client, None
             self._keep_on_model(False)
@@ -211,6 +216,7 @@ class ContinuousBatchingManager:
             client = self._client
             if client is None or client.state is not ReplicaState.READY:
                 self._client = client = self._source.start()
+                self._pauses = PauseHolders()  # those of an engine that has ended hold nothing
             return client
 
     def _finish(self) -> None:
@@ -224,7 +230,7 @@ class ContinuousBatchingManager:
         with self._changed:
             client, keeps_engine = self._client, self._keeps_engine
             if not keeps_engine:
-                self._client = None
+                self._client, self.warmed_up = None, False
         if client is not None:
             client.load() if keeps_engine else client.close()  # load() returns when the engine has aborted requests
         with self._changed:

@@ -29,6 +29,7 @@ class RequestTracker:
         outputs: outputs of all requests.
         settings: the options that apply to requests from now on.
         refusal: why requests are refused; None while they are accepted.
+        is_starting: whether an engine starts, which will run the waiting requests.
     """
 
     def __init__(self, settings: ManagerSettings, model_eos: tuple[int, ...]) -> None:
@@ -38,6 +39,7 @@ class RequestTracker:
         self.queue = RequestQueue(settings.max_queue_size)
         self.outputs = OutputQueue(self.changed)
         self.refusal: ChairliftError | None = None
+        self.is_starting = False
         self._engine: InlineClient | None = None
         self._open: dict[str, OpenRequest] = {}
         self._num_pauses = 0
@@ -80,6 +82,13 @@ class RequestTracker:
         for request in still_open:
             if engine is not None:
                 engine.abort(request.request_id)
+
+    def close(self, error: ChairliftError) -> None:
+        """End the waiting requests as failed, and refuse others."""
+        with self.changed:
+            self.refusal = error
+            for request in self.queue.take_all():
+                self._deliver_unsent(request, RequestStatus.FAILED, error.message, FinishReason.ERROR)
 
     def wait_until_none_is_open(self) -> None:
         """Wait for the last outputs of all open requests."""
@@ -131,8 +140,8 @@ class RequestTracker:
     def can_come(self, request_id: str | None) -> bool:
         """Return whether an output may still come, of one request where it is named. The caller holds the lock."""
         if request_id is None:
-            return self.is_running or bool(self._open)
-        return request_id in self._open or (self.is_running and request_id in self.queue)
+            return self.is_running or self.is_starting or bool(self._open)
+        return request_id in self._open or ((self.is_running or self.is_starting) and request_id in self.queue)
 
     def _has(self, request_id: str) -> bool:
         return request_id in self._open or request_id in self.queue

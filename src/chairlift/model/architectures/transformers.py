@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -90,10 +91,33 @@ def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
     """
     model: Any = module
     shape = parse_transformers_config(_config_dict(model))
-    shared = {id(parameter): parameter for parameter in model.parameters()}
-    own = copy.deepcopy(model, shared).eval()
+    own = copy.deepcopy(model, _shared_objects(model)).eval()
     name = f"{type(model).__name__}-{next(_module_numbers)}"
     return _prepare(own, replace(shape, dtype=dtype_name(model.dtype)), config, model.device, name, ModuleKernels())
+
+
+def _shared_objects(model: nn.Module) -> dict[int, Any]:
+    """Return the objects by id that a copy of a model shares: parameters, and what users have set and cannot be copied.
+
+    A thread, a lock or a bound method of the model itself is such an attribute.
+    """
+    shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name in _MODULE_STATE or isinstance(value, _PLAIN):
+                continue
+            try:
+                if not isinstance(value, MethodType):
+                    copy.deepcopy(value, dict(shared))
+                    continue
+            except Exception as error:
+                log.debug("the attribute %s of %s is shared: %s", name, type(module).__name__, error)
+            shared[id(value)] = value
+    return shared
+
+
+_MODULE_STATE = frozenset(vars(nn.Module()))
+_PLAIN = (int, float, str, bytes, type(None), torch.Tensor, nn.Module, torch.dtype, torch.device)
 
 
 def _config_dict(model: Any) -> dict[str, Any]:

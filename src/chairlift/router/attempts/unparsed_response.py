@@ -58,6 +58,6 @@ class UsageReader:
                 usage = orjson.loads(match[1])
             except orjson.JSONDecodeError:
                 continue
-            counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+            counts = [usage.get("prompt_tokens"), usage.get("completion_tokens", 0)]  # embeddings have no completion
             if all(type(count) is int and count >= 0 for count in counts):
                 self.total_tokens = sum(counts)

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from chairlift.core.errors import ConfigError
 from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.output_journal import OutputJournal
+from chairlift.server.batch_files.output_journal import RETRIED_STATUSES, OutputJournal
 
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed; 500 is one of another server, whose cause is not known."""
+REFUSED_STATUSES = frozenset({401, 403})
+"""Statuses of a key that the server refuses: all further requests would fail."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
@@ -47,7 +48,7 @@ class BatchProgress:
     Attributes:
         total: requests of the file.
         done: those with a response, also from earlier runs.
-        failed: responses of this run whose status is an error.
+        failed: responses that are an error, also from earlier runs.
         tokens: tokens of the responses of this run, prompts and outputs.
     """
 
@@ -67,21 +68,24 @@ async def run_batch_file(
         lines: all requests of the file.
         journal: the output file.
         send: sends a request.
-        max_concurrent: requests in flight at most.
+        max_concurrent: open requests at most.
         max_retries: how often a request is sent again after one of RETRIED_STATUSES, or without a response.
         on_progress: called after each response.
 
-    Raises OSError when a response cannot be written; the requests in flight are cancelled, and a later run sends them.
+    Raises OSError when a response cannot be written, and ConfigError when the server refuses the key; the open
+    requests are cancelled, and a later run sends them.
     """
-    progress = BatchProgress(total=len(lines), done=len(journal.done))
+    progress = BatchProgress(total=len(lines), done=len(journal.done), failed=journal.num_errors)
     waiting = iter([line for line in lines if line.custom_id not in journal.done])
 
     async def work() -> None:
         for line in waiting:
             response = await _send_until_answered(line, send, max_retries)
+            if response.status in REFUSED_STATUSES:
+                raise ConfigError(f"the server refuses the key (status {response.status}); set CHAIRLIFT_API_KEY")
             journal.append(line.custom_id, output_entry(line, response))
             progress.done += 1
-            progress.failed += not 200 <= response.status < 300
+            progress.failed = journal.num_errors
             progress.tokens += _tokens_of(response.body)
             on_progress(progress)
 
@@ -108,7 +112,8 @@ async def _send_until_answered(line: BatchLine, send: Sender, max_retries: int) 
     pause = FIRST_PAUSE_SECONDS
     for attempt in range(max_retries + 1):
         response = await send(line)
-        if attempt == max_retries or not (response.status == 0 or response.status in RETRIED_STATUSES):
+        is_final = response.status and response.status not in RETRIED_STATUSES - REFUSED_STATUSES
+        if attempt == max_retries or is_final:
             return response
         await asyncio.sleep(min(pause if response.retry_after is None else response.retry_after, LONGEST_PAUSE_SECONDS))
         pause *= 2

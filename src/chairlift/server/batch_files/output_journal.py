@@ -1,13 +1,13 @@
 """OutputJournal: the output file of a batch, to which each response is appended when it comes.
 
 The file itself is the state of the batch: after an interruption its whole lines are done, and the rest of the last line
-is removed. So no response is lost, and none is written twice.
+is removed. So no response is lost, and none is written twice. A file that is no such output is never changed.
 """
 
 import contextlib
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -16,24 +16,36 @@ import orjson
 
 from chairlift.core.errors import ConfigError
 
+RETRIED_STATUSES = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
+"""Statuses that say nothing about the request itself: a later run sends it again."""
+
+_BEGINNING = b'{"id":"batch_req_'
+
 
 class OutputJournal:
     """An output file, open for appending by this process alone.
 
     Attributes:
         done: custom ids of the responses that the file has.
+        num_errors: how many of them are an error.
     """
 
     def __init__(self, path: Path, custom_ids: Collection[str]) -> None:
         """Open or create the file, and read what an earlier run has done.
 
-        Raises ConfigError when another process writes the file, or when it has lines of another batch, and OSError.
+        Lines without a response, or with one of RETRIED_STATUSES, are removed: their requests are not done.
+
+        Raises ConfigError when another process writes the file, or it is not the output of this batch, and OSError.
         """
         self._path = path
-        self._file: IO[bytes] = path.open("a+b")
+        self.done: set[str] = set()
+        self.num_errors = 0
+        is_device = path.exists() and not path.is_file()  # a pipe or a terminal has no earlier lines
+        self._file: IO[bytes] = path.open("ab" if is_device else "a+b")
         try:
             self._lock()
-            self.done = self._recover(frozenset(custom_ids))
+            if not is_device:
+                self._recover(frozenset(custom_ids))
         except BaseException:
             self._file.close()
             raise
@@ -50,7 +62,7 @@ class OutputJournal:
         """Write the response of a request. Raises OSError; the request is not done then."""
         self._file.write(orjson.dumps(entry) + b"\n")
         self._file.flush()
-        self.done.add(custom_id)
+        self._count(custom_id, entry)
 
     def close(self) -> None:
         """Close the file, its content on the disk. May be called more than once."""
@@ -59,6 +71,10 @@ class OutputJournal:
         with contextlib.suppress(OSError):  # of a pipe or a device
             os.fsync(self._file.fileno())
         self._file.close()
+
+    def _count(self, custom_id: str, entry: Mapping[str, Any]) -> None:
+        self.done.add(custom_id)
+        self.num_errors += not 200 <= _status_of(entry) < 300
 
     def _lock(self) -> None:
         if sys.platform == "win32":  # two commands on one file are not noticed there
@@ -70,33 +86,67 @@ class OutputJournal:
         except OSError:
             raise ConfigError(f"another process writes {self._path}; wait for its end", option="output") from None
 
-    def _recover(self, custom_ids: frozenset[str]) -> set[str]:
-        """Return the custom ids of the whole lines; remove what follows the last of them."""
-        done: set[str] = set()
-        if not self._path.is_file():  # a device or a pipe has no earlier lines
-            return done
+    def _recover(self, custom_ids: frozenset[str]) -> None:
+        """Read the whole lines, remove what follows the last of them, and the lines of requests that are not done."""
         self._file.seek(0)
-        end = 0
+        kept: list[bytes] = []
+        num_removed = end = 0
         for number, line in enumerate(self._file, start=1):
             if not line.endswith(b"\n"):
+                if not (line.startswith(_BEGINNING) or _BEGINNING.startswith(line)):
+                    raise self._foreign(number)
                 break
-            custom_id = _custom_id_of(line)
-            if custom_id not in custom_ids:
-                raise ConfigError(
-                    f"line {number} of {self._path} is no response to a request of this batch; name another file",
-                    option="output",
-                )
-            done.add(custom_id)
+            entry = _entry_of(line)
+            if entry is None or entry["custom_id"] not in custom_ids:
+                raise self._foreign(number)
             end += len(line)
+            if _status_of(entry) in (0, *RETRIED_STATUSES):
+                num_removed += 1
+                continue
+            kept.append(line)
+            self._count(entry["custom_id"], entry)
         self._file.truncate(end)
+        if num_removed:
+            self._replace(kept)
         self._file.seek(0, os.SEEK_END)
-        return done
+
+    def _replace(self, lines: Iterable[bytes]) -> None:
+        """Replace the file by one with these lines, at once: an interruption leaves the one or the other."""
+        new_file = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            with new_file.open("wb") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            new_file.replace(self._path.resolve())
+        except BaseException:
+            new_file.unlink(missing_ok=True)
+            raise
+        self._file.close()
+        self._file = self._path.open("a+b")
+        self._lock()
+
+    def _foreign(self, number: int) -> ConfigError:
+        return ConfigError(
+            f"line {number} of {self._path} is no response to a request of this batch; name another file",
+            option="output",
+        )
 
 
-def _custom_id_of(line: bytes) -> str:
+def _entry_of(line: bytes) -> dict[str, Any] | None:
+    """Return a line of an output file; None for another line."""
+    if not line.startswith(_BEGINNING):
+        return None
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return ""
-    custom_id = entry.get("custom_id") if isinstance(entry, dict) else None
-    return custom_id if isinstance(custom_id, str) else ""
+        return None
+    is_entry = isinstance(entry, dict) and isinstance(entry.get("custom_id"), str) and "response" in entry
+    return entry if is_entry else None
+
+
+def _status_of(entry: Mapping[str, Any]) -> int:
+    """Return the HTTP status of a response, 0 without one."""
+    response = entry.get("response")
+    status = response.get("status_code") if isinstance(response, Mapping) else None
+    return status if isinstance(status, int) else 0

@@ -110,5 +110,5 @@ def _response(status: int, content: bytes, request_id: str, retry_after: str) ->
         body = orjson.loads(content)
     except orjson.JSONDecodeError:
         body = content.decode("utf-8", "replace")
-    seconds = float(retry_after) if retry_after.isdigit() else None
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else None
     return BatchResponse(status, request_id, body, seconds)

@@ -31,6 +31,10 @@ SHORT_TOKENS = 4096
 """Tokens of a response, times its logprobs, that the event loop encodes as JSON itself: that takes a few ms."""
 
 
+SHORT_EMBEDDING_BYTES = 65_536
+"""Bytes of embeddings, as float32, that the event loop encodes itself."""
+
+
 class EndpointHandler(Protocol):
     """What differs between the generation routes."""
 
@@ -214,12 +218,14 @@ class Generation:
 
     async def _encode(self) -> bytes:
         """Encode the whole response as JSON, a long one in another thread."""
-        body = partial(_encode_response, self.renderer, [processor.result() for processor in self.processors])
+        results = [processor.result() for processor in self.processors]
+        body = partial(_encode_response, self.renderer, results)
         usage, params = self.tracker.usage, self.request.params
         tokens = usage.completion_tokens + (usage.prompt_tokens if params.echo else 0)
-        is_long = tokens * (1 + (params.logprobs or 0)) > SHORT_TOKENS
+        embedding_bytes = sum(len(result.embedding) for result in results)
+        is_long = tokens * (1 + (params.logprobs or 0)) > SHORT_TOKENS or embedding_bytes > SHORT_EMBEDDING_BYTES
         return await self.replica.in_thread(body) if is_long else body()
 
 
 def _encode_response(renderer: Renderer, results: list[RequestOutput]) -> bytes:
-    return orjson.dumps(renderer.full_response(results))
+    return orjson.dumps(renderer.full_response(results), option=orjson.OPT_SERIALIZE_NUMPY)

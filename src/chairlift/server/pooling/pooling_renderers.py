@@ -46,7 +46,10 @@ class EmbeddingRenderer(_WholeResponse):
         return {"object": "list", "data": data, "model": self.request.model, "usage": _usage(results)}
 
     def _encode(self, vector: Vector) -> Any:
-        return b64encode(vector.astype("<f4").tobytes()).decode() if self.request.is_base64 else vector.tolist()
+        """Return an embedding for orjson, which writes an array as numbers."""
+        if self.request.is_base64:
+            return b64encode(vector.astype("<f4").tobytes()).decode()
+        return np.ascontiguousarray(vector)
 
 
 @dataclass(frozen=True, slots=True)

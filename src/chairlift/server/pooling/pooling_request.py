@@ -27,6 +27,11 @@ class PoolingRequest(BaseRequest):
     prompts: tuple[Prompt, ...]
     pooling: str | None
 
+    @property
+    def texts_field(self) -> str:
+        """The field with most of the texts, which an error of one of them names."""
+        return "input"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest(PoolingRequest):
@@ -47,6 +52,11 @@ class ScoreRequest(PoolingRequest):
 
     num_first: int
 
+    @property
+    def texts_field(self) -> str:
+        """See PoolingRequest."""
+        return "text_2"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankRequest(PoolingRequest):
@@ -59,6 +69,11 @@ class RerankRequest(PoolingRequest):
 
     top_n: int | None
     returns_documents: bool
+
+    @property
+    def texts_field(self) -> str:
+        """See PoolingRequest."""
+        return "documents"
 
 
 def read_embedding(body: Mapping[str, Any]) -> EmbeddingRequest:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.validation import invalid_param
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.openai.endpoint import RequestContext, handle_generation
 from chairlift.server.openai.response import Renderer, ResponseMeta
@@ -22,6 +23,9 @@ from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 
 EMBEDDINGS, SCORE, RERANK = "/v1/embeddings", "/v1/score", "/v1/rerank"
+
+MAX_NUMBERS = 2**22
+"""Numbers in the embeddings of one response: 40 MB of JSON."""
 
 READERS: Mapping[str, Callable[[Mapping[str, Any]], PoolingRequest]] = {
     EMBEDDINGS: read_embedding, SCORE: read_score, RERANK: read_rerank,
@@ -53,17 +57,31 @@ class _PoolingHandler:
     def processors(self) -> list[OutputProcessor]:
         request, service = self.context.request, self.context.replica.service
         if len(request.prompts) > service.max_queue_size:
-            raise InvalidRequest(
-                f"the request has {len(request.prompts)} texts, the engine's queue has room for "
-                f"{service.max_queue_size}",
-                param="input",
+            raise invalid_param(
+                request.texts_field,
+                f"has {len(request.prompts)} texts, the engine's queue has room for {service.max_queue_size}",
             )
         if isinstance(request, EmbeddingRequest):
-            request.options.check(service.client.limits.hidden_size)
-        return [
-            service.prepare_embedding(prompt, pooling=request.pooling, **self.context.engine_options())
-            for prompt in request.prompts
-        ]
+            self._check_size(request, service.client.limits.hidden_size)
+        try:
+            return [
+                service.prepare_embedding(prompt, pooling=request.pooling, **self.context.engine_options())
+                for prompt in request.prompts
+            ]
+        except InvalidRequest as error:
+            if error.details.get("param") == "prompt":
+                error.details["param"] = request.texts_field
+            raise
+
+    def _check_size(self, request: EmbeddingRequest, hidden_size: int) -> None:
+        request.options.check(hidden_size)
+        count = len(request.prompts) * (request.options.dimensions or hidden_size)
+        if count > MAX_NUMBERS:
+            raise invalid_param(
+                "input",
+                f"has {len(request.prompts)} texts, whose embeddings have {count} numbers together, the limit is "
+                f"{MAX_NUMBERS}; send fewer texts in one request",
+            )  # fmt: skip
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> Renderer:
         request = self.context.request

@@ -57,6 +57,7 @@ class GenerationTracker:
         self._is_from_router, self._is_resumable = is_from_router, is_resumable
         self._spans, self._exemplar = spans, current_exemplar()
         self._permit = permit
+        self._generates = not any(processor.request.pooling for processor in processors)
         self._started_at = started_at
         self._prompts = [len(processor.request.prompt_token_ids) for processor in processors]
         self._num_resumed = sum(len(tokens) for processor in processors for tokens in processor.request.resume)
@@ -82,6 +83,8 @@ class GenerationTracker:
                     error_from_wire(event.error.code, event.error.message, event.error.details), self._structured_field
                 )
                 return [*batch[:position], (number, replace(event, finish_reason=None, error=None))], error
+            if event.finish_reason is not None:  # also of a request without tokens, such as one for an embedding
+                self._permit.mark_running()
             if event.usage is not None:
                 self._usages.append(event.usage)
                 if len(self._usages) == len(self._prompts):
@@ -137,7 +140,7 @@ class GenerationTracker:
             self._telemetry.record_abort("client" if isinstance(error, ClientGone) else "server")
         has_gaps = self._is_streamed and self._num_gap_tokens > 0  # a router counts those of streams only, too
         latency = TokenLatency(
-            tenant=self._tenant, has_first_token=bool(self._last),
+            tenant=self._tenant, has_first_token=bool(self._last), generates=self._generates,
             mean_inter_token_seconds=self._gap_seconds / self._num_gap_tokens if has_gaps else None,
         )  # fmt: skip
         seconds = time.monotonic() - self._started_at
