@@ -294,3 +294,30 @@ def test_a_stop_after_a_warmup_ends_the_engine() -> None:
         assert client is not None and manager.warmed_up
         manager.stop()
         assert manager.client is None and not client.thread.is_alive() and not manager.warmed_up
+
+
+def test_what_waits_for_the_engine_is_refused_inside_a_pause() -> None:
+    with fake_manager(max_new_tokens=2) as manager:
+        with manager.pause():
+            name = manager.add_request(PROMPT)
+            for call in (
+                manager.warmup,
+                manager.get_result,
+                lambda: manager.get_result(name),
+                lambda: next(iter(manager)),
+            ):
+                with pytest.raises(RuntimeError, match="from inside a pause of this thread"):
+                    call()
+            assert manager.get_result(name, timeout=0.01) is None
+        assert manager.get_result(name) is not None
+
+
+def test_several_requests_are_added_all_or_none() -> None:
+    with fake_manager(SLOW, max_new_tokens=20) as manager:
+        with pytest.raises(TypeError, match="token ids"):
+            manager.add_requests([[5], [6], ["x"]])
+        assert not manager.open_requests
+        manager.add_request(PROMPT, "req_1")
+        with pytest.raises(TypeError):
+            manager.add_requests([[5], [6]], unknown_argument=object(), max_new_tokens=3, request_id="x")
+        assert manager.get_result("req_1") is not None

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Self
 
 from chairlift.core.errors import EngineDead
@@ -21,10 +21,11 @@ from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.logit_processors import LogitProcessors
 from chairlift.llm.continuous_batching.open_request import OpenRequest
 from chairlift.llm.continuous_batching.output_queue import OutputQueue, ResultHandler
-from chairlift.llm.continuous_batching.pause import PauseHolders
+from chairlift.llm.continuous_batching.pause import PauseHolders, paused
 from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest, plain_ids
 from chairlift.llm.continuous_batching.request_tracker import RequestTracker
 from chairlift.llm.continuous_batching.settings import ManagerSettings
+from chairlift.llm.continuous_batching.shared_parameters import SharedParameters
 from chairlift.llm.continuous_batching.shown_engine import ShownEngine
 
 log = logging.getLogger("ContinuousBatchingLogger")
@@ -106,6 +107,7 @@ class ContinuousBatchingManager:
 
     def warmup(self) -> None:
         """Start the engine if it does not run, and run its largest steps once. Raises ModelError, ConfigError."""
+        self._pauses.check_not_held("warmup()")
         self._engine().warmup()
         self.warmed_up = True
 
@@ -127,6 +129,7 @@ class ContinuousBatchingManager:
             is_kept = self._client is not None
             client = self._engine()
             if is_kept and hasattr(self.model, "parameters"):  # they may have changed since the last session
+                self._shared_parameters.check()
                 with client.paused():
                     self._requests.separate_cache()
         except BaseException:
@@ -152,11 +155,7 @@ class ContinuousBatchingManager:
 
         Raises RuntimeError inside a pause() of the same thread.
         """
-        if self._pauses.is_held_by_this_thread:
-            raise RuntimeError(
-                "the manager cannot be stopped from inside a pause of this thread, because the engine waits for the "
-                "end of the pause: leave the `pause` context before calling `stop`"
-            )
+        self._pauses.check_not_held("stop()")
         with self._changed:
             if not self._is_started and self._client is None:
                 log.warning("Manager not started.")
@@ -201,15 +200,17 @@ class ContinuousBatchingManager:
         """Hold the engine between two steps while the context is open, so that weights can be changed in place.
 
         Several threads may hold it; the engine goes on when the last one leaves. Open requests stay open; later ones
-        share no cached blocks with earlier ones. Raises RuntimeError when the engine does not run.
+        share no cached blocks with earlier ones. Raises RuntimeError when the engine does not run, and at the end
+        where a parameter was replaced instead of changed in place.
         """
         client = self._client
         if not self.is_running() or client is None:
             cause = None if client is None else client.fatal_error
             raise RuntimeError("generation cannot be paused while no engine is running; call start() first") from cause
-        with self._pauses.hold(lambda: _paused(client)):
+        with self._pauses.hold(lambda: paused(client)):
             self._requests.separate_cache()
             yield
+        self._shared_parameters.check()
 
     def _engine(self) -> InlineClient:
         with self._loads:
@@ -217,6 +218,7 @@ class ContinuousBatchingManager:
             if client is None or client.state is not ReplicaState.READY:
                 self._client = client = self._source.start()
                 self._pauses = PauseHolders()  # those of an engine that has ended hold nothing
+                self._shared_parameters = SharedParameters(self.model)
             return client
 
     def _finish(self) -> None:
@@ -277,8 +279,8 @@ class ContinuousBatchingManager:
         prompt, requests = plain_ids(input_ids), []
         for index, name in enumerate(self._names(request_id)):
             own = dict(sampling)
-            if isinstance(own.get("seed"), int):
-                own["seed"] += index  # so that the sequences of a prompt differ
+            if index and hasattr(own.get("seed"), "__index__"):
+                own["seed"] = int(own["seed"]) + index  # so that the sequences of a prompt differ
             requests.append(WaitingRequest(
                 name, prompt, max_new_tokens, streaming, record_timestamps, eos_token_id, timeout, priority, own,
                 self._seeds.getrandbits(63),
@@ -290,13 +292,21 @@ class ContinuousBatchingManager:
         self, inputs: Sequence[Sequence[int]], max_new_tokens: int | None = None, streaming: bool = False,
         record_timestamps: bool = False, **options: Any,
     ) -> list[str]:  # fmt: skip
-        """Add several requests with the same options; return their ids in the order of the prompts."""
-        return [
-            self.add_request(
-                each, None, max_new_tokens, streaming=streaming, record_timestamps=record_timestamps, **options
-            )
-            for each in inputs
-        ]
+        """Add several requests with the same options; return their ids in the order of the prompts.
+
+        After an exception those that were added are cancelled.
+        """
+        added: list[str] = []
+        try:
+            for each in [plain_ids(prompt) for prompt in inputs]:
+                added.append(self.add_request(
+                    each, None, max_new_tokens, streaming=streaming, record_timestamps=record_timestamps, **options
+                ))  # fmt: skip
+        except BaseException:
+            for request_id in added:
+                self.cancel_request(request_id)
+            raise
+        return added
 
     def cancel_request(self, request_id: str) -> None:
         """End a request; its last output has the status CANCELLED. Does nothing for a request that is not open."""
@@ -311,8 +321,11 @@ class ContinuousBatchingManager:
     def get_result(self, request_id: str | None = None, timeout: float | None = None) -> GenerationOutput | None:
         """Return the oldest output that was not read, of one request where it is named.
 
-        Returns None after `timeout` seconds, and as soon as no such output can come any more.
+        Returns None after `timeout` seconds, and as soon as no such output can come any more. Raises RuntimeError
+        without a timeout inside a pause() of the same thread.
         """
+        if timeout is None:
+            self._pauses.check_not_held("get_result()")
         return self.output_queue.read(request_id, timeout, lambda: self._requests.can_come(request_id))
 
     def __iter__(self) -> Iterator[GenerationOutput]:
@@ -376,17 +389,6 @@ class ContinuousBatchingManager:
     def open_requests(self) -> Mapping[str, OpenRequest]:
         """The requests without a last output, by id."""
         return self._requests.open
-
-
-@contextmanager
-def _paused(client: InlineClient) -> Iterator[None]:
-    """Hold an engine. Raises RuntimeError, as transformers does, when it ends before it is held."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(client.paused())
-        except EngineDead as error:
-            raise RuntimeError("the engine ended before it could be paused") from error
-        yield
 
 
 def _is_in_event_loop() -> bool:
