@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chairlift.observability.metrics import Metrics
+from chairlift.observability.tracing.gen_ai import OPERATIONS
 
 MAX_TENANT_LABELS = 100
 """Tenants with time series of their own. Those that come later share the label `other`: a token may name any tenant."""
@@ -13,11 +14,6 @@ NONE, OTHER = "none", "other"
 
 TTFT, ITL = "ttft", "itl"
 """Labels of the targets: time to the first token, and inter-token latency."""
-
-MODEL_ROUTES = frozenset(
-    {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/score", "/v1/rerank"}
-)  # fmt: skip
-"""Routes whose responses are counted."""
 
 
 class RequestResult(StrEnum):
@@ -123,7 +119,7 @@ class RequestCounters:
 
         A request that `was_submitted` has its result counted by `record_finished`.
         """
-        if route in MODEL_ROUTES:
+        if route in OPERATIONS:
             self._metrics.counter("tenant_requests", self.tenant_label(tenant), str(status)).inc()
             if not was_submitted:
                 self._metrics.counter("model_requests", NONE, RequestResult.of_status(status)).inc()

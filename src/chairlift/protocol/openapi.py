@@ -6,7 +6,7 @@ from typing import Any
 
 from chairlift.core.version import __version__
 from chairlift.protocol import response_schemas as schemas
-from chairlift.protocol.request_fields import EMBEDDING, RERANK, SCORE, Effect, Field
+from chairlift.protocol.request_fields import POOLING_ROUTES, Effect, Field
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 
 Schema = dict[str, Any]
@@ -111,11 +111,12 @@ def document_operations() -> Iterable[tuple[str, str, Schema]]:
 
 def pooling_operations(names: Sequence[str], **options: Any) -> Iterable[tuple[str, str, Schema]]:
     """Yield the operations of embeddings and scores; `options` are arguments of make_operation."""
-    for path, summary, schema, fields in (
-        ("/v1/embeddings", "Turn texts into embeddings", schemas.EMBEDDINGS, EMBEDDING),
-        ("/v1/score", "Compare texts by the cosine of their embeddings", schemas.SCORES, SCORE),
-        ("/v1/rerank", "Rank documents by the cosine of their embedding and the query's", schemas.RERANKED, RERANK),
-    ):
+    responses = (
+        ("Turn texts into embeddings", schemas.EMBEDDINGS),
+        ("Compare texts by the cosine of their embeddings", schemas.SCORES),
+        ("Rank documents by the cosine of their embedding and the query's", schemas.RERANKED),
+    )
+    for (path, fields), (summary, schema) in zip(POOLING_ROUTES.items(), responses, strict=True):
         yield path, "post", make_operation(summary, schema, body=body_schema(fields, names), **options)
 
 

@@ -356,6 +356,11 @@ RERANK: Mapping[str, Field] = {
 }  # fmt: skip
 """Name of each field of /v1/rerank -> its declaration."""
 
+POOLING_ROUTES: Mapping[str, Mapping[str, Field]] = {
+    "/v1/embeddings": EMBEDDING, "/v1/score": SCORE, "/v1/rerank": RERANK,
+}  # fmt: skip
+"""Path of each route whose responses are made of the pooled hidden states of texts -> its fields."""
+
 TOKENIZE: Mapping[str, Field] = {
     "model": Field(MODEL, "name of a model in /v1/models; without it the served model"),
     "prompt": Field({"type": "string"}, "text to tokenize"),

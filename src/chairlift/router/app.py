@@ -1,5 +1,6 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
+from chairlift.protocol.request_fields import POOLING_ROUTES
 from chairlift.protocol.router_openapi import document
 from chairlift.router.admin import RouterAdminRoutes
 from chairlift.router.extension import RouterExtension
@@ -18,10 +19,7 @@ from chairlift.web.service.page_routes import PageRoutes
 TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
 """Routes whose responses are made of tokens."""
 
-POOLING_PATHS = ("/v1/embeddings", "/v1/score", "/v1/rerank")
-"""Routes whose responses are made of the pooled hidden states of texts."""
-
-GENERATION_PATHS = TOKEN_PATHS + POOLING_PATHS
+GENERATION_PATHS = (*TOKEN_PATHS, *POOLING_ROUTES)
 """Routes that need the model."""
 
 
@@ -37,7 +35,7 @@ def router_app(
     relay = ReplicaRelay(router, feed)
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in TOKEN_PATHS),
-        *(("POST", path, GenerationRoute(router, has_tokens=False)) for path in POOLING_PATHS),
+        *(("POST", path, GenerationRoute(router, has_tokens=False)) for path in POOLING_ROUTES),
         ("GET", "/v1/models", admin.models),
         ("GET", "/v1/models/{id:path}", admin.model),
         ("GET", "/livez", lifecycle.livez),

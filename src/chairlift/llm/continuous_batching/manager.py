@@ -362,7 +362,7 @@ class ContinuousBatchingManager:
 
     @property
     def batch_processor(self) -> ContinuousBatchProcessor | None:
-        """The engine, or the last one, for readers of its scheduler and cache; None before the first one."""
+        """The engine, for readers of its scheduler and cache; None while there is none."""
         return self._shown_engine.processor(self._client)
 
     @property

@@ -102,13 +102,14 @@ def _shared_objects(model: nn.Module) -> dict[int, Any]:
     A thread, a lock or a bound method of the model itself is such an attribute.
     """
     shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+    copied = dict(shared)  # so that the config, which every module has, is copied once
     for module in model.modules():
         for name, value in vars(module).items():
             if name in _MODULE_STATE or isinstance(value, _PLAIN):
                 continue
             try:
                 if not isinstance(value, MethodType):
-                    copy.deepcopy(value, dict(shared))
+                    copy.deepcopy(value, copied)
                     continue
             except Exception as error:
                 log.debug("the attribute %s of %s is shared: %s", name, type(module).__name__, error)

@@ -7,6 +7,7 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.llm.output_processor import OutputProcessor
+from chairlift.protocol.request_fields import POOLING_ROUTES
 from chairlift.server.openai.endpoint import RequestContext, handle_generation
 from chairlift.server.openai.response import Renderer, ResponseMeta
 from chairlift.server.pooling.pooling_renderers import EmbeddingRenderer, RerankRenderer, ScoreRenderer
@@ -22,14 +23,12 @@ from chairlift.server.pooling.pooling_request import (
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 
-EMBEDDINGS, SCORE, RERANK = "/v1/embeddings", "/v1/score", "/v1/rerank"
-
 MAX_NUMBERS = 2**22
 """Numbers in the embeddings of one response: 40 MB of JSON."""
 
-READERS: Mapping[str, Callable[[Mapping[str, Any]], PoolingRequest]] = {
-    EMBEDDINGS: read_embedding, SCORE: read_score, RERANK: read_rerank,
-}  # fmt: skip
+READERS: Mapping[str, Callable[[Mapping[str, Any]], PoolingRequest]] = dict(
+    zip(POOLING_ROUTES, (read_embedding, read_score, read_rerank), strict=True)
+)
 """Path of each route -> what parses its body."""
 
 
