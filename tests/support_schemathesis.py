@@ -29,7 +29,7 @@ REASONS: tuple[tuple[str, str], ...] = (
      rf": token id {NUMBER} is outside the vocabulary, which has {NUMBER} tokens"),
     (r"logit_bias", rf"must be between 0 and {NUMBER}, got {NUMBER}"),
     (r"logits_processors", r"there is no logits processor '.*'; available are none"),
-    (r"messages(\[\d+\].*)?", r".*(the chat template|private use).*"),
+    (r"(messages|input)(\[\d+\].*)?", r".*(the chat template|private use).*"),
     (r"messages", r"continue_final_message needs a final message of the assistant, got .*"),
     (r"input|text_2|documents", rf"the text has {NUMBER} tokens, the limit is {NUMBER} {CONTEXT}"),
     (r"input|text_2|documents", rf"prompt has {NUMBER} tokens, at least 1 is needed"),
@@ -59,14 +59,20 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"resume", rf"has {NUMBER} tokens for a choice, the limit is max_tokens = {NUMBER}"),
     (r"resume", r"must be a list of lists of token ids, one for each choice"),
     (r"prompt", r"or messages is required, but not both"),
-    (r"messages\[\d+\]\.tool_call_id", r"must be the id of a tool call in an earlier assistant message"),
-    (r"tools\[\d+\]\.function\.name", r"appears twice: [\w:-]+"),
+    (r"(messages|input)\[\d+\]\.(tool_)?call_id", r"must be the id of a tool call in an earlier assistant message"),
+    (r"tools\[\d+\](\.function)?\.name", r"appears twice: [\w:-]+"),
+    # rules of the stored responses
+    (r"previous_response_id", r"no response .* is stored: .*"),
+    (r"input\[\d+\]\.id", r"names no stored item: .*"),
+    (r"input", r"has no message, only reasoning without text"),
+    (r"after", r"names no item of this response"),
     # values in another language
     (r"(guided_)?(regex|grammar)|ebnf|structured_outputs",
      rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
+    (r"text\.format", r"\.schema.+"),
     (r"response_format", r"\.json_schema\.schema.+"),
     (r"guided_json", r"must be JSON: .+"),
-    (r"tools\[\d+\]\.function\.parameters", r".+"),
+    (r"tools\[\d+\](\.function)?\.parameters", r".+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
     (r"\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size|top_n|dimensions",
      r"must be (an integer|a list), got float"),
@@ -95,8 +101,17 @@ BAD_LOGITS = "penalties or logit_bias push this request's logits out of the rang
 SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that together may change logits to infinity."""
 
-ID_PATHS = ("/admin/requests/{id}", "/admin/replicas/")
-"""Operations on a request or a replica, which a generated id does not name."""
+ID_PATHS = ("/admin/requests/{id}", "/admin/replicas/", "/v1/responses/{id}")
+"""Operations on a request, a replica or a stored response, which a generated id does not name."""
+
+ENDS = ("event: response", "event: response.completed", "event: response.incomplete")
+"""Last events of streams of progress, and of responses."""
+
+FAILED = "event: response.failed"
+"""Last event of a response that has failed; an event has the error before it."""
+
+CANCEL_PATH = "/v1/responses/{id}/cancel"
+"""Operation that no response allows."""
 
 BANS = ("logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "stop_token_ids", *STRUCTURES)
 """Fields that together may allow no token."""
@@ -131,7 +146,14 @@ def is_accepted_or_explained(context: Any, response: Any, case: Any) -> None:
     status = response.status_code
     if 200 <= status < 300 or (status == 401 and not _has_key(response.request)):
         return
-    if status == 404 and case.operation.path.startswith(ID_PATHS):
+    path = case.operation.path
+    if status == 404 and path.startswith(ID_PATHS):
+        return
+    if (
+        status == 400
+        and path == CANCEL_PATH
+        and response.json()["error"]["message"].startswith("the response is complete")
+    ):
         return
     _explain(status, response.json()["error"], case)
 
@@ -141,14 +163,15 @@ def a_stream_has_an_end(context: Any, response: Any, case: Any) -> None:
     """A stream ends with [DONE], progress with its response, or each with an error for one of REASONS."""
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return
-    last = response.text.rstrip("\n").rpartition("\n\n")[2]
-    if last == "data: [DONE]":
+    blocks = response.text.rstrip("\n").split("\n\n")
+    event, _, data = blocks[-1].partition("\n")
+    if blocks[-1] == "data: [DONE]" or event in ENDS:
         return
-    event, _, data = last.partition("\n")
-    if event == "event: response":  # the end of a stream of progress
-        return
-    assert event == "event: error" and data.startswith("data: "), f"the stream ends with {last!r}"
-    error = json.loads(data.removeprefix("data: "))["error"]
+    if event == FAILED:
+        event, _, data = next(block for block in blocks if block.startswith("event: error")).partition("\n")
+    assert event == "event: error" and data.startswith("data: "), f"the stream ends with {blocks[-1]!r}"
+    error = json.loads(data.removeprefix("data: "))
+    error = error.get("error", error)
     _explain({"no_allowed_token": 400, "timeout": 408}.get(error["code"], 500), error, case)
 
 
@@ -169,7 +192,7 @@ def _explain(status: int, error: dict[str, Any], case: Any) -> None:
         return
     if status == 400 and message == BAD_LOGITS and any(case.body.get(name) for name in SCALES):
         return
-    if status == 400 and any(
+    if status in (400, 404) and any(
         re.fullmatch(field, param)
         and re.fullmatch(rf"(?:{re.escape(param)} ?)?(?:{message_pattern})", message, re.DOTALL)
         for field, message_pattern in REASONS

@@ -384,3 +384,15 @@ def test_a_stream_goes_on_elsewhere(client: openai.OpenAI) -> None:
     for cut in (0, 1, len(ids) // 2, len(ids) - 1):
         rest = client.chat.completions.create(**asked, extra_body={"resume": [ids[:cut]], "return_token_ids": True})
         assert rest.choices[0].model_extra["token_ids"] == ids  # type: ignore[index]
+
+
+def test_logprobs_of_a_response(client: openai.OpenAI) -> None:
+    response = client.responses.create(
+        model=MODEL, input="Hi", max_output_tokens=8, temperature=0, top_logprobs=2,
+        include=["message.output_text.logprobs"],
+    )  # fmt: skip
+    item = response.output[0]
+    assert item.type == "message" and item.content[0].type == "output_text"
+    logprobs = item.content[0].logprobs
+    assert logprobs is not None and "".join(token.token for token in logprobs) == response.output_text
+    assert all(len(token.top_logprobs) == 2 and token.top_logprobs[0].token == token.token for token in logprobs)

@@ -107,7 +107,7 @@ def test_a_streamed_response_passes_as_it_comes() -> None:
 
     async def scenario() -> None:
         events.put_nowait(b"event: a\ndata: 1\n\n")
-        async with routed(stream) as fleet, fleet.http.stream("POST", "/v1/responses", json={"stream": True}) as got:
+        async with routed(stream) as fleet, fleet.http.stream("POST", "/v1/other", json={"stream": True}) as got:
             pieces = got.aiter_bytes()
             assert await anext(pieces) == b"event: a\ndata: 1\n\n"
             events.put_nowait(b"ha")  # an event may come in pieces, and no [DONE] ends the stream
@@ -207,12 +207,12 @@ def test_a_session_has_one_replica_for_all_routes() -> None:
         async with routed(echo, echo, policy="session") as fleet:
             router, one, two = fleet.running.router, *fleet.replicas
             for name in ("a", "b", "c"):
-                await fleet.http.post("/v1/responses", json={"model": "m"}, headers={"x-session-id": name})
+                await fleet.http.post("/v1/other", json={"model": "m"}, headers={"x-session-id": name})
                 before = await router.assigned_replica("m", name)
                 other = two if before == one.url else one
                 await router.assign_session("m", name, other.url, before)
                 count = len(other.requests)
-                await fleet.http.post("/v1/responses", json={"model": "m"}, headers={"x-session-id": name})
+                await fleet.http.post("/v1/other", json={"model": "m"}, headers={"x-session-id": name})
                 assert len(other.requests) == count + 1 and before in (one.url, two.url)
 
     run(scenario())

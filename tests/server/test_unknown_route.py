@@ -39,7 +39,7 @@ def test_the_near_route_is_named(path: str, hint: str) -> None:
     [
         ("/api/chat", "the Ollama API", CHAT_ROUTE), ("/api/generate", "the Ollama API", COMPLETIONS_ROUTE),
         ("/completion", "llama.cpp's API", COMPLETIONS_ROUTE), ("/v1/messages", "the Anthropic API", CHAT_ROUTE),
-        ("/v1/responses", "OpenAI's Responses API", CHAT_ROUTE), ("/api/tags/", "the Ollama API", "/v1/models"),
+        ("/api/tags/", "the Ollama API", "/v1/models"),
     ],
 )  # fmt: skip
 def test_the_route_of_another_api_is_known(path: str, api: str, route: str) -> None:
@@ -82,7 +82,7 @@ def test_the_response_is_a_json_error() -> None:
             response = await server.http.get("/%0d%0aset-cookie:%20a/%1b[31m/" + "x" * 5000)
             assert response.status_code == 404 and len(response.content) < 400
             assert "there is no route /??set-cookie:?a/?[31m/xxx" in response.json()["error"]["message"]
-            for path, route in (("/api/chat", "/v1/chat/completions"), ("/completion", "/v1/completions")):
+            for path, route in (("/generate", "/v1/completions"), ("/completion", "/v1/completions")):
                 assert f"use {route} " in (await server.http.post(path, json={})).json()["error"]["message"]
 
     run(scenario())

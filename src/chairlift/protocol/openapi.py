@@ -76,10 +76,13 @@ ADMIN: Schema = {"security": [{"key": []}]}
 
 def make_document(operations: Iterable[tuple[str, str, Schema]], description: str) -> Schema:
     """Return the OpenAPI 3.1 document of a service with these operations: path, method and description of each."""
+    paths: dict[str, Schema] = {}
+    for path, method, operation in operations:
+        paths.setdefault(path, {})[method] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Chairlift", "version": __version__, "description": description},
-        "paths": {path: {method: operation} for path, method, operation in operations},
+        "paths": paths,
         "components": {
             "schemas": {"Error": schemas.ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

@@ -20,6 +20,7 @@ from chairlift.protocol.openapi import (
     pooling_operations,
 )
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
+from chairlift.protocol.translated_openapi import translated_operations
 
 ROUTED, WORK, HIDDEN = "429 500 502 503 504", "409 429 500 502 504", "404"
 """Error statuses of an operation that is passed on, of a generation, of an admin operation."""
@@ -61,6 +62,7 @@ def _routed_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]
         parameters=[TIMEOUT], error_statuses=WORK,
     )  # fmt: skip
     yield from pooling_operations(names, parameters=[TIMEOUT], error_statuses="429 500 502 504")
+    yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK)
     yield "/tokenize", "post", make_operation(
         "Turn text into token ids", schemas.TOKENIZED, body=body_schema(TOKENIZE, names) | PROMPT_OR_MESSAGES,
         links={"text": {"operationId": "text", "requestBody": {"tokens": "$response.body#/tokens"}}},

@@ -15,11 +15,12 @@ from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.page_routes import PageRoutes
+from chairlift.web.translation.api_routes import TRANSLATED_PATHS, InnerRoutes, translated_routes
 
 TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
 """Routes whose responses are made of tokens."""
 
-GENERATION_PATHS = (*TOKEN_PATHS, *POOLING_ROUTES)
+GENERATION_PATHS = (*TOKEN_PATHS, *POOLING_ROUTES, *TRANSLATED_PATHS)
 """Routes that need the model."""
 
 
@@ -33,6 +34,9 @@ def router_app(
     page = PageRoutes(static_files() if router.config.http.ui else ())
     feed = live_fleet(router, extension.topics)
     relay = ReplicaRelay(router, feed)
+    inner = InnerRoutes(
+        dict.fromkeys(TOKEN_PATHS, generation), router.config.http, router.lifecycle, router.admission
+    )  # fmt: skip
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in TOKEN_PATHS),
         *(("POST", path, GenerationRoute(router, has_tokens=False)) for path in POOLING_ROUTES),
@@ -56,6 +60,7 @@ def router_app(
         ("GET", "/admin/live", feed.stream),
         ("GET", "/admin/replicas/debug", relay.debug),
         ("GET", "/admin/replicas/live", relay.live),
+        *translated_routes(inner),
         *page.routes(),
         *extension.routes,
     ]

@@ -23,8 +23,9 @@ from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.live_feed import LiveFeed
 from chairlift.web.service.page_routes import PageRoutes
+from chairlift.web.translation.api_routes import TRANSLATED_PATHS, InnerRoutes, translated_routes
 
-GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS)
+GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS, *TRANSLATED_PATHS)
 """Routes that need the engine."""
 
 
@@ -45,6 +46,10 @@ def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
     lifecycle, models, admin = replica.lifecycle, ModelRoutes(replica), AdminRoutes(replica, drain)
     docs = DocsRoutes(partial(document, replica.config.served_names))
     chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
+    inner = InnerRoutes(
+        {chat_completions.PATH: chat}, replica.config.http, lifecycle, replica.admission,
+        replica.config.reject_unknown_fields,
+    )  # fmt: skip
     return [
         ("POST", chat_completions.PATH, _with_load_header(chat, replica.reporter)),
         ("POST", completions.PATH, _with_load_header(complete, replica.reporter)),
@@ -68,6 +73,7 @@ def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
         ("GET", "/admin/debug", admin.debug),
         ("GET", "/admin/requests/{id}", admin.request),
         ("GET", "/admin/live", feed.stream),
+        *translated_routes(inner),
     ]
 
 

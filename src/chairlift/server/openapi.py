@@ -21,6 +21,7 @@ from chairlift.protocol.openapi import (
 )
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 from chairlift.protocol.router_headers import PROGRESS_HEADER, ROUTER_HEADER
+from chairlift.protocol.translated_openapi import translated_operations
 
 SERVED, WORK, POOLING, HIDDEN = "503", "409 429 500", "429 500", "404"
 """Error statuses of an operation that needs the model, of a generation, of embeddings, of an admin operation."""
@@ -63,6 +64,7 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         links=_TIMELINE, error_statuses=WORK,
     )  # fmt: skip
     yield from pooling_operations(names, parameters=_HEADERS, links=_TIMELINE, error_statuses=POOLING)
+    yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK)
     yield "/v1/models", "get", make_operation("List the models", schemas.MODELS, error_statuses=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip

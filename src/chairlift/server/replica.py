@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
 from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.validation import invalid_param
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
@@ -41,6 +40,7 @@ from chairlift.text.tool_formats.detect import (
 from chairlift.text.tool_grammar import marker_ids
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, parse_json_object, read_body, timeout_of
+from chairlift.web.ignored_fields import ignored_fields_header
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.malloc_tuning import MallocTrimmer, malloc_trimmer
@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 TEXT_THREADS = 4
 PULSE_SECONDS = 1.0
 NUM_RECENT_STEPS = 64
-MAX_IGNORED_CHARS = 1024
-MAX_IGNORED_NAMES = 256
 TINY_BODY_BYTES = 1024
 """Bodies up to this size are tokenized on the event loop: that takes 0.1 to 0.2 ms, as long as a thread handover."""
 
@@ -268,14 +266,7 @@ class Replica:
 
     def ignored_fields_header(self, names: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
         """Return the header with fields without effect. Raises InvalidRequest if the server is strict."""
-        if not names:
-            return []
-        value = ", ".join(map(_header_word, names[:MAX_IGNORED_NAMES]))
-        if self.config.reject_unknown_fields:
-            raise invalid_param(
-                names[0][:64], f"has no effect, and this server rejects such fields: {value[:MAX_IGNORED_CHARS]}"
-            )
-        return [(b"x-ignored-parameters", value[:MAX_IGNORED_CHARS].encode())]
+        return ignored_fields_header(names, is_strict=self.config.reject_unknown_fields)
 
     def timeout(self, scope: Scope, requested_seconds: float | None) -> float | None:
         """Return the seconds that a request may take: the shorter of its field and its header."""
@@ -347,8 +338,3 @@ class Replica:
         self.engine_reader.close()
         for pool in (self._threads, self._large_threads, self._metrics_thread):
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _header_word(name: str) -> str:
-    """Return a field's name with every character that a header cannot have replaced by "?"."""
-    return "".join(char if char.isascii() and (char.isalnum() or char in "_.-/[]$~") else "?" for char in name[:160])

@@ -17,7 +17,6 @@ OTHER_APIS = {
     "/generate": ("the API of Text Generation Inference", completions.PATH),
     "/generate_stream": ("the API of Text Generation Inference", completions.PATH),
     "/v1/messages": ("the Anthropic API", chat_completions.PATH),
-    "/v1/responses": ("OpenAI's Responses API", chat_completions.PATH),
 }  # fmt: skip
 """Path of another API -> its name, and the route here that does the same."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import ChairliftError, Detail, NotFound
+from chairlift.protocol.error_formats import format_error
 
 Header = tuple[bytes, bytes]
 
@@ -113,9 +114,10 @@ def error_object(error: BaseException, request_id: str) -> dict[str, Any]:
     return {"message": message, "type": response.type, "param": param, "code": code}
 
 
-def error_body(error: BaseException, request_id: str) -> bytes:
-    """Return the JSON body of an error's response."""
-    return orjson.dumps({"error": error_object(error, request_id)})
+def error_body(error: BaseException, request_id: str, path: str = "") -> bytes:
+    """Return the JSON body of an error's response, in the form of the API that the path belongs to."""
+    status = error_response_of(error).status
+    return orjson.dumps(format_error(path, error_object(error, request_id), status, request_id))
 
 
 def error_headers(error: BaseException) -> Iterator[Header]:

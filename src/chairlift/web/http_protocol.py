@@ -291,7 +291,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         common = self.server_state.default_headers
         if verdict.headers:
             common = [*common, *verdict.headers]
-        self.transport.write(self.raw_responses.write(verdict.error, rejected_id, common, keep_alive=keep_alive))
+        self.transport.write(
+            self.raw_responses.write(verdict.error, rejected_id, common, keep_alive=keep_alive, path=verdict.route)
+        )
         status = error_response_of(verdict.error).status
         record = AccessRecord(rejected_id, "POST", verdict.route, status, 0.0, verdict.error.code, verdict.tenant)
         self.on_rejected(record)

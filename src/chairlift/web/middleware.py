@@ -123,7 +123,7 @@ class _ResponseWriter:
         headers = list(error_headers(error))
         if ends_connection(error):
             headers.append((b"connection", b"close"))
-        await send_bytes(self.send, error_body(error, self._id), status=status, headers=headers)
+        await send_bytes(self.send, error_body(error, self._id, self._scope["path"]), status=status, headers=headers)
 
 
 def _as_chairlift_error(error: Exception, path: str) -> Exception:

@@ -60,7 +60,9 @@ NO_KEY: dict[str, list[tuple[bytes, bytes]]] = {
     "basic": [bearer(USER_KEY, b"Basic")],
     "two": [bearer(USER_KEY), bearer(USER_KEY)],
     "a good and a bad one": [bearer(USER_KEY), bearer("x")],
-    "another header": [(b"x-api-key", USER_KEY.encode())],
+    "another header": [(b"api-key", USER_KEY.encode())],
+    "two keys of Anthropic's header": [(b"x-api-key", USER_KEY.encode())] * 2,
+    "a bad one beside a key of Anthropic's header": [bearer("x"), (b"x-api-key", USER_KEY.encode())],
     "long": [bearer(b"a" * (MAX_KEY_BYTES + 1))],
     "a megabyte": [bearer(b"a" * 1_000_000)],
     "no UTF-8": [bearer(b"\xff\xfe")],
@@ -85,6 +87,12 @@ def test_other_keys_are_rejected(
         send_through(user_and_admin_ring(), path, *headers, query=f"key={USER_KEY}&api_key={USER_KEY}".encode())
     assert "rejected: " in caplog.text
     assert USER_KEY[:-1] not in caplog.text
+
+
+def test_anthropics_header_has_the_key_where_there_is_no_other() -> None:
+    for headers in ([(b"x-api-key", USER_KEY.encode())], [bearer(USER_KEY), (b"x-api-key", b"another")]):
+        assert send_through(user_and_admin_ring(), "/v1/messages", *headers).tenant
+    assert send_through(user_and_admin_ring(), "/admin/state", (b"x-api-key", ADMIN_KEY.encode())).tenant == "admin"
 
 
 def test_a_key_can_be_so_long_and_no_longer() -> None:

@@ -200,6 +200,8 @@ SERVER_SECTIONS: Sections = {
                 help="format of the model's tool calls: hermes, llama3, mistral, ... (or vLLM's name of its parser)"),
         Setting(name="max_body_bytes", parse=num_bytes, metavar="BYTES", default="4MB",
                 help="maximum size of a request body"),
+        Setting(name="response_store_bytes", parse=num_bytes, metavar="BYTES", default="64MB",
+                help="size of the stored responses of /v1/responses, oldest dropped first; 0 stores none"),
         Setting(name="body_timeout", parse=number, metavar="SECONDS", default=30,
                 help="seconds in which a request body must arrive"),
         Setting(name="write_timeout", parse=number, metavar="SECONDS", default=30,

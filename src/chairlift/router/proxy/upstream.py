@@ -31,8 +31,8 @@ HOP_HEADERS = frozenset({
 """Headers of one connection, which no proxy passes on (RFC 9110, section 7.6.1)."""
 
 OWN_REQUEST_HEADERS = HOP_HEADERS | {
-    b"host", b"content-length", b"authorization", b"cookie", b"expect", b"accept-encoding", b"origin", b"referer",
-    b"x-request-id", b"x-request-timeout-ms", b"x-chairlift-router", b"x-chairlift-progress",
+    b"host", b"content-length", b"authorization", b"x-api-key", b"cookie", b"expect", b"accept-encoding", b"origin",
+    b"referer", b"x-request-id", b"x-request-timeout-ms", b"x-chairlift-router", b"x-chairlift-progress",
 }  # fmt: skip
 """Request headers that the router sets itself, or that concern the client and the router alone."""
 

@@ -9,10 +9,11 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
+from chairlift.protocol.field_check import split_fields
 from chairlift.protocol.request_fields import DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
 from chairlift.server.openai.message_history import normalized_messages
-from chairlift.server.openai.parse_request import listed_messages, split_fields
+from chairlift.server.openai.parse_request import listed_messages
 from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.template_messages import template_input
 from chairlift.server.openai.tool_choice import check_messages, tool_schemas

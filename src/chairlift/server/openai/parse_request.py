@@ -6,9 +6,10 @@ from typing import Any
 
 from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.core.validation import as_tuple, boolean, format_value, integer, invalid_param, number, string, token_ids
+from chairlift.core.validation import as_tuple, boolean, integer, invalid_param, number, string, token_ids
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.llm.text_service import Prompt
+from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import (
     CHAT,
     COMPLETION,
@@ -17,10 +18,8 @@ from chairlift.protocol.request_fields import (
     MAX_FINGERPRINT_CHARS,
     MAX_MESSAGES,
     MAX_MODALITIES,
-    MAX_MODEL_CHARS,
     MAX_PROMPTS,
     MAX_SALT_CHARS,
-    Effect,
     Field,
 )
 from chairlift.server.openai.message_history import normalized_messages
@@ -195,31 +194,6 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
     return CompletionRequest(**common, prompts=prompts)
 
 
-def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest."""
-    fields: dict[str, Any] = {}
-    ignored: list[str] = []
-    for name, value in body.items():
-        field = table.get(name)
-        if value is None and field is not None:
-            continue
-        if field is None or field.effect is Effect.IGNORED:
-            ignored.append(name)
-        elif field.effect is Effect.REFUSED:
-            if not any(type(value) is type(each) and value == each for each in field.neutral):
-                raise invalid_param(name, f"is not supported: {field.help}")
-        else:
-            fields[name] = value
-    for name, field in table.items():
-        if field.required and name not in fields:
-            raise invalid_param(name, "is missing")
-    if "model" in fields:
-        string("model", fields["model"], MAX_MODEL_CHARS)
-    if "stream_options" in fields:
-        ignored += _ignored_options(fields)
-    return fields, tuple(ignored)
-
-
 def listed_messages(messages: Any) -> list[Any]:
     """Return `messages` if it is a list of an allowed length; check_messages checks each message."""
     if not isinstance(messages, list):
@@ -227,16 +201,6 @@ def listed_messages(messages: Any) -> list[Any]:
     if not 0 < len(messages) <= MAX_MESSAGES:
         raise invalid_param("messages", f"must have 1 to {MAX_MESSAGES} messages, got {len(messages)}")
     return messages
-
-
-def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
-    """Return the names of stream_options without effect: all of them unless stream is true."""
-    options = fields["stream_options"]
-    if not isinstance(options, dict):
-        raise invalid_param("stream_options", f"must be an object, got {type(options).__name__}")
-    if fields.get("stream") is not True:
-        return ["stream_options"]
-    return [f"stream_options.{name}" for name in options if name != "include_usage"]
 
 
 def _common(
@@ -285,13 +249,6 @@ def base_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NONE = Field({})
-
-
-def format_short(value: Any) -> str:
-    """Format a value for an error message; a value that may be nested deeply is shown by its type."""
-    if isinstance(value, str):
-        return repr(value[:40])
-    return format_value(value)[:40] if isinstance(value, int | float) else type(value).__name__
 
 
 def _user(value: Any) -> str:

@@ -9,8 +9,9 @@ from chairlift.core.sampling import MAX_TOKENS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.llm.embeddings import EmbeddingOptions, check_pairs
 from chairlift.llm.text_service import Prompt
+from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import EMBEDDING, EMBEDDING_FORMATS, MAX_INPUTS, RERANK, SCORE
-from chairlift.server.openai.parse_request import BaseRequest, base_fields, format_short, split_fields
+from chairlift.server.openai.parse_request import BaseRequest, base_fields
 
 PARAMS = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
 
@@ -137,7 +138,7 @@ def _inputs(value: Any) -> tuple[Prompt, ...]:
     """Return the texts or token ids of the field `input`: one, or a list of them."""
     if not isinstance(value, list) or not value or isinstance(value[0], str):
         return _texts("input", value)
-    many = [value] if all(type(token) is int for token in value) else value
+    many = [value] if isinstance(value[0], int | float) else value
     _check_count("input", len(many))
     return tuple(_ids(tokens) for tokens in many)
 

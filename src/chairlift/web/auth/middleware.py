@@ -73,16 +73,24 @@ class AuthMiddleware:
         return principal
 
     def _authenticate(self, scope: Scope) -> Principal:
-        values = all_headers(scope, b"authorization")
-        if len(values) != 1:
-            raise self._unauthorized(f"{len(values)} authorization headers")
-        scheme, _, credential = values[0].partition(b" ")
-        if scheme.lower() != b"bearer":
-            raise self._unauthorized("another scheme than Bearer")
+        credential = self._credential(scope)
         try:
             return self.credentials.authenticate(credential.strip())
         except InvalidCredential as error:
             raise self._unauthorized(str(error)) from None
+
+    def _credential(self, scope: Scope) -> bytes:
+        """Return the key or token of `Authorization: Bearer`, or of Anthropic's x-api-key where there is none."""
+        values = all_headers(scope, b"authorization")
+        keys = all_headers(scope, b"x-api-key")
+        if not values and len(keys) == 1:
+            return keys[0].strip()
+        if len(values) != 1:
+            raise self._unauthorized(f"{len(values)} authorization headers, {len(keys)} x-api-key headers")
+        scheme, _, credential = values[0].partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise self._unauthorized("another scheme than Bearer")
+        return credential
 
     def _unauthorized(self, why: str) -> Unauthorized:
         log.info("rejected: %s", why)

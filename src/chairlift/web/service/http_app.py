@@ -3,7 +3,7 @@
 request middleware (id, errors, access log) ──> cors ──> auth ──> router ──> route
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
@@ -63,10 +63,13 @@ class HttpApp:
         self.live_feed = live_feed
         self._lifecycle, self._admission, self._rejection_headers = lifecycle, admission, rejection_headers
         self._generation_paths = {path.encode(): path for path in generation_paths}
+        by_path: dict[str, dict[str, App]] = {}
+        for method, path, handle in routes:
+            by_path.setdefault(path, {}).setdefault(method, handle)
         router = Router(
             [
-                Route(path, _Endpoint(path.replace(":path", ""), handle), methods=[method])
-                for method, path, handle in routes
+                Route(path, _Endpoint(path.replace(":path", ""), handlers), methods=list(handlers))
+                for path, handlers in by_path.items()
             ],
             redirect_slashes=False, default=not_found,
         )  # fmt: skip
@@ -77,7 +80,7 @@ class HttpApp:
         app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=on_response, tracer=tracer)
         if config.cors_origins:
             app = CORSMiddleware(
-                app, allow_origins=config.cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",),
+                app, allow_origins=config.cors_origins, allow_methods=("GET", "POST", "DELETE"), allow_headers=("*",),
                 expose_headers=EXPOSED_HEADERS,
             )  # fmt: skip
         self.asgi = app
@@ -113,15 +116,16 @@ class HttpApp:
 
 
 class _Endpoint:
-    """Wraps a handler as an ASGI application, which Starlette does not wrap again."""
+    """Makes the handlers of a path's methods an ASGI application, which Starlette does not wrap again."""
 
-    def __init__(self, path: str, handle: App) -> None:
+    def __init__(self, path: str, handlers: Mapping[str, App]) -> None:
         self._path = path
-        self._handle = handle
+        self._handlers = handlers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route_path"] = self._path
-        await self._handle(scope, receive, send)
+        method = scope["method"]
+        await self._handlers["GET" if method == "HEAD" else method](scope, receive, send)
 
 
 def _with_router(router: Router) -> App:

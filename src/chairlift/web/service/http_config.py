@@ -16,6 +16,7 @@ class HttpConfig:
 
     Attributes:
         max_body_bytes: largest request body.
+        response_store_bytes: size of the stored responses of /v1/responses; 0 stores none.
         body_timeout: seconds in which a body must arrive.
         write_timeout: seconds in which a client must read what is sent to it.
         idle_timeout: seconds for which a connection without a request stays open.
@@ -33,6 +34,7 @@ class HttpConfig:
     """
 
     max_body_bytes: int = 4_000_000
+    response_store_bytes: int = 64_000_000
     body_timeout: float = 30.0
     write_timeout: float = 30.0
     idle_timeout: float = 30.0
@@ -51,6 +53,11 @@ class HttpConfig:
     def __post_init__(self) -> None:
         if self.max_body_bytes < 1:
             raise ConfigError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}", option="max_body_bytes")
+        if self.response_store_bytes < 0:
+            raise ConfigError(
+                f"response_store_bytes must be at least 0, got {self.response_store_bytes}",
+                option="response_store_bytes",
+            )
         seconds: Mapping[str, float] = {
             name: getattr(self, name) for name in ("body_timeout", "write_timeout", "idle_timeout")
         }

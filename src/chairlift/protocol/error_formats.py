@@ -1,0 +1,33 @@
+"""format_error: the JSON body of an error response, in the form of the API that the path belongs to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+ANTHROPIC_PATHS = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
+OLLAMA_PREFIX = "/api/"
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
+}  # fmt: skip
+
+
+def has_openai_form(path: str) -> bool:
+    """Return whether errors of a path have the form of the OpenAI API."""
+    return path not in ANTHROPIC_PATHS and not path.startswith(OLLAMA_PREFIX)
+
+
+def format_error(path: str, error: Mapping[str, Any], status: int, request_id: str) -> dict[str, Any]:
+    """Return the body of an error response; `error` is the error object of the OpenAI API."""
+    if path in ANTHROPIC_PATHS:
+        return anthropic_error(error, status) | {"request_id": request_id}
+    if path.startswith(OLLAMA_PREFIX):
+        return {"error": error["message"]}
+    return {"error": error}
+
+
+def anthropic_error(error: Mapping[str, Any], status: int) -> dict[str, Any]:
+    """Return an error as Anthropic's API has it, in a response or as an event; 0 is the status of an event."""
+    kind = "invalid_request_error" if 400 <= status < 500 else "api_error"
+    kind = _ANTHROPIC_TYPES.get(status, kind)
+    return {"type": "error", "error": {"type": kind, "message": error["message"]}}

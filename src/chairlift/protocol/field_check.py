@@ -1,0 +1,49 @@
+"""split_fields: checks which fields a request body has, by the table of its route."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from chairlift.core.validation import format_value, invalid_param, string
+from chairlift.protocol.request_fields import MAX_MODEL_CHARS, Effect, Field
+
+
+def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest."""
+    fields: dict[str, Any] = {}
+    ignored: list[str] = []
+    for name, value in body.items():
+        field = table.get(name)
+        if value is None and field is not None:
+            continue
+        if field is None or field.effect is Effect.IGNORED:
+            ignored.append(name)
+        elif field.effect is Effect.REFUSED:
+            if not any(type(value) is type(each) and value == each for each in field.neutral):
+                raise invalid_param(name, f"is not supported: {field.help}")
+        else:
+            fields[name] = value
+    for name, field in table.items():
+        if field.required and name not in fields:
+            raise invalid_param(name, "is missing")
+    if "model" in fields:
+        string("model", fields["model"], MAX_MODEL_CHARS)
+    if "stream_options" in fields:
+        ignored += _ignored_options(fields)
+    return fields, tuple(ignored)
+
+
+def format_short(value: Any) -> str:
+    """Format a value for an error message; a value that may be nested deeply is shown by its type."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    return format_value(value)[:40] if isinstance(value, int | float) else type(value).__name__
+
+
+def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
+    """Return the names of stream_options without effect: all of them unless stream is true."""
+    options = fields["stream_options"]
+    if not isinstance(options, dict):
+        raise invalid_param("stream_options", f"must be an object, got {type(options).__name__}")
+    if fields.get("stream") is not True:
+        return ["stream_options"]
+    return [f"stream_options.{name}" for name in options if name != "include_usage"]

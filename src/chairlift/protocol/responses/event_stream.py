@@ -1,0 +1,190 @@
+"""ResponseEvents: the events of a streamed response, in the order of OpenAI's Responses API.
+
+response.created, response.in_progress
+  response.output_item.added
+    response.content_part.added, response.output_text.delta .., response.output_text.done, response.content_part.done
+  response.output_item.done
+response.completed, response.incomplete or response.failed
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+
+from chairlift.protocol.responses.output import (
+    COMPLETED,
+    FAILED,
+    IN_PROGRESS,
+    INCOMPLETE,
+    ResponseWriter,
+    error_object,
+    reasoning_part,
+    text_part,
+    usage_object,
+    whole_logprobs,
+)
+from chairlift.protocol.sse import named_event
+from chairlift.protocol.translation.base import Json
+
+MESSAGE, REASONING, CALL = "message", "reasoning", "function_call"
+
+
+@dataclass(slots=True)
+class _OpenItem:
+    """The output item whose events are being sent; `call` is the index of a call in the choice."""
+
+    kind: str
+    index: int
+    id: str = ""
+    pieces: list[str] = field(default_factory=list)
+    logprobs: list[Json] = field(default_factory=list)
+    call: int = -1
+    call_id: str = ""
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class ResponseEvents:
+    """Writes the events of one response; see StreamTranslation. `on_end` gets the response at its end."""
+
+    def __init__(self, begin: Callable[[Json], ResponseWriter], on_end: Callable[[Json], None]) -> None:
+        """Prepare a stream; `begin` makes the writer from the first chunk."""
+        self._begin, self._on_end = begin, on_end
+        self._writer: ResponseWriter | None = None
+        self._sent: list[bytes] = []
+        self._number = 0
+        self._output: list[Json] = []
+        self._open: _OpenItem | None = None
+        self._finish_reason = ""
+        self._usage: Json | None = None
+
+    def chunk(self, chunk: Json) -> bytes:
+        """See StreamTranslation."""
+        self._start(chunk)
+        if chunk.get("usage"):
+            self._usage = chunk["usage"]
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            if text := delta.get("reasoning_content"):
+                self._add_text(REASONING, text, [])
+            if text := delta.get("content"):
+                self._add_text(MESSAGE, text, whole_logprobs(choice.get("logprobs")))
+            for call in delta.get("tool_calls") or ():
+                self._add_call(call)
+            self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        return self._take()
+
+    def error(self, error: Json) -> bytes:
+        """See StreamTranslation."""
+        self._event("error", code=error.get("code"), message=error["message"], param=error.get("param"))
+        if self._writer is not None:
+            if self._open is not None:
+                self._close(self._open, INCOMPLETE)
+            response = self._writer.response(FAILED, self._output, error=error_object(error))
+            self._event("response.failed", response=response)
+        return self._take()
+
+    def end(self) -> bytes:
+        """See StreamTranslation."""
+        writer = self._started
+        is_incomplete = self._finish_reason == "length"
+        if not self._output and self._open is None:
+            self._open_text(MESSAGE)
+        if self._open is not None:
+            self._close(self._open, INCOMPLETE if is_incomplete else COMPLETED)
+        usage = None if self._usage is None else usage_object(self._usage, self._output)
+        response = writer.response(INCOMPLETE if is_incomplete else COMPLETED, self._output, usage=usage)
+        self._on_end(response)
+        self._event("response.incomplete" if is_incomplete else "response.completed", response=response)
+        return self._take()
+
+    @property
+    def _started(self) -> ResponseWriter:
+        assert self._writer is not None, "a stream that went well has chunks"
+        return self._writer
+
+    def _start(self, chunk: Json) -> None:
+        if self._writer is not None:
+            return
+        self._writer = self._begin(chunk)
+        for event in ("response.created", "response.in_progress"):
+            self._event(event, response=self._writer.response(IN_PROGRESS, []))
+
+    def _add_text(self, kind: str, text: str, logprobs: list[Json]) -> None:
+        item = self._open if self._open is not None and self._open.kind == kind else self._open_text(kind)
+        item.pieces.append(text)
+        if kind == REASONING:
+            self._part_event("response.reasoning_text.delta", item, delta=text)
+            return
+        item.logprobs += logprobs
+        self._part_event("response.output_text.delta", item, delta=text, logprobs=logprobs)
+
+    def _open_text(self, kind: str) -> _OpenItem:
+        item = self._open_item(_OpenItem(kind, self._next_index()))
+        part = reasoning_part("") if kind == REASONING else text_part("", [])
+        self._part_event("response.content_part.added", item, part=part)
+        return item
+
+    def _add_call(self, call: Json) -> None:
+        function, item = call["function"], self._open
+        if item is None or item.call != call["index"]:
+            new = _OpenItem(CALL, self._next_index(), call=call["index"], call_id=call["id"], name=function["name"])
+            item = self._open_item(new)
+        if arguments := function.get("arguments"):
+            item.pieces.append(arguments)
+            self._item_event("response.function_call_arguments.delta", item, delta=arguments)
+
+    def _next_index(self) -> int:
+        """Close the open item; return the index of the next one."""
+        if self._open is not None:
+            self._close(self._open, COMPLETED)
+        return len(self._output)
+
+    def _open_item(self, item: _OpenItem) -> _OpenItem:
+        self._open = item
+        added = self._item(item, IN_PROGRESS, has_begun=False)
+        item.id = added["id"]
+        self._event("response.output_item.added", output_index=item.index, item=added)
+        return item
+
+    def _close(self, item: _OpenItem, status: str) -> None:
+        text = item.text
+        if item.kind == REASONING:
+            self._part_event("response.reasoning_text.done", item, text=text)
+            self._part_event("response.content_part.done", item, part=reasoning_part(text))
+        elif item.kind == MESSAGE:
+            self._part_event("response.output_text.done", item, text=text, logprobs=item.logprobs)
+            self._part_event("response.content_part.done", item, part=text_part(text, item.logprobs))
+        else:
+            self._item_event("response.function_call_arguments.done", item, arguments=text, name=item.name)
+        whole = self._item(item, status, has_begun=True)
+        self._output.append(whole)
+        self._event("response.output_item.done", output_index=item.index, item=whole)
+        self._open = None
+
+    def _item(self, item: _OpenItem, status: str, *, has_begun: bool) -> Json:
+        text = item.text if has_begun else None
+        if item.kind == REASONING:
+            return self._started.reasoning(item.index, text, status)
+        if item.kind == MESSAGE:
+            return self._started.message(item.index, text, item.logprobs, status)
+        return self._started.call(item.index, item.call_id, item.name, text or "", status)
+
+    def _part_event(self, kind: str, item: _OpenItem, **fields: object) -> None:
+        self._item_event(kind, item, content_index=0, **fields)
+
+    def _item_event(self, kind: str, item: _OpenItem, **fields: object) -> None:
+        self._event(kind, item_id=item.id, output_index=item.index, **fields)
+
+    def _event(self, kind: str, **fields: object) -> None:
+        body = orjson.dumps({"type": kind, "sequence_number": self._number, **fields})
+        self._number += 1
+        self._sent.append(named_event(kind.encode(), body))
+
+    def _take(self) -> bytes:
+        sent, self._sent = self._sent, []
+        return b"".join(sent)

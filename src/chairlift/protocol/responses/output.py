@@ -1,0 +1,118 @@
+"""ResponseWriter: the response object of one request, and its output items."""
+
+import time
+from typing import Any
+
+from chairlift.protocol.responses.request import ResponseRequest
+from chairlift.protocol.responses.response_store import item_id
+from chairlift.protocol.translation.base import Json
+
+COMPLETED, INCOMPLETE, IN_PROGRESS, FAILED = "completed", "incomplete", "in_progress", "failed"
+
+ERROR_CODES = {"rate_limit_error": "rate_limit_exceeded", "invalid_request_error": "invalid_prompt"}
+"""Type of an error -> the code that a failed response has; server_error for all others."""
+
+
+class ResponseWriter:
+    """Builds the objects of one response. `created_at` is in seconds since 1970."""
+
+    def __init__(self, request: ResponseRequest, response_id: str, model: str, created_at: int) -> None:
+        self._request, self._id, self._model, self._created_at = request, response_id, model, created_at
+
+    def response(
+        self, status: str, output: list[Json], *, usage: Json | None = None, error: Json | None = None
+    ) -> Json:  # fmt: skip
+        """Return the response object."""
+        is_incomplete = status == INCOMPLETE
+        return {
+            "id": self._id, "object": "response", "created_at": self._created_at, "status": status, "error": error,
+            "completed_at": int(time.time()) if status == COMPLETED else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None, "model": self._model,
+            "output": output, "store": self._request.is_stored, "usage": usage, **self._request.echoed,
+        }  # fmt: skip
+
+    def reasoning(self, index: int, text: str | None, status: str) -> Json:
+        """Return a reasoning item; None for one whose text has not begun."""
+        content = [] if text is None else [reasoning_part(text)]
+        return {
+            "id": item_id("rs", self._id, index), "type": "reasoning", "summary": [], "content": content,
+            "encrypted_content": None, "status": status,
+        }  # fmt: skip
+
+    def message(self, index: int, text: str | None, logprobs: list[Json], status: str) -> Json:
+        """Return a message item; None for one whose text has not begun."""
+        return {
+            "id": item_id("msg", self._id, index), "type": "message", "role": "assistant", "status": status,
+            "content": [] if text is None else [text_part(text, logprobs)],
+        }  # fmt: skip
+
+    def call(self, index: int, call_id: str, name: str, arguments: str, status: str) -> Json:
+        """Return a function call item."""
+        return {
+            "id": item_id("fc", self._id, index), "type": "function_call", "call_id": call_id, "name": name,
+            "arguments": arguments, "status": status,
+        }  # fmt: skip
+
+    def whole(self, completion: Json) -> Json:
+        """Return the response of a whole chat completion."""
+        choice = completion["choices"][0]
+        status = INCOMPLETE if choice["finish_reason"] == "length" else COMPLETED
+        message, output = choice["message"], list[Json]()
+        reasoning, calls = message.get("reasoning_content") or "", message.get("tool_calls") or []
+        if reasoning:
+            output.append(self.reasoning(0, reasoning, COMPLETED))
+        if message["content"] or not calls:
+            logprobs = whole_logprobs(choice.get("logprobs"))
+            output.append(self.message(len(output), message["content"] or "", logprobs, COMPLETED))
+        for call in calls:
+            function = call["function"]
+            output.append(self.call(len(output), call["id"], function["name"], function["arguments"], COMPLETED))
+        if status == INCOMPLETE:
+            output[-1]["status"] = INCOMPLETE
+        return self.response(status, output, usage=usage_object(completion["usage"], output))
+
+
+def text_part(text: str, logprobs: list[Json]) -> Json:
+    """Return the content part of a message's text."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def reasoning_part(text: str) -> Json:
+    """Return the content part of a reasoning item."""
+    return {"type": "reasoning_text", "text": text}
+
+
+def whole_logprobs(logprobs: Any) -> list[Json]:
+    """Return the logprobs of a choice as those of a text: a token that is no text has no bytes."""
+    tokens = [] if logprobs is None else logprobs.get("content") or []
+    return [_token(token) | {"top_logprobs": [_token(top) for top in token["top_logprobs"]]} for token in tokens]
+
+
+def _token(token: Json) -> Json:
+    return {"token": token["token"], "bytes": token.get("bytes") or [], "logprob": token["logprob"]}
+
+
+def usage_object(usage: Json, output: list[Json]) -> Json:
+    """Return the token counts.
+
+    Those of reasoning are estimated by its share of the output's characters: chat completions count the output only.
+    """
+    reasoning = sum(len(part["text"]) for item in output if item["type"] == "reasoning" for part in item["content"])
+    other = sum(
+        len(item["arguments"]) if "arguments" in item else sum(len(part["text"]) for part in item["content"])
+        for item in output if item["type"] != "reasoning"
+    )  # fmt: skip
+    output_tokens: int = usage["completion_tokens"]
+    reasoning_tokens = round(output_tokens * reasoning / (reasoning + other)) if reasoning else 0
+    cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    return {
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": output_tokens, "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
+        "total_tokens": usage["prompt_tokens"] + output_tokens,
+    }  # fmt: skip
+
+
+def error_object(error: Json) -> Json:
+    """Return the error of a failed response."""
+    return {"code": ERROR_CODES.get(str(error.get("type")), "server_error"), "message": error["message"]}

@@ -1,0 +1,230 @@
+"""chat_body: a body of /v1/responses as one of /v1/chat/completions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chairlift.core.validation import boolean, integer, invalid_param, string
+from chairlift.protocol.field_check import format_short, split_fields
+from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS
+from chairlift.protocol.request_schemas import MAX_TOOLS
+from chairlift.protocol.responses.input_items import MessageList
+from chairlift.protocol.responses.response_fields import (
+    MAX_ID_CHARS,
+    MAX_INCLUDED,
+    MAX_METADATA,
+    MAX_METADATA_CHARS,
+    MAX_METADATA_KEY_CHARS,
+    RESPONSES,
+    SAME_FIELDS,
+)
+from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.translation.base import FieldNames, Json
+
+LOGPROBS = "message.output_text.logprobs"
+PREVIOUS = "previous_response_id"
+
+FIELD_NAMES = {
+    "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens", "messages": "input",
+    "prompt": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort",
+    "top_logprobs": "top_logprobs", "logprobs": "include",
+}  # fmt: skip
+"""Field of chat completions -> what it is called in a request for a response."""
+
+TOOL_MEMBERS = {".function": ""}
+MESSAGE_MEMBERS = {".tool_call_id": ".call_id"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseRequest:
+    """A request of /v1/responses.
+
+    Attributes:
+        chat: body of /v1/chat/completions.
+        ignored: names of fields without effect.
+        names: what the fields of `chat` are called in the request.
+        items: the items of `input`.
+        echoed: fields that the response repeats.
+        is_stored: whether the response is to be stored.
+    """
+
+    chat: Json
+    ignored: tuple[str, ...]
+    names: FieldNames
+    items: list[Json]
+    echoed: Json
+    is_stored: bool
+
+
+def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant: str) -> ResponseRequest:
+    """Translate a body; `store` has the responses that it may refer to. Raises InvalidRequest and NotFound."""
+    fields, ignored_fields = split_fields(body, RESPONSES)
+    ignored = list(ignored_fields)
+    messages = MessageList(lambda item_id: store.find_item(tenant, item_id))
+    instructions = fields.get("instructions")
+    if instructions is not None:
+        if not isinstance(instructions, str):
+            raise invalid_param("instructions", f"must be a string, got {format_short(instructions)}")
+        messages.add_message("system", instructions, "instructions")
+    previous_id = fields.get(PREVIOUS)
+    if previous_id is not None:
+        for items in store.conversation(tenant, string(PREVIOUS, previous_id, MAX_ID_CHARS)):
+            messages.add_items(items, PREVIOUS, PREVIOUS)
+    items = _input_items(fields["input"])
+    messages.add_items(items, "input", "input" if isinstance(fields["input"], str) else "")
+    messages.finish()
+    chat: Json = {"model": fields["model"], "messages": messages.messages}
+    chat |= {name: fields[name] for name in SAME_FIELDS if name in fields}
+    stream = boolean("stream", fields.get("stream", False))
+    if stream:
+        chat |= {"stream": True, "stream_options": {"include_usage": True}}
+    if "max_output_tokens" in fields:
+        chat["max_completion_tokens"] = fields["max_output_tokens"]
+    tools = _tools(fields.get("tools"))
+    if tools:
+        chat["tools"] = tools
+    if "tool_choice" in fields:
+        chat["tool_choice"] = _tool_choice(fields["tool_choice"])
+    chat |= _text_format(fields.get("text"), ignored) | _reasoning(fields.get("reasoning"), ignored)
+    has_logprobs = _includes_logprobs(fields.get("include"), ignored)
+    top_logprobs = fields.get("top_logprobs")
+    if top_logprobs is not None:
+        top_logprobs = integer("top_logprobs", top_logprobs, 0, MAX_CHAT_LOGPROBS)
+    if has_logprobs or top_logprobs:
+        chat |= {"logprobs": True} | ({} if top_logprobs is None else {"top_logprobs": top_logprobs})
+    return ResponseRequest(
+        chat=chat, ignored=tuple(ignored), items=items,
+        names=FieldNames(
+            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tool_members=TOOL_MEMBERS
+        ),
+        echoed=_echoed(fields, _metadata(fields.get("metadata"))),
+        is_stored=boolean("store", fields.get("store", True)) and store.is_enabled,
+    )  # fmt: skip
+
+
+def _input_items(value: Any) -> list[Json]:
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    if not isinstance(value, list) or not value:
+        raise invalid_param("input", f"must be a text or a list of at least one item, got {format_short(value)}")
+    return value
+
+
+def _tools(tools: Any) -> list[Json]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list):
+        raise invalid_param("tools", f"must be a list, got {format_short(tools)}")
+    if len(tools) > MAX_TOOLS:
+        raise invalid_param("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
+    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+
+
+def _tool(tool: Any, at: str) -> Json:
+    if not isinstance(tool, dict):
+        raise invalid_param(at, f"must be an object, got {format_short(tool)}")
+    if (kind := tool.get("type")) != "function":
+        raise invalid_param(
+            f"{at}.type", f"must be function: this server runs no tools itself, got {format_short(kind)}"
+        )
+    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+
+
+def _tool_choice(choice: Any) -> Any:
+    """Return the choice as chat completions have it, which check it."""
+    if not isinstance(choice, dict):
+        return choice
+    match choice.get("type"):
+        case "function":
+            return _named_tool(choice, "tool_choice")
+        case "allowed_tools":
+            tools = choice.get("tools")
+            if not isinstance(tools, list):
+                raise invalid_param("tool_choice.tools", f"must be a list, got {format_short(tools)}")
+            named = [_named_tool(tool, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
+            return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": named}}
+        case kind:
+            raise invalid_param("tool_choice.type", f"must be function or allowed_tools, got {format_short(kind)}")
+
+
+def _named_tool(tool: Any, at: str) -> Json:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        raise invalid_param(at, "must be an object with the type function and a name")
+    if not isinstance(tool.get("name"), str):
+        raise invalid_param(f"{at}.name", f"must be a string, got {format_short(tool.get('name'))}")
+    return {"type": "function", "function": {"name": tool["name"]}}
+
+
+def _text_format(text: Any, ignored: list[str]) -> Json:
+    if text is None:
+        return {}
+    if not isinstance(text, dict):
+        raise invalid_param("text", f"must be an object, got {format_short(text)}")
+    ignored += [f"text.{name}" for name, value in text.items() if name != "format" and value is not None]
+    form = text.get("format")
+    if form is None:
+        return {}
+    if not isinstance(form, dict) or form.get("type") not in ("text", "json_object", "json_schema"):
+        raise invalid_param("text.format", "must be an object with the type text, json_object or json_schema")
+    if form["type"] != "json_schema":
+        return {"response_format": {"type": form["type"]}}
+    if not isinstance(form.get("schema"), dict):
+        raise invalid_param("text.format.schema", f"must be an object, got {format_short(form.get('schema'))}")
+    described = {name: value for name, value in form.items() if name != "type"}
+    return {"response_format": {"type": "json_schema", "json_schema": described}}
+
+
+def _reasoning(reasoning: Any, ignored: list[str]) -> Json:
+    if reasoning is None:
+        return {}
+    if not isinstance(reasoning, dict):
+        raise invalid_param("reasoning", f"must be an object, got {format_short(reasoning)}")
+    ignored += [f"reasoning.{name}" for name, value in reasoning.items() if name != "effort" and value is not None]
+    return {} if reasoning.get("effort") is None else {"reasoning_effort": reasoning["effort"]}
+
+
+def _includes_logprobs(include: Any, ignored: list[str]) -> bool:
+    if include is None:
+        return False
+    if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
+        raise invalid_param("include", f"must be a list of strings, got {format_short(include)}")
+    if len(include) > MAX_INCLUDED:
+        raise invalid_param("include", f"has {len(include)} entries, the limit is {MAX_INCLUDED}")
+    ignored += [f"include.{each}" for each in include if each != LOGPROBS]
+    return LOGPROBS in include
+
+
+def _metadata(metadata: Any) -> dict[str, str]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, dict):
+        raise invalid_param("metadata", f"must be an object, got {format_short(metadata)}")
+    if len(metadata) > MAX_METADATA:
+        raise invalid_param("metadata", f"has {len(metadata)} entries, the limit is {MAX_METADATA}")
+    for key, value in metadata.items():
+        if len(key) > MAX_METADATA_KEY_CHARS:
+            raise invalid_param(
+                "metadata", f"has a key of {len(key)} characters, the limit is {MAX_METADATA_KEY_CHARS}"
+            )
+        if not isinstance(value, str) or len(value) > MAX_METADATA_CHARS:
+            raise invalid_param("metadata", f"must have strings of at most {MAX_METADATA_CHARS} characters as values")
+    return metadata
+
+
+def _echoed(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> Json:
+    """Return the fields of a response that repeat those of its request."""
+    text: Json = fields.get("text") or {}
+    reasoning: Json = fields.get("reasoning") or {}
+    tools: Sequence[Json] = fields.get("tools") or ()
+    return {
+        "instructions": fields.get("instructions"), "max_output_tokens": fields.get("max_output_tokens"),
+        "metadata": metadata, "parallel_tool_calls": fields.get("parallel_tool_calls", True),
+        "previous_response_id": fields.get(PREVIOUS),
+        "reasoning": {"effort": reasoning.get("effort"), "summary": None},
+        "temperature": fields.get("temperature"), "top_p": fields.get("top_p"),
+        "text": {"format": text.get("format") or {"type": "text"}},
+        "tool_choice": fields.get("tool_choice", "auto"),
+        "tools": [{"parameters": None, "strict": None, **tool} for tool in tools],
+        "top_logprobs": fields.get("top_logprobs"), "truncation": "disabled", "user": fields.get("user"),
+        "background": False,
+    }  # fmt: skip

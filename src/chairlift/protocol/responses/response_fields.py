@@ -1,0 +1,144 @@
+"""RESPONSES: the fields of a body of /v1/responses."""
+
+from collections.abc import Mapping
+
+from chairlift.core.render_limits import REASONING_EFFORTS
+from chairlift.core.sampling import MAX_TOKENS
+from chairlift.protocol.request_fields import CHAT, MAX_CHAT_LOGPROBS, MAX_MESSAGES, Effect, Field
+from chairlift.protocol.request_schemas import JSON_SCHEMA, MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
+
+PATH = "/v1/responses"
+MAX_METADATA = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_CHARS = 512
+MAX_ID_CHARS = 256
+MAX_INCLUDED = 32
+
+SAME_FIELDS = (
+    "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "stop", "top_k", "min_p",
+    "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "no_repeat_ngram_size", "min_tokens",
+    "ignore_eos", "stop_token_ids", "allowed_token_ids", "bad_words", "logits_processors", "priority", "timeout",
+    "cache_salt", "chat_template_kwargs", "parallel_tool_calls", "user",
+)  # fmt: skip
+"""Fields that mean what they mean in chat completions; those that OpenAI's Responses do not have are our own."""
+
+_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_TOOL_NAME_CHARS}
+_TOOL: Schema = {
+    "type": "object", "required": ["type", "name"],
+    "properties": {
+        "type": {"const": "function"},
+        "name": {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"},
+        "description": {"type": ["string", "null"]},
+        "parameters": {"type": ["object", "null"], "properties": {"type": {"const": "object"}}},
+        "strict": {"type": ["boolean", "null"]},
+    },
+}  # fmt: skip
+_NAMED_TOOL: Schema = {
+    "type": "object", "required": ["type", "name"], "properties": {"type": {"const": "function"}, "name": _NAME},
+}  # fmt: skip
+_TOOL_CHOICE: Schema = {"anyOf": [
+    {"enum": ["none", "auto", "required"]},
+    _NAMED_TOOL,
+    {"type": "object", "required": ["type", "mode", "tools"], "properties": {
+        "type": {"const": "allowed_tools"}, "mode": {"enum": ["auto", "required"]},
+        "tools": {"type": "array", "items": _NAMED_TOOL, "minItems": 1, "maxItems": MAX_TOOLS},
+    }},
+]}  # fmt: skip
+_PART: Schema = {"anyOf": [
+    {"type": "object", "required": ["type", "text"], "properties": {
+        "type": {"enum": ["input_text", "output_text", "text"]}, "text": {"type": "string"},
+    }},
+    {"type": "object", "required": ["type", "refusal"], "properties": {
+        "type": {"const": "refusal"}, "refusal": {"type": "string"},
+    }},
+]}  # fmt: skip
+_CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]}
+
+
+def _item(kind: str, also: Schema | None = None, /, **properties: Schema) -> Schema:
+    """Return the schema of an item; the properties in `also` may be absent."""
+    return {
+        "type": "object", "required": ["type", *properties],
+        "properties": {"type": {"const": kind}, **properties, **(also or {})},
+    }  # fmt: skip
+
+
+_TEXT: Schema = {"type": "string"}
+_REASONING: Schema = {"type": ["array", "null"], "items": {
+    "type": "object", "required": ["text"], "properties": {"text": _TEXT},
+}}  # fmt: skip
+_ITEM: Schema = {"anyOf": [
+    {"type": "object", "required": ["role", "content"], "properties": {
+        "type": {"const": "message"}, "role": {"enum": ["user", "system", "developer", "assistant"]},
+        "content": _CONTENT,
+    }},
+    _item("function_call", call_id=_TEXT, name=_TEXT, arguments=_TEXT),
+    _item("function_call_output", call_id=_TEXT, output=_CONTENT),
+    _item("reasoning", {"content": _REASONING, "summary": _REASONING}),
+    _item("item_reference", id={"type": "string", "maxLength": MAX_ID_CHARS}),
+]}  # fmt: skip
+_INPUT: Schema = {"anyOf": [
+    {"type": "string"}, {"type": "array", "items": _ITEM, "minItems": 1, "maxItems": MAX_MESSAGES},
+]}  # fmt: skip
+_FORMAT: Schema = {"anyOf": [
+    {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}},
+    {"type": "object", "required": ["type", "schema"], "properties": {
+        "type": {"const": "json_schema"}, "schema": JSON_SCHEMA, "name": {"type": ["string", "null"]},
+        "strict": {"type": ["boolean", "null"]},
+    }},
+]}  # fmt: skip
+_METADATA: Schema = {
+    "type": "object", "maxProperties": MAX_METADATA, "propertyNames": {"maxLength": MAX_METADATA_KEY_CHARS},
+    "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_CHARS},
+}  # fmt: skip
+
+
+def _refused(help: str, *neutral: bool | int) -> Field:
+    return Field({"enum": [None, *neutral]} if neutral else {"type": "null"}, help, Effect.REFUSED, neutral=neutral)
+
+
+RESPONSES: Mapping[str, Field] = {
+    "model": CHAT["model"],
+    "input": Field(_INPUT, "a text, or the items of a conversation", required=True),
+    "instructions": Field({"type": "string"}, "a system message before the input"),
+    "previous_response_id": Field(
+        {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS},
+        "a stored response whose conversation goes on; its instructions do not",
+    ),
+    "max_output_tokens": Field(
+        {"type": "integer", "minimum": 1, "maximum": MAX_TOKENS},
+        "maximum number of output tokens; without it as many as fit",
+    ),
+    "stream": CHAT["stream"],
+    "store": Field({"type": "boolean"}, "keep the response for previous_response_id while there is room (default)"),
+    "tools": Field({"type": "array", "items": _TOOL, "maxItems": MAX_TOOLS}, "functions that the model may call"),
+    "tool_choice": Field(_TOOL_CHOICE, "none, auto, required, the function to call, or allowed_tools"),
+    "text": Field(
+        {"type": "object", "properties": {"format": {"anyOf": [_FORMAT, {"type": "null"}]}}},
+        "format: text, json_object or json_schema",
+    ),
+    "reasoning": Field(
+        {"type": "object", "properties": {"effort": {"enum": [None, *REASONING_EFFORTS]}}},
+        "effort: how much to reason, for chat templates that can tell the model",
+    ),
+    "include": Field(
+        {"type": "array", "items": {"type": "string"}, "maxItems": MAX_INCLUDED},
+        "message.output_text.logprobs: the logprobs of the text; others have no effect",
+    ),
+    "top_logprobs": Field(
+        {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
+        "number of likeliest tokens to return with each token",
+    ),
+    "metadata": Field(_METADATA, "returned with the response"),
+    **{name: CHAT[name] for name in SAME_FIELDS},
+    "background": _refused("the response comes at once, or as a stream", False),
+    "conversation": _refused("send the items, or use previous_response_id"),
+    "prompt": _refused("there are no stored prompts; send instructions and input"),
+    **dict.fromkeys(
+        ("access_programs", "context_management", "image", "max_tool_calls", "moderation", "prompt_cache_key",
+         "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "stream_options",
+         "truncation", "background_options"),
+        Field({}, "has no effect here", Effect.IGNORED),
+    ),
+}  # fmt: skip
+"""Name of each field of /v1/responses -> its declaration."""

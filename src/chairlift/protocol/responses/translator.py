@@ -1,0 +1,53 @@
+"""ResponsesTranslator: serves /v1/responses by /v1/chat/completions."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chairlift.protocol.responses.event_stream import ResponseEvents
+from chairlift.protocol.responses.output import ResponseWriter
+from chairlift.protocol.responses.request import ResponseRequest, read_response_request
+from chairlift.protocol.responses.response_store import ResponseStore, new_response_id
+from chairlift.protocol.translation.base import EVENT_STREAM, Client, Json
+
+
+class ResponsesTranslator:
+    """Translates requests of /v1/responses; see Translator. Responses are stored in `store`."""
+
+    inner_path = "/v1/chat/completions"
+
+    def __init__(self, store: ResponseStore) -> None:
+        self._store = store
+
+    def translate(self, body: Mapping[str, Any], client: Client) -> "ResponseTranslation":
+        """See Translator."""
+        return ResponseTranslation(read_response_request(body, self._store, client.tenant), self._store, client.tenant)
+
+
+class ResponseTranslation:
+    """One translated request; see Translation."""
+
+    stream_type = EVENT_STREAM
+
+    def __init__(self, request: ResponseRequest, store: ResponseStore, tenant: str) -> None:
+        self._request, self._store, self._tenant = request, store, tenant
+        self._id = new_response_id()
+        self.body, self.names = request.chat, request.names
+        self.ignored: Sequence[str] = request.ignored
+
+    def response(self, response: Json) -> Json:
+        """See Translation."""
+        translated = self._writer(response).whole(response)
+        self._save(translated)
+        return translated
+
+    def stream(self) -> ResponseEvents:
+        """See Translation."""
+        return ResponseEvents(self._writer, self._save)
+
+    def _writer(self, chunk: Json) -> ResponseWriter:
+        return ResponseWriter(self._request, self._id, chunk["model"], chunk.get("created") or int(time.time()))
+
+    def _save(self, response: Json) -> None:
+        if self._request.is_stored:
+            self._store.add(self._tenant, response, self._request.items)

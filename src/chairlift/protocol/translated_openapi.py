@@ -1,0 +1,52 @@
+"""translated_operations: what the OpenAPI document says of the routes of other APIs, in a server and in a router."""
+
+from collections.abc import Iterable, Sequence
+
+from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
+from chairlift.protocol.responses.response_fields import PATH, RESPONSES
+from chairlift.protocol.responses.response_schema import DELETED, INPUT_ITEMS, RESPONSE
+
+STORED = "400 404"
+"""Error statuses of an operation on a stored response."""
+
+_PAGE: list[Schema] = [
+    {"name": "limit", "in": "query", "required": False, "description": "Items to return, 20 by default",
+     "schema": {"type": "integer", "minimum": 1, "maximum": 100}},
+    {"name": "order", "in": "query", "required": False, "description": "desc: the newest first (default); asc",
+     "schema": {"enum": ["asc", "desc"]}},
+    {"name": "after", "in": "query", "required": False, "description": "Id of the item before the first one",
+     "schema": {"type": "string"}},
+]  # fmt: skip
+_STREAM: Schema = {"name": "stream", "in": "query", "required": False, "schema": {"enum": ["false"]}}
+
+
+def translated_operations(
+    names: Sequence[str], *, parameters: list[Schema], error_statuses: str
+) -> Iterable[tuple[str, str, Schema]]:  # fmt: skip
+    """Yield path, method and description of each; `error_statuses` are those of a route that needs the model."""
+    response_id = path_parameter("id")
+    yield PATH, "post", make_operation(
+        "Generate a response of OpenAI's Responses API", RESPONSE, body=body_schema(RESPONSES, names), also=EVENTS,
+        parameters=parameters, error_statuses=error_statuses, links={
+            "stored": {"operationId": "stored", "parameters": {"id": "$response.body#/id"}},
+            "deleted": {"operationId": "deleted", "parameters": {"id": "$response.body#/id"}},
+            "items": {"operationId": "items", "parameters": {"id": "$response.body#/id"}},
+        },
+    )  # fmt: skip
+    one = f"{PATH}/{{id}}"
+    yield one, "get", make_operation(
+        "Return a stored response", RESPONSE, parameters=[response_id, _STREAM], name="stored",
+        error_statuses=f"{STORED} 503",
+    )  # fmt: skip
+    yield one, "delete", make_operation(
+        "Delete a stored response", DELETED, parameters=[response_id], name="deleted", error_statuses="404 503"
+    )  # fmt: skip
+    yield f"{one}/input_items", "get", make_operation(
+        "List the items of a stored response's input", INPUT_ITEMS, parameters=[response_id, *_PAGE], name="items",
+        error_statuses=f"{STORED} 503",
+    )  # fmt: skip
+    yield f"{one}/cancel", "post", make_operation(
+        "Reject: only responses in the background can be cancelled, and there are none", schemas.READY,
+        parameters=[response_id], error_statuses=f"{STORED} 503",
+    )  # fmt: skip

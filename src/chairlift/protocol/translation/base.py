@@ -1,0 +1,131 @@
+"""Translator, Translation, StreamTranslation: a request of another API as one of the OpenAI API, and its response back.
+
+    body of another API ──Translator.translate──> Translation.body ──> route of the OpenAI API
+    response            <──Translation.response── JSON object       <──┘
+    events              <──StreamTranslation───── chunks            <──┘
+
+Translators know neither sockets nor engines, so that a server and a router use the same ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Json = dict[str, Any]
+
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
+JSON_LINES = b"application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who sends a request.
+
+    Attributes:
+        tenant: the client's tenant.
+        request_id: the HTTP request's id, which clients may repeat.
+    """
+
+    tenant: str = ""
+    request_id: str = ""
+
+
+class StreamTranslation(Protocol):
+    """Turns the chunks of one streamed response into those of another API. Every method returns bytes to send."""
+
+    def chunk(self, chunk: Json) -> bytes:
+        """Translate one chunk of the OpenAI API."""
+        ...
+
+    def error(self, error: Json) -> bytes:
+        """Translate the error object that ends the stream."""
+        ...
+
+    def end(self) -> bytes:
+        """Return the end of a stream that went well."""
+        ...
+
+
+class Translation(Protocol):
+    """One translated request.
+
+    Attributes:
+        body: body of the OpenAI API.
+        ignored: names of the request's fields without effect.
+        names: what fields of `body`, and of the OpenAI API's errors, are called in the request.
+        stream_type: content type of a streamed response.
+    """
+
+    body: Json
+    ignored: Sequence[str]
+    names: "FieldNames"
+    stream_type: bytes
+
+    def response(self, response: Json) -> Json:
+        """Translate a whole response."""
+        ...
+
+    def stream(self) -> StreamTranslation:
+        """Begin the translation of a streamed response."""
+        ...
+
+
+class Translator(Protocol):
+    """Translates the requests of one route.
+
+    Attributes:
+        inner_path: path of the route of the OpenAI API that serves them.
+    """
+
+    inner_path: str
+
+    def translate(self, body: Mapping[str, Any], client: Client) -> Translation:
+        """Translate a request. Raises InvalidRequest that names the request's own field, and NotFound."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """What the fields of a translated body are called in the request that it comes from.
+
+    Attributes:
+        fields: name in the body -> name in the request.
+        messages: for each of the body's messages the place in the request: `input[3]`.
+        message_members: beginning of the path within a message of the body -> that within its place.
+        tools: what the list of tools is called.
+        tool_members: beginning of the path within a tool of the body -> that within a tool of the request.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    messages: Sequence[str] = ()
+    message_members: Mapping[str, str] = field(default_factory=dict)
+    tools: str = "tools"
+    tool_members: Mapping[str, str] = field(default_factory=dict)
+
+    def own(self, param: str) -> str:
+        """Return the request's name of a field that an error names, such as `messages[2].content`."""
+        index, rest = _entry(param, "messages")
+        if 0 <= index < len(self.messages):
+            return self.messages[index] + _renamed(rest, self.message_members)
+        index, rest = _entry(param, "tools")
+        if index >= 0:
+            return f"{self.tools}[{index}]{_renamed(rest, self.tool_members)}"
+        if param in self.fields:
+            return self.fields[param]
+        first, dot, rest = param.partition(".")
+        return f"{self.fields[first]}{dot}{rest}" if first in self.fields else param
+
+
+def _entry(param: str, name: str) -> tuple[int, str]:
+    """Return the index and the rest of the path of an entry of a list; -1 for another field."""
+    number, bracket, rest = param.removeprefix(f"{name}[").partition("]")
+    if not param.startswith(f"{name}[") or not bracket or not number.isdigit():
+        return -1, ""
+    return int(number), rest
+
+
+def _renamed(path: str, members: Mapping[str, str]) -> str:
+    for inner, own in members.items():
+        if path.startswith(inner):
+            return own + path.removeprefix(inner)
+    return path

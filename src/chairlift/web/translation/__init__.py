@@ -1,0 +1,1 @@
+"""Routes of other APIs, served by the routes of the OpenAI API."""

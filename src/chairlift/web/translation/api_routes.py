@@ -1,0 +1,57 @@
+"""translated_routes: the routes of other APIs that a server and a router have, around their own routes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
+from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.translator import ResponsesTranslator
+from chairlift.protocol.translation.base import Translator
+from chairlift.web.admission import AdmissionController
+from chairlift.web.body import App
+from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.service.http_app import RouteEntry
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.translation.stored_responses import StoredResponses
+from chairlift.web.translation.translated_route import TranslatedRoute
+
+TRANSLATED_PATHS = (RESPONSES_PATH,)
+"""Routes of other APIs that need the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerRoutes:
+    """What routes of other APIs are served by.
+
+    Attributes:
+        routes: path of a route of the OpenAI API -> its application.
+        config: limits of HTTP.
+        lifecycle: says whether the service accepts requests.
+        admission: queue of requests.
+        is_strict: whether fields without effect are rejected.
+    """
+
+    routes: Mapping[str, App]
+    config: HttpConfig
+    lifecycle: Lifecycle
+    admission: AdmissionController
+    is_strict: bool = False
+
+    def translated(self, translator: Translator) -> TranslatedRoute:
+        """Return the route of a translator."""
+        return TranslatedRoute(
+            self.routes[translator.inner_path], translator, self.config, self.lifecycle, self.admission, self.is_strict
+        )
+
+
+def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
+    """Return the routes of other APIs."""
+    store = ResponseStore(inner.config.response_store_bytes)
+    stored = StoredResponses(store, inner.lifecycle)
+    return [
+        ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store))),
+        ("GET", f"{RESPONSES_PATH}/{{id}}", stored.retrieve),
+        ("DELETE", f"{RESPONSES_PATH}/{{id}}", stored.delete),
+        ("GET", f"{RESPONSES_PATH}/{{id}}/input_items", stored.input_items),
+        ("POST", f"{RESPONSES_PATH}/{{id}}/cancel", stored.cancel),
+    ]

@@ -1,0 +1,83 @@
+"""StoredResponses: serves the stored responses of /v1/responses by their ids."""
+
+from typing import Any
+from urllib.parse import parse_qs
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.validation import invalid_param
+from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.web.body import Receive, Scope, Send
+from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.middleware import send_object
+
+MAX_LIMIT = 100
+DEFAULT_LIMIT = 20
+
+
+class StoredResponses:
+    """The routes /v1/responses/{id}, /v1/responses/{id}/input_items and /v1/responses/{id}/cancel."""
+
+    def __init__(self, store: ResponseStore, lifecycle: Lifecycle) -> None:
+        self._store, self._lifecycle = store, lifecycle
+
+    async def retrieve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a response. Raises NotFound."""
+        if _query(scope).get("stream", "false") != "false":
+            raise invalid_param("stream", "must be false: a stored response is sent as a whole")
+        await send_object(send, self._store.response(*self._key(scope)))
+
+    async def delete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Delete a response. Raises NotFound."""
+        tenant, response_id = self._key(scope)
+        self._store.delete(tenant, response_id)
+        await send_object(send, {"id": response_id, "object": "response", "deleted": True})
+
+    async def input_items(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """List the items of a response's own input, the newest first unless `order` is asc. Raises NotFound."""
+        tenant, response_id = self._key(scope)
+        query = _query(scope)
+        order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_LIMIT))
+        if order not in ("asc", "desc"):
+            raise invalid_param("order", "must be asc or desc")
+        if not limit.isascii() or not limit.isdigit() or not 0 < int(limit[:4]) <= MAX_LIMIT:
+            raise invalid_param("limit", f"must be an integer of 1 to {MAX_LIMIT}")
+        items = [
+            _listed(item, f"item_{response_id.partition('_')[2]}_{index}")
+            for index, item in enumerate(self._store.input_items(tenant, response_id))
+        ]
+        if order == "desc":
+            items.reverse()
+        if after := query.get("after"):
+            place = next((index for index, item in enumerate(items) if item["id"] == after), None)
+            if place is None:
+                raise invalid_param("after", "names no item of this response")
+            items = items[place + 1 :]
+        page = items[: int(limit)]
+        await send_object(send, {
+            "object": "list", "data": page, "has_more": len(items) > len(page),
+            "first_id": page[0]["id"] if page else "", "last_id": page[-1]["id"] if page else "",
+        })  # fmt: skip
+
+    async def cancel(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raise InvalidRequest: only responses in the background can be cancelled, and there are none."""
+        self._store.response(*self._key(scope))
+        raise InvalidRequest("the response is complete; close the connection of a response to stop it")
+
+    def _key(self, scope: Scope) -> tuple[str, str]:
+        self._lifecycle.check()
+        return scope["principal"].tenant, scope["path_params"]["id"]
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    fields = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def _listed(item: dict[str, Any], item_id: str) -> dict[str, Any]:
+    """Return an input item as lists have it: with a type and an id, a text as a list of parts."""
+    listed = {"type": "message", "id": item_id, **item}
+    if listed["type"] == "message" and isinstance(listed.get("content"), str):
+        kind = "output_text" if listed.get("role") == "assistant" else "input_text"
+        part = {"type": kind, "text": listed["content"]} | ({"annotations": []} if kind == "output_text" else {})
+        listed["content"] = [part]
+    return {"status": "completed", **listed}

@@ -1,0 +1,105 @@
+"""TranslatedResponse: receives the response of a route of the OpenAI API, and sends that of another API."""
+
+import asyncio
+from collections.abc import Sequence
+
+import orjson
+
+from chairlift.protocol.error_formats import format_error
+from chairlift.protocol.sse import DONE, Event, EventReader
+from chairlift.protocol.translation.base import Json, StreamTranslation, Translation
+from chairlift.web.body import Message, Send
+from chairlift.web.error_responses import Header
+from chairlift.web.ignored_fields import IGNORED_HEADER
+
+SMALL_RESPONSE_BYTES = 262_144
+"""Responses up to this size are translated on the event loop."""
+
+_DONE_DATA = DONE.removeprefix(b"data: ").strip().decode()
+
+
+class TranslatedResponse:
+    """Translates one response. A whole one is sent at its end, a stream as it comes."""
+
+    def __init__(
+        self, send: Send, translation: Translation, path: str, request_id: str, ignored: Sequence[Header] = ()
+    ) -> None:
+        """Prepare to send; `path` is the request's own path, `ignored` the header of its fields without effect."""
+        self._send, self._translation, self._path, self._id = send, translation, path, request_id
+        self._ignored = ignored
+        self._start: Message = {}
+        self._pieces: list[bytes] = []
+        self._stream: StreamTranslation | None = None
+        self._events = EventReader()
+
+    async def send(self, message: Message) -> None:
+        """Take a message of the inner route."""
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+        elif message["type"] != "http.response.body":
+            await self._send(message)
+        elif self._stream is not None:
+            await self._send_events(self._stream, message)
+        else:
+            self._pieces.append(message.get("body", b""))
+            if not message.get("more_body"):
+                await self._send_whole(b"".join(self._pieces))
+
+    async def _begin(self, message: Message) -> None:
+        headers = self._with_ignored(list(message.get("headers", ())))
+        kind = next((value for name, value in headers if name == b"content-type"), b"")
+        self._start = {**message, "headers": headers}
+        if message["status"] == 200 and kind.startswith(b"text/event-stream"):
+            self._stream = self._translation.stream()
+            headers[:] = [pair for pair in headers if pair[0] not in (b"content-type", b"content-length")]
+            headers.append((b"content-type", self._translation.stream_type))
+            await self._send(self._start)
+
+    async def _send_events(self, stream: StreamTranslation, message: Message) -> None:
+        body = b"".join([_translated(stream, event) for event in self._events.push(message.get("body", b""))])
+        more = bool(message.get("more_body"))
+        if body or not more:
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _send_whole(self, body: bytes) -> None:
+        status: int = self._start["status"]
+        if len(body) <= SMALL_RESPONSE_BYTES:
+            body = self._whole(status, body)
+        else:
+            body = await asyncio.to_thread(self._whole, status, body)
+        headers: list[Header] = [pair for pair in self._start["headers"] if pair[0] != b"content-length"]
+        headers.append((b"content-length", b"%d" % len(body)))
+        await self._send({**self._start, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _whole(self, status: int, body: bytes) -> bytes:
+        """Return the translated body of a response, or of an error that a replica has sent."""
+        try:
+            value: Json = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return body
+        if status == 200:
+            return orjson.dumps(self._translation.response(value))
+        error = value.get("error") if isinstance(value, dict) else None
+        if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+            return body
+        param = error.get("param")
+        if isinstance(param, str) and (own := self._translation.names.own(param)) != param:
+            error |= {"message": error["message"].replace(param, own, 1), "param": own}
+        return orjson.dumps(format_error(self._path, error, status, self._id))
+
+    def _with_ignored(self, headers: list[Header]) -> list[Header]:
+        """Add the names of the request's own fields without effect to those of the inner route."""
+        if not self._ignored:
+            return headers
+        values = [value for name, value in (*self._ignored, *headers) if name == IGNORED_HEADER]
+        return [*(pair for pair in headers if pair[0] != IGNORED_HEADER), (IGNORED_HEADER, b", ".join(values))]
+
+
+def _translated(stream: StreamTranslation, event: Event) -> bytes:
+    if event.data == _DONE_DATA:
+        return stream.end()
+    value: Json = orjson.loads(event.data)
+    if event.event == "error" or "error" in value:
+        return stream.error(value["error"])
+    return stream.chunk(value)

@@ -1,0 +1,116 @@
+"""TranslatedRoute: serves a route of another API by a route of the OpenAI API, in a server and in a router.
+
+    body ──> Translator ──> route of the OpenAI API ──> TranslatedResponse ──> response, or events
+
+Limits, admission, failover and metrics are those of the inner route: it runs within the same request.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.router_headers import PROGRESS_HEADER
+from chairlift.protocol.translation.base import Client, FieldNames, Translator
+from chairlift.web.admission import AdmissionController
+from chairlift.web.body import App, Message, Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.ignored_fields import ignored_fields_header
+from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.translation.translated_response import TranslatedResponse
+
+SMALL_BODY_BYTES = 65_536
+"""Bodies up to this size are translated on the event loop, which takes a millisecond at most."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedRoute:
+    """A route of another API.
+
+    Attributes:
+        inner: route of the OpenAI API that serves the translated requests.
+        translator: translates requests and responses.
+        config: limits of HTTP.
+        lifecycle: says whether the service accepts requests.
+        admission: queue of requests; a body is not translated while it is full.
+        is_strict: whether fields without effect are rejected.
+    """
+
+    inner: App
+    translator: Translator
+    config: HttpConfig
+    lifecycle: Lifecycle
+    admission: AdmissionController
+    is_strict: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Translate the request, let the inner route serve it, and translate its response.
+
+        Raises the errors of the inner route, with the names of the request's own fields.
+        """
+        self.lifecycle.check()
+        body = await read_body(
+            scope, receive, max_bytes=self.config.max_body_bytes, seconds=self.config.body_timeout
+        )  # fmt: skip
+        if "permit" not in scope:
+            self.admission.check(body_bytes=len(body))
+        client = Client(scope["principal"].tenant, scope["request_id"])
+        translation = await _off_loop(len(body), lambda: self.translator.translate(parse_json_object(body), client))
+        ignored = ignored_fields_header(translation.ignored, is_strict=self.is_strict)
+        inner_body = await _off_loop(len(body), lambda: orjson.dumps(translation.body))
+        response = TranslatedResponse(send, translation, scope["path"], scope["request_id"], ignored)
+        with _InnerRequest(scope, self.translator.inner_path, len(inner_body)):
+            try:
+                await self.inner(scope, _receiver(inner_body, receive), response.send)
+            except InvalidRequest as error:
+                raise own_error(error, translation.names) from None
+
+
+def own_error(error: InvalidRequest, names: FieldNames) -> InvalidRequest:
+    """Return the error with the name that its field has in the request."""
+    param = error.details.get("param")
+    if not isinstance(param, str) or (own := names.own(param)) == param:
+        return error
+    return type(error).from_wire(error.message.replace(param, own, 1), {**error.details, "param": own})
+
+
+async def _off_loop(size: int, work: Callable[[], T]) -> T:
+    """Run work on a body of some bytes, in another thread if it is large."""
+    return work() if size <= SMALL_BODY_BYTES else await asyncio.to_thread(work)
+
+
+def _receiver(body: bytes, receive: Receive) -> Receive:
+    """Return what the inner route receives: the translated body, then what the client does."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_inner() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return receive_inner
+
+
+class _InnerRequest:
+    """Makes a scope that of the inner route, within a context."""
+
+    def __init__(self, scope: Scope, path: str, num_bytes: int) -> None:
+        self._scope = scope
+        self._outer: Mapping[str, Any] = {
+            name: scope.get(name) for name in ("path", "raw_path", "query_string", "headers")
+        }
+        replaced = (b"content-length", b"content-type", b"transfer-encoding", PROGRESS_HEADER)
+        headers = [pair for pair in scope["headers"] if pair[0] not in replaced]
+        self._inner = {
+            "path": path, "raw_path": path.encode(), "query_string": b"",
+            "headers": [*headers, (b"content-type", b"application/json"), (b"content-length", b"%d" % num_bytes)],
+        }  # fmt: skip
+
+    def __enter__(self) -> None:
+        self._scope.update(self._inner)
+
+    def __exit__(self, *error: object) -> None:
+        self._scope.update(self._outer)

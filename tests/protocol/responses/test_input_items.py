@@ -1,0 +1,102 @@
+"""MessageList: items of a conversation become the messages that a chat template knows."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.request_fields import MAX_MESSAGES
+from chairlift.protocol.responses.input_items import MessageList
+
+STORED = {"msg_1": {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]}}
+
+
+def messages_of(items: list[Any]) -> MessageList:
+    messages = MessageList(STORED.get)
+    messages.add_items(items, "input")
+    messages.finish()
+    return messages
+
+
+def call(number: int) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
+
+
+def test_what_belongs_to_one_answer_is_one_message() -> None:
+    found = messages_of([
+        {"role": "user", "content": "Hi"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": "Wait"},
+        call(1), call(2),
+        {"type": "function_call_output", "call_id": "c1", "output": "one"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "two"}]},
+        call(3),
+    ])  # fmt: skip
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in (1, 2, 3)]
+    assert found.messages == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Wait", "reasoning_content": "Hm.", "tool_calls": calls[:2]},
+        {"role": "tool", "content": "one", "tool_call_id": "c1"},
+        {"role": "tool", "content": [{"type": "input_text", "text": "two"}], "tool_call_id": "c2"},
+        {"role": "assistant", "content": None, "tool_calls": calls[2:]},
+    ]
+    assert found.places == ["input[0]", "input[2]", "input[5]", "input[6]", "input[7]"]
+
+
+def test_two_answers_in_a_row_stay_two() -> None:
+    answers = [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert messages_of(answers).messages == answers
+    assert messages_of([call(1), answers[0]]).messages[1] == answers[0]
+
+
+def test_reasoning_belongs_to_what_follows() -> None:
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Short."}]}
+    first, second = messages_of(
+        [{"role": "assistant", "content": "a"}, thought, {"role": "assistant", "content": "b"}]
+    ).messages
+    assert "reasoning_content" not in first and second["reasoning_content"] == "Short."
+    alone = messages_of([{"role": "user", "content": "Hi"}, thought])
+    assert alone.messages[1] == {"role": "assistant", "content": None, "reasoning_content": "Short."}
+    before_user = messages_of([thought, {"role": "user", "content": "Hi"}]).messages
+    assert [each["role"] for each in before_user] == ["assistant", "user"]
+    empty = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
+    assert len(messages_of([empty, {"role": "user", "content": "Hi"}]).messages) == 1
+    with pytest.raises(InvalidRequest, match="input has no message, only reasoning without text"):
+        messages_of([empty])
+
+
+def test_items_by_reference() -> None:
+    found = messages_of([{"type": "item_reference", "id": "msg_1"}])
+    assert found.messages[0]["content"] == [{"type": "output_text", "text": "Yes"}]
+    with pytest.raises(InvalidRequest, match=r"input\[0\]\.id names no stored item: 'msg_2'"):
+        messages_of([{"type": "item_reference", "id": "msg_2"}])
+
+
+@pytest.mark.parametrize(("item", "param"), [
+    ("Hi", "input[0]"), ({}, "input[0].type"), ({"type": "computer_call"}, "input[0].type"),
+    ({"type": ["message"]}, "input[0].type"),
+    ({"role": "robot", "content": "x"}, "input[0].role"), ({"type": "message"}, "input[0].role"),
+    ({"role": [], "content": "x"}, "input[0].role"),
+    ({**call(1), "arguments": {}}, "input[0].arguments"), ({**call(1), "name": None}, "input[0].name"),
+    ({**call(1), "call_id": 7}, "input[0].call_id"),
+    ({"type": "function_call_output", "output": "x"}, "input[0].call_id"),
+    ({"type": "reasoning", "content": "x"}, "input[0].content"),
+    ({"type": "reasoning", "summary": [{"text": 1}]}, "input[0].summary"),
+    ({"type": "item_reference"}, "input[0].id"),
+])  # fmt: skip
+def test_a_bad_item_is_named(item: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        messages_of([item])
+    assert caught.value.details["param"] == param
+
+
+def test_a_reference_to_a_reference_is_no_loop() -> None:
+    messages = MessageList(lambda name: {"type": "item_reference", "id": name})
+    with pytest.raises(InvalidRequest, match="input"):
+        messages.add_items([{"type": "item_reference", "id": "msg_1"}], "input")
+
+
+def test_messages_are_bounded() -> None:
+    messages_of([{"role": "user", "content": "Hi"}] * MAX_MESSAGES)
+    with pytest.raises(InvalidRequest, match="input has more than 8192 messages"):
+        messages_of([{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + 1))

@@ -1,0 +1,90 @@
+"""ResponseStore: bounded, separate for each tenant, and whole conversations."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import NotFound
+from chairlift.protocol.responses.response_store import (
+    ENTRY_OVERHEAD_BYTES,
+    ResponseStore,
+    item_id,
+    new_response_id,
+    response_id_of,
+)
+
+ITEM = {"type": "message", "role": "user", "content": "Hi"}
+
+
+def response(response_id: str, previous_id: str | None = None, text: str = "") -> dict[str, Any]:
+    output = [{"id": item_id("msg", response_id, 0), "type": "message", "text": text}]
+    return {"id": response_id, "previous_response_id": previous_id, "output": output}
+
+
+def test_a_stored_response_is_found_by_its_tenant_only() -> None:
+    store, first = ResponseStore(10**6), response("resp_a")
+    store.add("alice", first, [ITEM])
+    assert store.response("alice", "resp_a") == first and store.input_items("alice", "resp_a") == [ITEM]
+    assert store.conversation("alice", "resp_a") == [[ITEM], first["output"]]
+    for read in (store.response, store.input_items, store.conversation, store.delete):
+        with pytest.raises(NotFound, match="no response resp_a is stored"):
+            read("bob", "resp_a")
+    assert store.find_item("bob", "msg_a_0") is None and store.find_item("alice", "msg_a_0") == first["output"][0]
+    assert store.find_item("alice", "msg_a_1") is None and store.find_item("alice", "") is None
+
+
+def test_a_conversation_has_all_its_turns_in_order() -> None:
+    store = ResponseStore(10**6)
+    turns = [response("resp_a"), response("resp_b", "resp_a"), response("resp_c", "resp_b")]
+    for number, turn in enumerate(turns):
+        store.add("", turn, [{"number": number}])
+    assert store.conversation("", "resp_c") == [
+        [{"number": 0}], turns[0]["output"], [{"number": 1}], turns[1]["output"], [{"number": 2}], turns[2]["output"],
+    ]  # fmt: skip
+    store.delete("", "resp_a")
+    with pytest.raises(NotFound, match="resp_a"):
+        store.conversation("", "resp_c")
+
+
+def test_the_end_of_an_unused_conversation_is_dropped_first() -> None:
+    size = ResponseStore(10**6)
+    size.add("", response("resp_0a", "resp_xx"), [ITEM])
+    store = ResponseStore(4 * size.num_bytes)
+    for name, previous in (("resp_a1", None), ("resp_a2", "resp_a1"), ("resp_b1", None), ("resp_b2", "resp_b1")):
+        store.add("", response(name, previous), [ITEM])
+    store.conversation("", "resp_a2")
+    store.add("", response("resp_a3", "resp_a2"), [ITEM])
+    assert len(store.conversation("", "resp_a3")) == 6
+    with pytest.raises(NotFound):
+        store.response("", "resp_b2")
+    assert store.response("", "resp_b1")["id"] == "resp_b1"
+
+
+def test_a_million_creations_do_not_make_it_grow() -> None:
+    store = ResponseStore(50 * ENTRY_OVERHEAD_BYTES)
+    previous: str | None = None
+    largest = 0
+    for number in range(1_000_000):
+        name = f"resp_{number:x}"
+        store.add(f"tenant{number % 7}", {"id": name, "previous_response_id": previous, "output": []}, [])
+        previous = name if number % 10 else None
+        largest = max(largest, store.num_bytes, len(store) * ENTRY_OVERHEAD_BYTES)
+    assert largest <= store.max_bytes and 0 < len(store) < 50
+
+
+def test_what_is_larger_than_the_store_is_not_stored() -> None:
+    store = ResponseStore(2000)
+    store.add("", response("resp_small"), [])
+    store.add("", response("resp_large", text="a" * 2000), [])
+    assert store.response("", "resp_small") and len(store) == 1
+    none = ResponseStore(0)
+    none.add("", response("resp_small"), [])
+    assert len(none) == 0 and not none.is_enabled and store.is_enabled
+
+
+def test_ids_name_their_response_and_are_not_shown_raw() -> None:
+    first, second = new_response_id(), new_response_id()
+    assert first != second and len(first) > 40 and response_id_of(item_id("msg", first, 12)) == first
+    with pytest.raises(NotFound) as caught:
+        ResponseStore(1).response("", "resp_\r\nx: y" + "z" * 1000)
+    assert "\n" not in caught.value.message and len(caught.value.message) < 300

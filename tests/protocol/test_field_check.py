@@ -1,0 +1,45 @@
+"""split_fields: which fields are used, ignored, refused or missing."""
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.field_check import format_short, split_fields
+from chairlift.protocol.request_fields import CHAT, Effect, Field
+
+TABLE = {
+    "model": Field({"type": "string"}, required=True),
+    "used": Field({}),
+    "quiet": Field({}, "", Effect.IGNORED),
+    "never": Field({}, "do without", Effect.REFUSED, neutral=(False, 1)),
+}
+
+
+def test_fields_are_sorted_by_their_effect() -> None:
+    fields, ignored = split_fields({"model": "m", "used": None, "quiet": 1, "unknown": None, "never": False}, TABLE)
+    assert fields == {"model": "m"} and ignored == ("quiet", "unknown")
+
+
+@pytest.mark.parametrize(("body", "message"), [
+    ({"model": "m", "never": True}, "never is not supported: do without"),
+    ({"model": "m", "never": 1.0}, "never is not supported: do without"),
+    ({}, "model is missing"),
+    ({"model": None}, "model is missing"),
+    ({"model": 7}, "model must contain strings, got int"),
+])  # fmt: skip
+def test_what_is_wrong_is_named(body: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        split_fields(body, TABLE)
+
+
+def test_options_of_a_stream_without_a_stream_have_no_effect() -> None:
+    body = {"model": "m", "messages": [], "stream_options": {"include_usage": True, "more": 1}}
+    assert split_fields(body, CHAT)[1] == ("stream_options",)
+    assert split_fields({**body, "stream": True}, CHAT)[1] == ("stream_options.more",)
+    with pytest.raises(InvalidRequest, match="stream_options must be an object, got int"):
+        split_fields({**body, "stream_options": 1}, CHAT)
+
+
+def test_values_are_shown_shortly() -> None:
+    assert [format_short(value) for value in ("a" * 99, 10**30, 1.5, [[]], None)] == [
+        repr("a" * 40), "a huge number", "1.5", "list", "NoneType",
+    ]  # fmt: skip

@@ -1,0 +1,20 @@
+"""translated_operations: other APIs in the documents of server and router."""
+
+import pytest
+
+from chairlift.protocol import router_openapi
+from chairlift.protocol.responses.response_fields import RESPONSES
+from chairlift.server import openapi
+from chairlift.web.translation.api_routes import TRANSLATED_PATHS
+
+
+@pytest.mark.parametrize("document", [openapi.document, router_openapi.document])
+def test_every_route_is_described(document: object) -> None:
+    paths = document(["m"])["paths"]  # type: ignore[operator]
+    for path in TRANSLATED_PATHS:
+        operation = paths[path]["post"]
+        assert {"200", "400", "404", "429", "503"} <= operation["responses"].keys(), path
+        assert operation["summary"]
+    body = paths["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"].keys() == RESPONSES.keys()
+    assert {"get", "delete"} <= paths["/v1/responses/{id}"].keys()
