@@ -67,11 +67,12 @@ def measure(mode: Mode, spec: RunSpec) -> dict[str, Any]:
 
 
 def _model(torch: Any, transformers: Any, spec: RunSpec) -> Any:
+    """Load the model with transformers' default attention: sdpa, or eager for a model without sdpa."""
     dtype = spec.options.get("dtype", "auto")
     name = embedded_folder(spec.model) or spec.model
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype if dtype == "auto" else getattr(torch, dtype), attn_implementation="sdpa",
+            name, dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             revision=spec.options.get("revision"),
         )  # fmt: skip
     except (OSError, ValueError) as error:
