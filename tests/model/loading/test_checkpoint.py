@@ -278,6 +278,22 @@ def test_a_tied_head_alone_is_the_embedding_too(tmp_path: Path) -> None:
     assert torch.equal(load(folder)[0].logits(hidden), expected)
 
 
+def test_a_checkpoint_of_the_base_model_is_that_of_the_causal_one(tmp_path: Path) -> None:
+    """Embedding models such as Qwen3-Embedding are saved so: without `model.`, and without the tied head."""
+    folder = save_tiny("qwen2", tmp_path, seed=1)
+    expected = parameters(folder)
+
+    def save_as_base_model(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("model.")] = tensors.pop(name)
+
+    rewrite(folder, save_as_base_model)
+    assert not any(name.startswith("model.") for name in load_file(folder / "model.safetensors"))
+    load(folder)
+    found = parameters(folder)
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+
+
 def test_an_untied_head_must_be_stored(llama: Path) -> None:
     rewrite(llama, lambda tensors: tensors.pop("lm_head.weight"))
     with pytest.raises(ModelError, match=r"does not have tensor lm_head\.weight"):

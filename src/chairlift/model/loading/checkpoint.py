@@ -2,6 +2,7 @@
 
     name of a tensor in the file          canonical name
     model.layers.0...                     model.layers.0...     every architecture
+    layers.0...                           model.layers.0...     a base model without a head, such as Qwen3-Embedding
     language_model.model.layers.0...      model.layers.0...     Gemma 3's wrapper as published and as saved
     model.language_model.layers.0...      model.layers.0...     Gemma 3's wrapper by its module names
     language_model.lm_head.weight         lm_head.weight
@@ -34,6 +35,9 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 WRAPPER_PREFIXES = (
     ("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model."),
 )  # fmt: skip
+BASE_PREFIXES = ("embed_tokens.", "layers.", "norm.")
+"""Beginnings of names in a checkpoint that was saved from the base model, which is called `model` in a causal one."""
+
 IGNORED_PREFIXES = (
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
 )  # fmt: skip
@@ -186,7 +190,7 @@ def canonical_name(name: str, architecture: str) -> str | None:
         for prefix, canonical in WRAPPER_PREFIXES:
             if name.startswith(prefix):
                 return canonical + name.removeprefix(prefix)
-    return name
+    return f"model.{name}" if name.startswith(BASE_PREFIXES) else name
 
 
 def random_parameters(
