@@ -34,7 +34,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead bench-cpu cpu-roofline demo-model docs lint format clean
+.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed bench-cpu cpu-roofline demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -78,6 +78,9 @@ http-overhead: $(VENV)/.installed
 
 live-overhead: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m live_overhead $(ARGS)
+
+embedding-speed: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m embedding_speed $(ARGS)
 
 bench-cpu: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)

@@ -27,7 +27,7 @@ CACHE = "/var/cache/chairlift"
 HIDDEN = (Path("/root"), Path("/tmp"))
 """Folders that are empty in the namespace, but for what Python and the package need from them."""
 
-BODY = {"model": "chairlift:demo", "prompt": "a", "max_tokens": 1500, "stream": True, "ignore_eos": True, "n": 2}
+BODY = {"model": "chairlift:demo", "prompt": "a", "max_tokens": 500, "stream": True, "ignore_eos": True, "n": 2}
 
 
 def mount_script(command: list[str]) -> str:

@@ -1,0 +1,1 @@
+"""Measures embeddings of many texts at once against one text after the other."""
