@@ -25,6 +25,9 @@ ARGS ?=
 SOAK_MINUTES ?= 30
 PEERS ?= build/peers
 
+# Tests start hundreds of Python processes: each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := constraints/test.txt
