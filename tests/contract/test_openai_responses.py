@@ -231,6 +231,18 @@ def test_a_prompt_that_is_too_long_is_named(url: str) -> None:
 
 
 def test_fields_without_effect_are_named(url: str) -> None:
-    body = {"model": MODEL, "input": "Say nothing", "truncation": "auto", "text": {"verbosity": "low"}, "unknown": 1}
+    body = {"model": MODEL, "input": "Say nothing", "truncation": "auto", "text": {"verbosity": "low"}, "unknown": 1,
+            "reasoning": {"effort": "low"}}  # fmt: skip
     answer = httpx.post(f"{url}/responses", json=body, timeout=60)
-    assert answer.headers["x-ignored-parameters"] == "truncation, unknown, text.verbosity"
+    assert answer.headers["x-ignored-parameters"] == "truncation, unknown, text.verbosity, reasoning.effort"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_body_that_is_nested_deeply_is_rejected_before_the_model_works(url: str, streams: bool) -> None:
+    nested: Any = 1
+    for _ in range(300):
+        nested = {"a": nested}
+    item = {"role": "user", "content": "sunny in Paris", "unknown": nested}
+    body = {"model": MODEL, "input": [item], "stream": streams}
+    answer = httpx.post(f"{url}/responses", json=body, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed_request"), answer.text

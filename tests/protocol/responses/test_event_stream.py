@@ -143,3 +143,13 @@ def test_an_error_ends_the_stream_as_failed_and_stores_nothing() -> None:
 def test_an_error_before_the_first_chunk_is_an_event_error() -> None:
     (event,) = events_of(begin().error({"message": "no", "type": "rate_limit_error", "param": None, "code": "x"}))
     assert event == {"type": "error", "sequence_number": 0, "code": "x", "message": "no", "param": None}
+
+
+def test_a_merged_delta_with_the_end_of_a_call_and_text_behind_it() -> None:
+    events = sent(
+        begin(), chunk(tool_calls=[call(0, "{", "f")]),
+        chunk("tool_calls", content="and", tool_calls=[call(0, "}"), call(1, "[]", "g")]),
+    )  # fmt: skip
+    output = events[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["function_call", "message", "function_call"]
+    assert [item["arguments"] for item in output[::2]] == ["{}", "[]"]

@@ -26,11 +26,13 @@ def test_a_text_is_a_message_of_the_user() -> None:
 def test_fields_become_those_of_chat_completions() -> None:
     request = read(
         instructions="Be brief.", max_output_tokens=9, temperature=0.5, seed=3, top_k=4, stream=True, tools=[TOOL],
+        regex="[a-z]+", n=1, logprobs=False,
         tool_choice={"type": "function", "name": "f"}, reasoning={"effort": "low"}, top_logprobs=2, store=False,
         text={"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}},
     )  # fmt: skip
     assert request.chat == {
-        "model": "m", "temperature": 0.5, "seed": 3, "top_k": 4, "max_completion_tokens": 9, "stream": True,
+        "model": "m", "temperature": 0.5, "seed": 3, "top_k": 4, "regex": "[a-z]+", "max_completion_tokens": 9,
+        "stream": True,
         "stream_options": {"include_usage": True}, "reasoning_effort": "low", "logprobs": True, "top_logprobs": 2,
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
         "tools": [{"type": "function", "function": {key: value for key, value in TOOL.items() if key != "type"}}],
@@ -99,6 +101,8 @@ def test_fields_without_effect_are_named() -> None:
     ({"top_logprobs": 21}, "top_logprobs"), ({"store": "yes"}, "store"), ({"stream": 1}, "stream"),
     ({"metadata": []}, "metadata"), ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
     ({"metadata": {"a" * 65: ""}}, "metadata"), ({"metadata": {"a": "b" * 513}}, "metadata"),
+    ({"n": 2}, "n"), ({"response_format": {"type": "text"}}, "response_format"), ({"logprobs": True}, "logprobs"),
+    ({"messages": [{"role": "user", "content": "Hi"}]}, "messages"), ({"functions": []}, "functions"),
     ({"background": True}, "background"), ({"prompt": {"id": "x"}}, "prompt"),
 ])  # fmt: skip
 def test_a_bad_field_is_named(fields: dict[str, Any], param: str) -> None:

@@ -31,6 +31,13 @@ def get(handler: Any, query: str = "", tenant: str = "alice", response_id: str =
     return json.loads(sent.body)
 
 
+def test_a_listed_item_has_an_id_and_a_type(routes: StoredResponses) -> None:
+    store = ResponseStore(10**6)
+    store.add("alice", RESPONSE, [{"type": None, "id": None, "role": "user", "content": "Hi"}])
+    (item,) = get(StoredResponses(store, ready_lifecycle()).input_items)["data"]
+    assert item["type"] == "message" and item["id"] == "item_a_0"
+
+
 def test_retrieve_and_delete(routes: StoredResponses) -> None:
     assert get(routes.retrieve) == RESPONSE == get(routes.retrieve, "include=x&stream=false")
     with pytest.raises(NotFound):
@@ -57,7 +64,8 @@ def test_items_are_listed_in_pages(routes: StoredResponses) -> None:
 @pytest.mark.parametrize(("query", "message"), [
     ("order=up", "order must be asc or desc"), ("limit=0", "limit must be"), ("limit=101", "limit must be"),
     ("limit=9999999999", "limit must be"), ("limit=x", "limit must be"), ("limit=%C2%B2", "limit must be"),
-    ("after=x", "after names no item"),
+    (f"limit=0001{'1' * 5000}", "limit must be"),
+    ("after=x", "after names no item"), ("a=1&" * 101, "the query has more than 100 fields"),
 ])  # fmt: skip
 def test_bad_queries(routes: StoredResponses, query: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):

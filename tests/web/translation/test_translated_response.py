@@ -85,6 +85,8 @@ def test_fields_without_effect_are_named_together() -> None:
     sent = respond(b"{}", headers=headers, ignored=[(b"x-ignored-parameters", b"a")])
     assert sent.headers["x-ignored-parameters"] == "a, b, c"
     assert respond(b"{}", headers=headers).headers["x-ignored-parameters"] == "b, c"
+    renamed = respond(b"{}", headers=[*headers[:1], ("x-ignored-parameters", "c, inner, inner.x")])
+    assert renamed.headers["x-ignored-parameters"] == "c, say, say.x"
 
 
 def test_an_interim_response_passes() -> None:

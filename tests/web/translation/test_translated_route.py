@@ -19,7 +19,7 @@ from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.translation.translated_route import TranslatedRoute
+from chairlift.web.translation.translated_route import MAX_NESTING, TranslatedRoute
 from support_translation import EchoTranslator, open_admission, ready_lifecycle, request
 
 
@@ -120,3 +120,14 @@ def test_a_large_body_is_translated_in_another_thread() -> None:
     text = "a" * 100_000
     sent = request(route(Inner()), json.dumps({"say": text}).encode())
     assert json.loads(sent.body)["translated"]["body"] == {"inner": text}
+
+
+def test_a_body_that_could_not_be_written_again_is_rejected() -> None:
+    def nested(levels: int) -> bytes:
+        return b'{"say": ' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+    sent = request(route(Inner()), nested(MAX_NESTING))
+    assert sent.status == 200 and sent.body.count(b"[") == MAX_NESTING - 1
+    for levels in (MAX_NESTING + 1, 300, 1000):
+        with pytest.raises(MalformedRequest, match="nested deeper than 240 levels"):
+            request(route(Inner()), nested(levels))

@@ -69,11 +69,15 @@ class ResponseEvents:
             self._usage = chunk["usage"]
         for choice in chunk["choices"]:
             delta = choice["delta"]
+            calls = delta.get("tool_calls") or []
+            while calls and self._open is not None and self._open.call == calls[0]["index"]:
+                self._add_call(calls[0])  # a merged delta may have the end of a call, and text behind it
+                calls = calls[1:]
             if text := delta.get("reasoning_content"):
                 self._add_text(REASONING, text, [])
             if text := delta.get("content"):
                 self._add_text(MESSAGE, text, whole_logprobs(choice.get("logprobs")))
-            for call in delta.get("tool_calls") or ():
+            for call in calls:
                 self._add_call(call)
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
         return self._take()

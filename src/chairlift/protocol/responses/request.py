@@ -10,6 +10,7 @@ from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS
 from chairlift.protocol.request_schemas import MAX_TOOLS
 from chairlift.protocol.responses.input_items import MessageList
 from chairlift.protocol.responses.response_fields import (
+    LOGPROBS,
     MAX_ID_CHARS,
     MAX_INCLUDED,
     MAX_METADATA,
@@ -21,7 +22,6 @@ from chairlift.protocol.responses.response_fields import (
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.translation.base import FieldNames, Json
 
-LOGPROBS = "message.output_text.logprobs"
 PREVIOUS = "previous_response_id"
 
 FIELD_NAMES = {

@@ -13,12 +13,16 @@ MAX_METADATA_KEY_CHARS = 64
 MAX_METADATA_CHARS = 512
 MAX_ID_CHARS = 256
 MAX_INCLUDED = 32
+LOGPROBS = "message.output_text.logprobs"
+"""Entry of `include` for the logprobs of the text."""
+
 
 SAME_FIELDS = (
     "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "stop", "top_k", "min_p",
     "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty", "no_repeat_ngram_size", "min_tokens",
     "ignore_eos", "stop_token_ids", "allowed_token_ids", "bad_words", "logits_processors", "priority", "timeout",
-    "cache_salt", "chat_template_kwargs", "parallel_tool_calls", "user",
+    "cache_salt", "chat_template_kwargs", "parallel_tool_calls", "user", "regex", "grammar", "choice",
+    "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "json_schema", "ebnf",
 )  # fmt: skip
 """Fields that mean what they mean in chat completions; those that OpenAI's Responses do not have are our own."""
 
@@ -123,7 +127,7 @@ RESPONSES: Mapping[str, Field] = {
     ),
     "include": Field(
         {"type": "array", "items": {"type": "string"}, "maxItems": MAX_INCLUDED},
-        "message.output_text.logprobs: the logprobs of the text; others have no effect",
+        f"{LOGPROBS}: the logprobs of the text; others have no effect",
     ),
     "top_logprobs": Field(
         {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
@@ -134,6 +138,11 @@ RESPONSES: Mapping[str, Field] = {
     "background": _refused("the response comes at once, or as a stream", False),
     "conversation": _refused("send the items, or use previous_response_id"),
     "prompt": _refused("there are no stored prompts; send instructions and input"),
+    **{name: field for name, field in CHAT.items() if field.effect is Effect.REFUSED},
+    "n": _refused("a response has one choice", 1),
+    "messages": _refused("use input"),
+    "response_format": _refused("use text.format"),
+    "logprobs": _refused(f"use top_logprobs, or include {LOGPROBS}", False),
     **dict.fromkeys(
         ("access_programs", "context_management", "image", "max_tool_calls", "moderation", "prompt_cache_key",
          "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "stream_options",

@@ -11,7 +11,9 @@ from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
 
 MAX_LIMIT = 100
+MAX_LIMIT_DIGITS = 3
 DEFAULT_LIMIT = 20
+MAX_QUERY_FIELDS = 100
 
 
 class StoredResponses:
@@ -39,7 +41,12 @@ class StoredResponses:
         order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_LIMIT))
         if order not in ("asc", "desc"):
             raise invalid_param("order", "must be asc or desc")
-        if not limit.isascii() or not limit.isdigit() or not 0 < int(limit[:4]) <= MAX_LIMIT:
+        if (
+            not limit.isascii()
+            or not limit.isdigit()
+            or len(limit) > MAX_LIMIT_DIGITS
+            or not 0 < int(limit) <= MAX_LIMIT
+        ):
             raise invalid_param("limit", f"must be an integer of 1 to {MAX_LIMIT}")
         items = [
             _listed(item, f"item_{response_id.partition('_')[2]}_{index}")
@@ -69,13 +76,17 @@ class StoredResponses:
 
 
 def _query(scope: Scope) -> dict[str, str]:
-    fields = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+    text = scope.get("query_string", b"").decode("latin-1")
+    try:
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise InvalidRequest(f"the query has more than {MAX_QUERY_FIELDS} fields, which is the limit") from None
     return {name: values[-1] for name, values in fields.items()}
 
 
 def _listed(item: dict[str, Any], item_id: str) -> dict[str, Any]:
     """Return an input item as lists have it: with a type and an id, a text as a list of parts."""
-    listed = {"type": "message", "id": item_id, **item}
+    listed = {"type": "message", "id": item_id, **{name: value for name, value in item.items() if value is not None}}
     if listed["type"] == "message" and isinstance(listed.get("content"), str):
         kind = "output_text" if listed.get("role") == "assistant" else "input_text"
         part = {"type": kind, "text": listed["content"]} | ({"annotations": []} if kind == "output_text" else {})

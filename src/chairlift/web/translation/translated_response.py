@@ -89,10 +89,14 @@ class TranslatedResponse:
         return orjson.dumps(format_error(self._path, error, status, self._id))
 
     def _with_ignored(self, headers: list[Header]) -> list[Header]:
-        """Add the names of the request's own fields without effect to those of the inner route."""
-        if not self._ignored:
+        """Name the request's fields without effect as the request does, its own and those of the inner route."""
+        values = [value for name, value in self._ignored if name == IGNORED_HEADER]
+        for name, value in headers:
+            if name == IGNORED_HEADER:
+                own = map(self._translation.names.own, value.decode("latin-1").split(", "))
+                values.append(", ".join(own).encode("latin-1"))
+        if not values:
             return headers
-        values = [value for name, value in (*self._ignored, *headers) if name == IGNORED_HEADER]
         return [*(pair for pair in headers if pair[0] != IGNORED_HEADER), (IGNORED_HEADER, b", ".join(values))]
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import InvalidRequest, MalformedRequest
 from chairlift.protocol.router_headers import PROGRESS_HEADER
 from chairlift.protocol.translation.base import Client, FieldNames, Translator
 from chairlift.web.admission import AdmissionController
@@ -24,6 +24,12 @@ from chairlift.web.translation.translated_response import TranslatedResponse
 
 SMALL_BODY_BYTES = 65_536
 """Bodies up to this size are translated on the event loop, which takes a millisecond at most."""
+
+MAX_WRITTEN_NESTING = 254
+"""Levels of JSON that orjson writes."""
+
+MAX_NESTING = 240
+"""Levels of a body, of which a response repeats parts within its own levels."""
 
 T = TypeVar("T")
 
@@ -60,7 +66,7 @@ class TranslatedRoute:
         if "permit" not in scope:
             self.admission.check(body_bytes=len(body))
         client = Client(scope["principal"].tenant, scope["request_id"])
-        translation = await _off_loop(len(body), lambda: self.translator.translate(parse_json_object(body), client))
+        translation = await _off_loop(len(body), lambda: self.translator.translate(_parse(body), client))
         ignored = ignored_fields_header(translation.ignored, is_strict=self.is_strict)
         inner_body = await _off_loop(len(body), lambda: orjson.dumps(translation.body))
         response = TranslatedResponse(send, translation, scope["path"], scope["request_id"], ignored)
@@ -77,6 +83,20 @@ def own_error(error: InvalidRequest, names: FieldNames) -> InvalidRequest:
     if not isinstance(param, str) or (own := names.own(param)) == param:
         return error
     return type(error).from_wire(error.message.replace(param, own, 1), {**error.details, "param": own})
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """Return the object of a body that can be written again, within a response, too. Raises MalformedRequest."""
+    value = parse_json_object(body)
+    if body.count(b"{") + body.count(b"[") > MAX_NESTING:
+        nested: object = value
+        for _ in range(MAX_WRITTEN_NESTING - MAX_NESTING):
+            nested = [nested]
+        try:
+            orjson.dumps(nested)
+        except orjson.JSONEncodeError:
+            raise MalformedRequest(f"the body is nested deeper than {MAX_NESTING} levels, which is the limit") from None
+    return value
 
 
 async def _off_loop(size: int, work: Callable[[], T]) -> T:
