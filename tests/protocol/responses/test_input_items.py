@@ -8,11 +8,9 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.responses.input_items import MessageList
 
-STORED = {"msg_1": {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]}}
-
 
 def messages_of(items: list[Any]) -> MessageList:
-    messages = MessageList(STORED.get)
+    messages = MessageList()
     messages.add_items(items, "input")
     messages.finish()
     return messages
@@ -65,13 +63,6 @@ def test_reasoning_belongs_to_what_follows() -> None:
         messages_of([empty])
 
 
-def test_items_by_reference() -> None:
-    found = messages_of([{"type": "item_reference", "id": "msg_1"}])
-    assert found.messages[0]["content"] == [{"type": "output_text", "text": "Yes"}]
-    with pytest.raises(InvalidRequest, match=r"input\[0\]\.id names no stored item: 'msg_2'"):
-        messages_of([{"type": "item_reference", "id": "msg_2"}])
-
-
 @pytest.mark.parametrize(("item", "param"), [
     ("Hi", "input[0]"), ({}, "input[0].type"), ({"type": "computer_call"}, "input[0].type"),
     ({"type": ["message"]}, "input[0].type"),
@@ -82,18 +73,11 @@ def test_items_by_reference() -> None:
     ({"type": "function_call_output", "output": "x"}, "input[0].call_id"),
     ({"type": "reasoning", "content": "x"}, "input[0].content"),
     ({"type": "reasoning", "summary": [{"text": 1}]}, "input[0].summary"),
-    ({"type": "item_reference"}, "input[0].id"),
 ])  # fmt: skip
 def test_a_bad_item_is_named(item: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         messages_of([item])
     assert caught.value.details["param"] == param
-
-
-def test_a_reference_to_a_reference_is_no_loop() -> None:
-    messages = MessageList(lambda name: {"type": "item_reference", "id": name})
-    with pytest.raises(InvalidRequest, match="input"):
-        messages.add_items([{"type": "item_reference", "id": "msg_1"}], "input")
 
 
 def test_messages_are_bounded() -> None:

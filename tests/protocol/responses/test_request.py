@@ -65,6 +65,8 @@ def test_a_stored_conversation_comes_first_without_its_instructions() -> None:
         "instructions", "previous_response_id", "previous_response_id", "input",
     ]  # fmt: skip
     assert request.items == [{"type": "message", "role": "user", "content": "More"}]
+    referring = read(store, input=[{"type": "item_reference", "id": "msg_a_0"}])
+    assert referring.items == output and referring.chat["messages"][0]["content"] == "Hello"
     with pytest.raises(NotFound):
         read(previous_response_id="resp_a")
 

@@ -1,5 +1,6 @@
 """ResponseStore: bounded, separate for each tenant, and whole conversations."""
 
+import json
 from typing import Any
 
 import pytest
@@ -21,16 +22,20 @@ def response(response_id: str, previous_id: str | None = None, text: str = "") -
     return {"id": response_id, "previous_response_id": previous_id, "output": output}
 
 
+def items_of(store: ResponseStore, tenant: str, response_id: str) -> list[Any]:
+    return [json.loads(part) for part in store.conversation(tenant, response_id)]
+
+
 def test_a_stored_response_is_found_by_its_tenant_only() -> None:
     store, first = ResponseStore(10**6), response("resp_a")
     store.add("alice", first, [ITEM])
     assert store.response("alice", "resp_a") == first and store.input_items("alice", "resp_a") == [ITEM]
-    assert store.conversation("alice", "resp_a") == [[ITEM], first["output"]]
+    assert items_of(store, "alice", "resp_a") == [[ITEM], first["output"]]
     for read in (store.response, store.input_items, store.conversation, store.delete):
         with pytest.raises(NotFound, match="no response resp_a is stored"):
             read("bob", "resp_a")
-    assert store.find_item("bob", "msg_a_0") is None and store.find_item("alice", "msg_a_0") == first["output"][0]
-    assert store.find_item("alice", "msg_a_1") is None and store.find_item("alice", "") is None
+    assert store.output("bob", "resp_a") is None and store.output("alice", "resp_x") is None
+    assert json.loads(store.output("alice", "resp_a") or b"") == first["output"]
 
 
 def test_a_conversation_has_all_its_turns_in_order() -> None:
@@ -38,7 +43,7 @@ def test_a_conversation_has_all_its_turns_in_order() -> None:
     turns = [response("resp_a"), response("resp_b", "resp_a"), response("resp_c", "resp_b")]
     for number, turn in enumerate(turns):
         store.add("", turn, [{"number": number}])
-    assert store.conversation("", "resp_c") == [
+    assert items_of(store, "", "resp_c") == [
         [{"number": 0}], turns[0]["output"], [{"number": 1}], turns[1]["output"], [{"number": 2}], turns[2]["output"],
     ]  # fmt: skip
     store.delete("", "resp_a")
@@ -58,6 +63,21 @@ def test_the_end_of_an_unused_conversation_is_dropped_first() -> None:
     with pytest.raises(NotFound):
         store.response("", "resp_b2")
     assert store.response("", "resp_b1")["id"] == "resp_b1"
+
+
+def test_the_tenant_that_has_most_loses_its_own_responses() -> None:
+    store = ResponseStore(20 * ENTRY_OVERHEAD_BYTES)
+    store.add("alice", response("resp_a"), [ITEM])
+    for number in range(100):
+        store.add("bob", response(f"resp_b{number}"), [ITEM])
+    assert store.response("alice", "resp_a") and store.response("bob", "resp_b99")
+    with pytest.raises(NotFound):
+        store.response("bob", "resp_b0")
+    store.delete("alice", "resp_a")
+    for number in range(80, 100):
+        if store.output("bob", f"resp_b{number}") is not None:
+            store.delete("bob", f"resp_b{number}")
+    assert store.num_bytes == len(store) == 0
 
 
 def test_a_million_creations_do_not_make_it_grow() -> None:

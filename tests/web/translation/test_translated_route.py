@@ -1,6 +1,7 @@
 """TranslatedRoute: another route serves the request, and the client sees its own fields, errors and path."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -131,3 +132,17 @@ def test_a_body_that_could_not_be_written_again_is_rejected() -> None:
     for levels in (MAX_NESTING + 1, 300, 1000):
         with pytest.raises(MalformedRequest, match="nested deeper than 240 levels"):
             request(route(Inner()), nested(levels))
+
+
+def test_a_small_body_that_is_slow_to_translate_leaves_the_event_loop() -> None:
+    threads: list[str] = []
+
+    class Translator(EchoTranslator):
+        def translate(self, body: Any, client: Client) -> Any:
+            threads.append(threading.current_thread().name)
+            return super().translate(body, client)
+
+    for is_slow in (False, True):
+        options: Any = (HttpConfig(), ready_lifecycle(), open_admission(), False, lambda body, slow=is_slow: slow)
+        request(TranslatedRoute(Inner(), Translator(), *options), b'{"say": 1}')
+    assert threads[0] == "MainThread" != threads[1]

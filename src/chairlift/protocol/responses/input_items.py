@@ -4,7 +4,6 @@ reasoning, message, function_call, function_call  ──>  one message of the as
 function_call_output                              ──>  a message of the role tool
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from chairlift.core.validation import invalid_param
@@ -13,9 +12,6 @@ from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
 ROLES = ("user", "system", "developer", "assistant")
-
-Lookup = Callable[[str], Json | None]
-"""Returns a stored item by its id, None for one that is not stored."""
 
 
 class MessageList:
@@ -26,11 +22,9 @@ class MessageList:
         places: for each of them the place in the request.
     """
 
-    def __init__(self, find_item: Lookup) -> None:
-        """Begin; `find_item` returns what items of type item_reference name."""
+    def __init__(self) -> None:
         self.messages: list[Json] = []
         self.places: list[str] = []
-        self._find_item = find_item
         self._reasoning: list[str] = []
 
     def add_message(self, role: str, content: Any, place: str) -> None:
@@ -65,8 +59,6 @@ class MessageList:
                 )
             case "reasoning":
                 self._reasoning += [text for text in _reasoning_texts(item, at) if text]
-            case "item_reference":
-                self._add(self._referenced(item, at), at)
             case None:
                 raise invalid_param(f"{at}.type", "is missing")
             case _:
@@ -119,13 +111,6 @@ class MessageList:
     def _check_count(self, at: str) -> None:
         if len(self.messages) > MAX_MESSAGES:
             raise invalid_param(at.partition("[")[0], f"has more than {MAX_MESSAGES} messages, which is the limit")
-
-    def _referenced(self, item: Json, at: str) -> Json:
-        item_id = _text(item, "id", at)
-        found = self._find_item(item_id)
-        if found is None or found.get("type") == "item_reference":
-            raise invalid_param(f"{at}.id", f"names no stored item: {format_short(item_id)}; send the item itself")
-        return found
 
 
 def _text(item: Json, name: str, at: str) -> str:

@@ -20,9 +20,8 @@ from chairlift.protocol.responses.response_fields import (
     SAME_FIELDS,
 )
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.stored_items import PREVIOUS, StoredItems
 from chairlift.protocol.translation.base import FieldNames, Json
-
-PREVIOUS = "previous_response_id"
 
 FIELD_NAMES = {
     "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens", "messages": "input",
@@ -43,7 +42,7 @@ class ResponseRequest:
         chat: body of /v1/chat/completions.
         ignored: names of fields without effect.
         names: what the fields of `chat` are called in the request.
-        items: the items of `input`.
+        items: the items of `input`, with those that references name.
         echoed: fields that the response repeats.
         is_stored: whether the response is to be stored.
     """
@@ -60,7 +59,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     """Translate a body; `store` has the responses that it may refer to. Raises InvalidRequest and NotFound."""
     fields, ignored_fields = split_fields(body, RESPONSES)
     ignored = list(ignored_fields)
-    messages = MessageList(lambda item_id: store.find_item(tenant, item_id))
+    messages, stored = MessageList(), StoredItems(store, tenant)
     instructions = fields.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
@@ -68,9 +67,8 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
         messages.add_message("system", instructions, "instructions")
     previous_id = fields.get(PREVIOUS)
     if previous_id is not None:
-        for items in store.conversation(tenant, string(PREVIOUS, previous_id, MAX_ID_CHARS)):
-            messages.add_items(items, PREVIOUS, PREVIOUS)
-    items = _input_items(fields["input"])
+        messages.add_items(stored.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)), PREVIOUS, PREVIOUS)
+    items = stored.resolved(_input_items(fields["input"]), "input")
     messages.add_items(items, "input", "input" if isinstance(fields["input"], str) else "")
     messages.finish()
     chat: Json = {"model": fields["model"], "messages": messages.messages}

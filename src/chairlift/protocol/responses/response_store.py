@@ -8,11 +8,12 @@ dropped first is always the end of a conversation that nothing has used for long
 import secrets
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
 from chairlift.core.errors import NotFound
+from chairlift.core.validation import invalid_param
 from chairlift.protocol.translation.base import Json
 
 ENTRY_OVERHEAD_BYTES = 1024
@@ -21,6 +22,9 @@ ENTRY_OVERHEAD_BYTES = 1024
 MAX_CHAIN = 8192
 """Responses of one conversation, at most."""
 
+DEFAULT_READ_BYTES = 4_000_000
+"""Bytes of stored items that one request may use, as many as a body has by default."""
+
 ID_BYTES = 24
 PREFIX = "resp_"
 SHOWN_ID_CHARS = 80
@@ -28,33 +32,55 @@ SHOWN_ID_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A stored response: JSON of its input items and of the response, and the id of the one before, "" for none."""
+    """A stored response: JSON of its input items, of its output items, and of the response without these.
 
-    tenant: str
+    Attributes:
+        previous_id: id of the response before it, "" for none.
+    """
+
     items: bytes
+    output: bytes
     response: bytes
     previous_id: str
 
     @property
     def num_bytes(self) -> int:
-        return len(self.items) + len(self.response) + ENTRY_OVERHEAD_BYTES
+        return len(self.items) + len(self.output) + len(self.response) + ENTRY_OVERHEAD_BYTES
+
+
+@dataclass(slots=True)
+class _TenantEntries:
+    """The entries of one tenant, those that are dropped first at the beginning, and their bytes."""
+
+    entries: OrderedDict[str, _Entry] = field(default_factory=OrderedDict)
+    num_bytes: int = 0
+
+    def touch(self, response_id: str) -> None:
+        """Make an entry, and all before it, newer than others; those before it are newer than those behind."""
+        for _ in range(MAX_CHAIN):
+            if (entry := self.entries.get(response_id)) is None:
+                return
+            self.entries.move_to_end(response_id)
+            response_id = entry.previous_id
 
 
 class ResponseStore:
     """Keeps responses of one process, for each tenant its own. Any thread may use it.
 
     Attributes:
-        max_bytes: bytes of all entries, at most; 0 stores nothing.
+        max_bytes: bytes of all entries, at most; 0 stores nothing. The tenant that has most of them loses some first.
+        max_read_bytes: bytes of stored items that one request may use.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+    def __init__(self, max_bytes: int, max_read_bytes: int = DEFAULT_READ_BYTES) -> None:
+        self.max_bytes, self.max_read_bytes = max_bytes, max_read_bytes
+        self._tenants: dict[str, _TenantEntries] = {}
         self._num_bytes = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        with self._lock:
+            return sum(len(each.entries) for each in self._tenants.values())
 
     @property
     def is_enabled(self) -> bool:
@@ -68,20 +94,25 @@ class ResponseStore:
 
     def add(self, tenant: str, response: Json, items: list[Json]) -> None:
         """Store a response with its input items; one that is larger than the whole store is not stored."""
-        entry = _Entry(tenant, orjson.dumps(items), orjson.dumps(response), response.get("previous_response_id") or "")
+        entry = _Entry(
+            orjson.dumps(items), orjson.dumps(response["output"]), orjson.dumps({**response, "output": []}),
+            response.get("previous_response_id") or "",
+        )  # fmt: skip
         if entry.num_bytes > self.max_bytes:
             return
         with self._lock:
-            self._entries[response["id"]] = entry
-            self._num_bytes += entry.num_bytes
-            self._touch(response["id"])
+            own = self._tenants.setdefault(tenant, _TenantEntries())
+            own.entries[response["id"]] = entry
+            own.touch(response["id"])
+            self._change_bytes(own, entry.num_bytes)
             while self._num_bytes > self.max_bytes:
-                self._num_bytes -= self._entries.popitem(last=False)[1].num_bytes
+                name = max(self._tenants, key=lambda each: self._tenants[each].num_bytes)
+                self._remove(name, next(iter(self._tenants[name].entries)))
 
     def response(self, tenant: str, response_id: str) -> Json:
         """Return a stored response. Raises NotFound."""
-        stored: Json = orjson.loads(self._get(tenant, response_id, "response_id").response)
-        return stored
+        entry = self._get(tenant, response_id, "response_id")
+        return {**orjson.loads(entry.response), "output": orjson.loads(entry.output)}
 
     def input_items(self, tenant: str, response_id: str) -> list[Json]:
         """Return the items of a stored response's own input. Raises NotFound."""
@@ -92,33 +123,40 @@ class ResponseStore:
         """Delete a response; a conversation cannot go on behind it any more. Raises NotFound."""
         self._get(tenant, response_id, "response_id")
         with self._lock:
-            if (entry := self._entries.pop(response_id, None)) is not None:
-                self._num_bytes -= entry.num_bytes
+            if tenant in self._tenants and response_id in self._tenants[tenant].entries:
+                self._remove(tenant, response_id)
 
-    def conversation(self, tenant: str, response_id: str) -> list[list[Json]]:
-        """Return the items of a conversation up to a response, its own output included. Raises NotFound."""
-        with self._lock:
-            self._touch(response_id)
+    def conversation(self, tenant: str, response_id: str) -> list[bytes]:
+        """Return the items of a conversation up to a response, its own output included, as lists in JSON.
+
+        Raises NotFound, and InvalidRequest if it has too many responses.
+        """
         turns: list[_Entry] = []
         next_id = response_id
-        while next_id and len(turns) < MAX_CHAIN:
+        while next_id:
+            if len(turns) == MAX_CHAIN:
+                raise invalid_param(
+                    "previous_response_id", f"goes on with more than {MAX_CHAIN} responses, which is the limit"
+                )
             turns.append(entry := self._get(tenant, next_id, "previous_response_id"))
             next_id = entry.previous_id
-        return [items for entry in reversed(turns) for items in (orjson.loads(entry.items), _output(entry))]
-
-    def find_item(self, tenant: str, item_id: str) -> Json | None:
-        """Return an output item of a stored response by its id, None where it is not stored."""
-        response_id = response_id_of(item_id)
         with self._lock:
-            entry = self._entries.get(response_id)
-        if entry is None or entry.tenant != tenant:
-            return None
-        return next((item for item in _output(entry) if item.get("id") == item_id), None)
+            if (own := self._tenants.get(tenant)) is not None:
+                own.touch(response_id)
+        return [part for entry in reversed(turns) for part in (entry.items, entry.output)]
+
+    def output(self, tenant: str, response_id: str) -> bytes | None:
+        """Return the JSON of a stored response's output items, None where it is not stored."""
+        entry = self._find(tenant, response_id)
+        return None if entry is None else entry.output
+
+    def _find(self, tenant: str, response_id: str) -> _Entry | None:
+        with self._lock:
+            own = self._tenants.get(tenant)
+            return None if own is None else own.entries.get(response_id)
 
     def _get(self, tenant: str, response_id: str, param: str) -> _Entry:
-        with self._lock:
-            entry = self._entries.get(response_id)
-        if entry is None or entry.tenant != tenant:
+        if (entry := self._find(tenant, response_id)) is None:
             shown = "".join(char for char in response_id[:SHOWN_ID_CHARS] if " " < char <= "~")
             raise NotFound(
                 f"no response {shown} is stored: it was deleted, not stored, stored by another server, or dropped for "
@@ -126,13 +164,15 @@ class ResponseStore:
             )  # fmt: skip
         return entry
 
-    def _touch(self, response_id: str) -> None:
-        """Make an entry, and all before it, newer than others; those before it are newer than those behind."""
-        for _ in range(MAX_CHAIN):
-            if (entry := self._entries.get(response_id)) is None:
-                return
-            self._entries.move_to_end(response_id)
-            response_id = entry.previous_id
+    def _remove(self, tenant: str, response_id: str) -> None:
+        own = self._tenants[tenant]
+        self._change_bytes(own, -own.entries.pop(response_id).num_bytes)
+        if not own.entries:
+            del self._tenants[tenant]
+
+    def _change_bytes(self, own: _TenantEntries, num_bytes: int) -> None:
+        own.num_bytes += num_bytes
+        self._num_bytes += num_bytes
 
 
 def new_response_id() -> str:
@@ -149,8 +189,3 @@ def response_id_of(item: str) -> str:
     """Return the id of the response that an item's id names."""
     _, _, rest = item.partition("_")
     return PREFIX + rest.rpartition("_")[0]
-
-
-def _output(entry: _Entry) -> list[Json]:
-    output: list[Json] = orjson.loads(entry.response)["output"]
-    return output

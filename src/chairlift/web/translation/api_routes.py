@@ -1,10 +1,11 @@
 """translated_routes: the routes of other APIs that a server and a router have, around their own routes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.stored_items import uses_stored_items
 from chairlift.protocol.responses.translator import ResponsesTranslator
 from chairlift.protocol.translation.base import Translator
 from chairlift.web.admission import AdmissionController
@@ -37,19 +38,22 @@ class InnerRoutes:
     admission: AdmissionController
     is_strict: bool = False
 
-    def translated(self, translator: Translator) -> TranslatedRoute:
-        """Return the route of a translator."""
+    def translated(
+        self, translator: Translator, is_slow: Callable[[bytes], bool] = lambda body: False
+    ) -> TranslatedRoute:
+        """Return the route of a translator; `is_slow` says which small bodies are slow to translate."""
         return TranslatedRoute(
-            self.routes[translator.inner_path], translator, self.config, self.lifecycle, self.admission, self.is_strict
-        )
+            self.routes[translator.inner_path], translator, self.config, self.lifecycle, self.admission,
+            self.is_strict, is_slow,
+        )  # fmt: skip
 
 
 def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
     """Return the routes of other APIs."""
-    store = ResponseStore(inner.config.response_store_bytes)
+    store = ResponseStore(inner.config.response_store_bytes, inner.config.max_body_bytes)
     stored = StoredResponses(store, inner.lifecycle)
     return [
-        ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store))),
+        ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store), uses_stored_items)),
         ("GET", f"{RESPONSES_PATH}/{{id}}", stored.retrieve),
         ("DELETE", f"{RESPONSES_PATH}/{{id}}", stored.delete),
         ("GET", f"{RESPONSES_PATH}/{{id}}/input_items", stored.input_items),

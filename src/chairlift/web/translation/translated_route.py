@@ -8,13 +8,13 @@ Limits, admission, failover and metrics are those of the inner route: it runs wi
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
 from chairlift.core.errors import InvalidRequest, MalformedRequest
 from chairlift.protocol.router_headers import PROGRESS_HEADER
-from chairlift.protocol.translation.base import Client, FieldNames, Translator
+from chairlift.protocol.translation.base import Client, FieldNames, Translation, Translator
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import App, Message, Receive, Scope, Send, parse_json_object, read_body
 from chairlift.web.ignored_fields import ignored_fields_header
@@ -31,8 +31,6 @@ MAX_WRITTEN_NESTING = 254
 MAX_NESTING = 240
 """Levels of a body, of which a response repeats parts within its own levels."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class TranslatedRoute:
@@ -45,6 +43,7 @@ class TranslatedRoute:
         lifecycle: says whether the service accepts requests.
         admission: queue of requests; a body is not translated while it is full.
         is_strict: whether fields without effect are rejected.
+        is_slow: says which small bodies are slow to translate, in another thread, too.
     """
 
     inner: App
@@ -53,6 +52,7 @@ class TranslatedRoute:
     lifecycle: Lifecycle
     admission: AdmissionController
     is_strict: bool = False
+    is_slow: Callable[[bytes], bool] = lambda body: False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Translate the request, let the inner route serve it, and translate its response.
@@ -66,15 +66,26 @@ class TranslatedRoute:
         if "permit" not in scope:
             self.admission.check(body_bytes=len(body))
         client = Client(scope["principal"].tenant, scope["request_id"])
-        translation = await _off_loop(len(body), lambda: self.translator.translate(_parse(body), client))
+        translation, inner_body = await self._translate(body, client)
+        del body
         ignored = ignored_fields_header(translation.ignored, is_strict=self.is_strict)
-        inner_body = await _off_loop(len(body), lambda: orjson.dumps(translation.body))
         response = TranslatedResponse(send, translation, scope["path"], scope["request_id"], ignored)
         with _InnerRequest(scope, self.translator.inner_path, len(inner_body)):
             try:
                 await self.inner(scope, _receiver(inner_body, receive), response.send)
             except InvalidRequest as error:
                 raise own_error(error, translation.names) from None
+
+    async def _translate(self, body: bytes, client: Client) -> tuple[Translation, bytes]:
+        """Return the translation of a body, and the body of the inner route."""
+
+        def work() -> tuple[Translation, bytes]:
+            translation = self.translator.translate(_parse(body), client)
+            return translation, orjson.dumps(translation.body)
+
+        if len(body) <= SMALL_BODY_BYTES and not self.is_slow(body):
+            return work()
+        return await asyncio.to_thread(work)
 
 
 def own_error(error: InvalidRequest, names: FieldNames) -> InvalidRequest:
@@ -97,11 +108,6 @@ def _parse(body: bytes) -> dict[str, Any]:
         except orjson.JSONEncodeError:
             raise MalformedRequest(f"the body is nested deeper than {MAX_NESTING} levels, which is the limit") from None
     return value
-
-
-async def _off_loop(size: int, work: Callable[[], T]) -> T:
-    """Run work on a body of some bytes, in another thread if it is large."""
-    return work() if size <= SMALL_BODY_BYTES else await asyncio.to_thread(work)
 
 
 def _receiver(body: bytes, receive: Receive) -> Receive:
