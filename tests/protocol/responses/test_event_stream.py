@@ -45,7 +45,7 @@ def events_of(body: bytes) -> list[dict[str, Any]]:
     events = [(event.event, json.loads(event.data)) for event in EventReader().push(body)]
     for name, event in events:
         assert name == event["type"]
-        checked(ResponseStreamEvent, event, frozenset({"store", "name"}))
+        checked(ResponseStreamEvent, event, frozenset({"store", "name", "bytes"}))
     return [event for _, event in events]
 
 
@@ -153,3 +153,27 @@ def test_a_merged_delta_with_the_end_of_a_call_and_text_behind_it() -> None:
     output = events[-1]["response"]["output"]
     assert [item["type"] for item in output] == ["function_call", "message", "function_call"]
     assert [item["arguments"] for item in output[::2]] == ["{}", "[]"]
+
+
+def with_logprobs(token: str, given: dict[str, Any]) -> dict[str, Any]:
+    entry = {"token": token, "bytes": list(token.encode()), "logprob": -1.0, "top_logprobs": []}
+    given["choices"][0]["logprobs"] = {"content": [entry], "refusal": None}
+    return given
+
+
+def test_logprobs_of_tokens_without_text_come_with_the_next_text() -> None:
+    events = sent(
+        begin(), with_logprobs("<think>", chunk()), with_logprobs("Hm", chunk(reasoning_content="Hm")),
+        with_logprobs("</think>", chunk()), with_logprobs("a", chunk(content="a")), with_logprobs("b1", chunk()),
+        with_logprobs("b2", chunk(content="b")), with_logprobs("<end>", chunk("stop")),
+    )  # fmt: skip
+    part = events[-1]["response"]["output"][1]["content"][0]
+    assert [each["token"] for each in part["logprobs"]] == ["a", "b1", "b2"]
+    deltas = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
+    assert [entry for logprobs in deltas for entry in logprobs] == part["logprobs"]
+
+
+def test_what_a_filter_ended_is_incomplete() -> None:
+    last = sent(begin(), chunk("content_filter", content="a"))[-1]
+    assert last["type"] == "response.incomplete"
+    assert last["response"]["incomplete_details"] == {"reason": "content_filter"}

@@ -6,7 +6,13 @@ import jsonschema
 import pytest
 from openai.types.responses import Response
 
-from chairlift.protocol.responses.output import ResponseWriter, error_object, usage_object, whole_logprobs
+from chairlift.protocol.responses.output import (
+    ResponseWriter,
+    error_object,
+    text_logprobs,
+    usage_object,
+    whole_logprobs,
+)
 from chairlift.protocol.responses.request import read_response_request
 from chairlift.protocol.responses.response_schema import RESPONSE
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -76,3 +82,19 @@ def test_tokens_of_reasoning_are_its_share_of_the_characters() -> None:
 ])  # fmt: skip
 def test_errors(kind: str | None, code: str) -> None:
     assert error_object({"type": kind, "message": "no"}) == {"code": code, "message": "no"}
+
+
+def test_reasoning_that_is_cut_off_has_no_message_behind_it() -> None:
+    (reasoning,) = whole({"content": "", "reasoning_content": "Hm"}, "length")["output"]
+    assert reasoning["type"] == "reasoning" and reasoning["status"] == "incomplete"
+    filtered = whole({"content": "Yes"}, "content_filter")
+    assert filtered["status"] == "incomplete" and filtered["incomplete_details"] == {"reason": "content_filter"}
+
+
+def test_logprobs_are_those_of_the_text_without_reasoning_and_end() -> None:
+    tokens = [{"token": text, "logprob": -1.0, "bytes": list(text.encode()), "top_logprobs": []}
+              for text in ("<think>", "Yes", "</think>", "Yes", ", é", "", "<end>")]  # fmt: skip
+    message = {"content": "Yes, é", "reasoning_content": "Yes"}
+    part = whole(message, logprobs={"content": tokens})["output"][1]["content"][0]
+    assert part["logprobs"] == tokens[3:5]
+    assert text_logprobs(tokens, "") == []

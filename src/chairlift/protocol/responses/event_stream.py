@@ -17,6 +17,7 @@ from chairlift.protocol.responses.output import (
     FAILED,
     IN_PROGRESS,
     INCOMPLETE,
+    INCOMPLETE_REASONS,
     ResponseWriter,
     error_object,
     reasoning_part,
@@ -60,6 +61,7 @@ class ResponseEvents:
         self._output: list[Json] = []
         self._open: _OpenItem | None = None
         self._finish_reason = ""
+        self._held_logprobs: list[Json] = []  # of tokens without text so far, such as a part of a character
         self._usage: Json | None = None
 
     def chunk(self, chunk: Json) -> bytes:
@@ -75,8 +77,12 @@ class ResponseEvents:
                 calls = calls[1:]
             if text := delta.get("reasoning_content"):
                 self._add_text(REASONING, text, [])
+            logprobs = self._held_logprobs + whole_logprobs(choice.get("logprobs"))
+            self._held_logprobs = []
             if text := delta.get("content"):
-                self._add_text(MESSAGE, text, whole_logprobs(choice.get("logprobs")))
+                self._add_text(MESSAGE, text, logprobs)
+            elif not calls and (self._open is None or self._open.kind == MESSAGE):
+                self._held_logprobs = logprobs
             for call in calls:
                 self._add_call(call)
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
@@ -95,15 +101,15 @@ class ResponseEvents:
     def end(self) -> bytes:
         """See StreamTranslation."""
         writer = self._started
-        is_incomplete = self._finish_reason == "length"
+        reason = INCOMPLETE_REASONS.get(self._finish_reason, "")
         if not self._output and self._open is None:
             self._open_text(MESSAGE)
         if self._open is not None:
-            self._close(self._open, INCOMPLETE if is_incomplete else COMPLETED)
+            self._close(self._open, INCOMPLETE if reason else COMPLETED)
         usage = None if self._usage is None else usage_object(self._usage, self._output)
-        response = writer.response(INCOMPLETE if is_incomplete else COMPLETED, self._output, usage=usage)
+        response = writer.response(INCOMPLETE if reason else COMPLETED, self._output, usage=usage, reason=reason)
         self._on_end(response)
-        self._event("response.incomplete" if is_incomplete else "response.completed", response=response)
+        self._event("response.incomplete" if reason else "response.completed", response=response)
         return self._take()
 
     @property

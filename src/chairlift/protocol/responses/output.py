@@ -9,6 +9,9 @@ from chairlift.protocol.translation.base import Json
 
 COMPLETED, INCOMPLETE, IN_PROGRESS, FAILED = "completed", "incomplete", "in_progress", "failed"
 
+INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""finish_reason of chat completions -> why a response is incomplete."""
+
 ERROR_CODES = {"rate_limit_error": "rate_limit_exceeded", "invalid_request_error": "invalid_prompt"}
 """Type of an error -> the code that a failed response has; server_error for all others."""
 
@@ -20,14 +23,13 @@ class ResponseWriter:
         self._request, self._id, self._model, self._created_at = request, response_id, model, created_at
 
     def response(
-        self, status: str, output: list[Json], *, usage: Json | None = None, error: Json | None = None
+        self, status: str, output: list[Json], *, usage: Json | None = None, error: Json | None = None, reason: str = ""
     ) -> Json:  # fmt: skip
-        """Return the response object."""
-        is_incomplete = status == INCOMPLETE
+        """Return the response object; `reason` says why it is incomplete."""
         return {
             "id": self._id, "object": "response", "created_at": self._created_at, "status": status, "error": error,
             "completed_at": int(time.time()) if status == COMPLETED else None,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None, "model": self._model,
+            "incomplete_details": {"reason": reason} if reason else None, "model": self._model,
             "output": output, "store": self._request.is_stored, "usage": usage, **self._request.echoed,
         }  # fmt: skip
 
@@ -56,20 +58,21 @@ class ResponseWriter:
     def whole(self, completion: Json) -> Json:
         """Return the response of a whole chat completion."""
         choice = completion["choices"][0]
-        status = INCOMPLETE if choice["finish_reason"] == "length" else COMPLETED
+        reason = INCOMPLETE_REASONS.get(choice["finish_reason"], "")
+        status = INCOMPLETE if reason else COMPLETED
         message, output = choice["message"], list[Json]()
         reasoning, calls = message.get("reasoning_content") or "", message.get("tool_calls") or []
         if reasoning:
             output.append(self.reasoning(0, reasoning, COMPLETED))
-        if message["content"] or not calls:
-            logprobs = whole_logprobs(choice.get("logprobs"))
-            output.append(self.message(len(output), message["content"] or "", logprobs, COMPLETED))
+        if (text := message["content"] or "") or not (reasoning or calls):
+            logprobs = text_logprobs(whole_logprobs(choice.get("logprobs")), text)
+            output.append(self.message(len(output), text, logprobs, COMPLETED))
         for call in calls:
             function = call["function"]
             output.append(self.call(len(output), call["id"], function["name"], function["arguments"], COMPLETED))
         if status == INCOMPLETE:
             output[-1]["status"] = INCOMPLETE
-        return self.response(status, output, usage=usage_object(completion["usage"], output))
+        return self.response(status, output, usage=usage_object(completion["usage"], output), reason=reason)
 
 
 def text_part(text: str, logprobs: list[Json]) -> Json:
@@ -86,6 +89,25 @@ def whole_logprobs(logprobs: Any) -> list[Json]:
     """Return the logprobs of a choice as those of a text: a token that is no text has no bytes."""
     tokens = [] if logprobs is None else logprobs.get("content") or []
     return [_token(token) | {"top_logprobs": [_token(top) for top in token["top_logprobs"]]} for token in tokens]
+
+
+def text_logprobs(tokens: list[Json], text: str) -> list[Json]:
+    """Return the tokens whose bytes are in a text; a choice has those of its reasoning, calls and end, too.
+
+    All of them where the text is not to be found, as with a server that reports no bytes.
+    """
+    content, raw = text.encode(), b"".join(bytes(token["bytes"]) for token in tokens)
+    start = raw.rfind(content)
+    if start < 0:
+        return tokens
+    found: list[Json] = []
+    position = 0
+    for token in tokens:
+        end = position + len(token["bytes"])
+        if position < start + len(content) and end > start:
+            found.append(token)
+        position = end
+    return found
 
 
 def _token(token: Json) -> Json:

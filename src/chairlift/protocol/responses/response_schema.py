@@ -32,7 +32,7 @@ _USAGE = object_schema(
 RESPONSE = object_schema(
     id=TEXT, object={"const": "response"}, created_at=COUNT, status=_STATUS, model=TEXT,
     error=nullable(object_schema(code=TEXT, message=TEXT)),
-    incomplete_details=nullable(object_schema(reason={"const": "max_output_tokens"})),
+    incomplete_details=nullable(object_schema(reason={"enum": ["max_output_tokens", "content_filter"]})),
     output=array_schema(_ITEM), usage=nullable(_USAGE), previous_response_id=MAYBE_TEXT, instructions=MAYBE_TEXT,
     metadata={"type": "object", "additionalProperties": TEXT}, store={"type": "boolean"},
 )  # fmt: skip
