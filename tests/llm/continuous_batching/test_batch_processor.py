@@ -123,7 +123,7 @@ def test_the_arguments_of_older_versions() -> None:
     assert not processor.prepare_next_batch()
     output = outputs.get_nowait()
     assert (output.request_id, output.status) == ("long", RequestStatus.FAILED)
-    assert "prompt has 31 tokens and max_tokens is 20, the limit of their sum is 32" in output.error
+    assert "prompt has 31 tokens and max_new_tokens is 20, the limit of their sum is 32" in output.error
 
 
 @pytest.mark.parametrize(("bad", "error"), [
@@ -230,3 +230,23 @@ def test_a_running_engine_is_shown_and_refuses_steps_by_hand() -> None:
     client.close()
     assert processor.cache.get_num_free_blocks() == FAKE.num_blocks and not processor.has_pending_requests()
     assert {each.request_id for each in outputs if each.is_final} == {"a", "b"}
+
+
+class SizedQueue(queue.Queue[Any]):
+    """A queue that is false while it is empty."""
+
+    def __len__(self) -> int:
+        return self.qsize()
+
+
+def test_queues_that_are_empty_when_they_are_given_are_the_queues_of_the_processor() -> None:
+    config, inputs, cancelled = float32_model("llama").config, SizedQueue(), SizedQueue()
+    cache = PagedAttentionCache(config, {"num_blocks": 64, "block_size": 4}, "cpu", torch.float32)
+    processor = ContinuousBatchProcessor(
+        cache=cache, input_queue=inputs, cancel_queue=cancelled, scheduler=FIFOScheduler(cache, None, 4)
+    )
+    for name in ("a", "b"):
+        inputs.put(RequestState(request_id=name, initial_tokens=[5, 6, 7], max_new_tokens=1))
+    cancelled.put("b")
+    assert processor.prepare_next_batch() and not inputs and not cancelled
+    assert processor.output_router.get(timeout=WAIT_SECONDS).request_id == "b"

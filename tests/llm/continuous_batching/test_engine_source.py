@@ -53,3 +53,29 @@ def test_what_is_no_model_is_named(model: Any, message: str) -> None:
 def test_impossible_options_are_found_without_an_engine() -> None:
     with pytest.raises(ConfigError, match="max_batch_tokens"):
         engine_source(bridged_model("gpt2", dtype=torch.float32), None, None, {"max_batch_tokens": 0})
+
+
+def test_a_field_of_the_models_own_configuration_that_is_refused_says_where_it_is(tmp_path: Path) -> None:
+    model = bridged_model("gpt2", dtype=torch.float32)
+    model.generation_config.suppress_tokens = [1, 2]
+    folder = save_tiny("llama", tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps({"suppress_tokens": [1, 2]}))
+    for source, place in (
+        (model, "the generation_config of the model itself"), (folder, "generation_config.json of the model folder"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError) as caught:
+            engine_source(source, None, None, {})
+        assert str(caught.value) == (
+            "suppress_tokens=[1, 2] is not supported: use bad_words_ids. It comes from "
+            f"{place}: pass a generation_config without it"
+        )
+        assert engine_source(source, {"bad_words_ids": [[1], [2]]}, None, {}).settings.sampling["bad_words_ids"]
+
+
+def test_an_error_at_the_start_of_the_engine_has_the_name_that_was_given() -> None:
+    model = bridged_model("gpt2", dtype=torch.float32)
+    with pytest.raises(ConfigError, match="are left for the KV cache") as caught:
+        engine_source(model, None, None, {"max_memory_percent": 1e-9}).start()
+    assert caught.value.details["option"] == "max_memory_percent"
+    with pytest.raises(ConfigError, match="max_memory must be"):
+        engine_source(model, None, None, {"max_memory": 0})

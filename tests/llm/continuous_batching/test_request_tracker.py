@@ -61,7 +61,7 @@ def test_a_group_is_added_as_a_whole_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (waiting("x", [999]), "token id 999"), (waiting("x", [1], 10**6), "max_tokens"),
+        (waiting("x", [999]), "token id 999"), (waiting("x", [1], 10**6), "max_new_tokens is 1000000"),
         (waiting("x", count=[]), "max_new_tokens must be an integer"), (waiting("x", top_p=-3), "top_p must be"),
         (waiting("x", top_pp=1), "did you mean 'top_p'"), (waiting("x" * 300), "request_id must have 1 to 256"),
     ],

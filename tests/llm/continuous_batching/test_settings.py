@@ -11,7 +11,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
 from chairlift.llm.build import validate_options
-from chairlift.llm.continuous_batching import settings as module
+from chairlift.llm.continuous_batching import given_options as module
 from chairlift.llm.continuous_batching.config import ContinuousBatchingConfig
 from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION, Use
 from chairlift.llm.continuous_batching.settings import ManagerSettings, request_params, resolve_settings

@@ -332,7 +332,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "a prompt that the KV cache cannot hold": fails_alone(TOO_LONG, [1] * 300),
     "neither `max_new_tokens` nor an end of sequence": check_unlimited,
     "prompt + `max_new_tokens` over the context": fails_alone(
-        "prompt has 3 tokens and max_tokens is 254, the limit of their sum is 256", [1, 2, 3], max_new_tokens=254
+        "prompt has 3 tokens and max_new_tokens is 254, the limit of their sum is 256", [1, 2, 3], max_new_tokens=254
     ),
     "a token id outside the vocabulary": fails_alone("token id 128 is outside the vocabulary", [128]),
     "two open requests with one id": check_duplicates,

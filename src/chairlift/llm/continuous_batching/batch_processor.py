@@ -21,6 +21,7 @@ from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.build_module import start_module_loop
 from chairlift.llm.continuous_batching.cache import LayerLayout, PagedAttentionCache
+from chairlift.llm.continuous_batching.option_names import ENGINE_LIMITS, with_given_names
 from chairlift.llm.continuous_batching.output_queue import OutputQueue
 from chairlift.llm.continuous_batching.request_state import RequestState
 from chairlift.llm.continuous_batching.request_status import RequestStatus
@@ -70,8 +71,10 @@ class ContinuousBatchProcessor:
         Raises ConfigError for a missing or unknown argument, or a configuration that cannot be used.
         """
         given = _named(arguments, options)
-        self.input_queue: Any = given.get("input_queue") or queue.Queue()
-        self.cancel_queue: Any = given.get("cancel_queue") or queue.Queue()
+        # Compared with None: an empty queue may be false, and its owner puts the requests into this one.
+        inputs, cancelled = given.get("input_queue"), given.get("cancel_queue")
+        self.input_queue: Any = queue.Queue() if inputs is None else inputs
+        self.cancel_queue: Any = queue.Queue() if cancelled is None else cancelled
         router = given.get("output_router")
         self.output_router: Any = given.get("output_queue") if router is None else router
         if self.output_router is None:
@@ -254,7 +257,8 @@ class ContinuousBatchProcessor:
             self._fail(state, error.message)
 
     def _fail(self, state: RequestState, message: str) -> None:
-        state.status, state.error, state.finish_reason = RequestStatus.FAILED, message, str(FinishReason.ERROR)
+        state.status, state.finish_reason = RequestStatus.FAILED, str(FinishReason.ERROR)
+        state.error = with_given_names(message, ENGINE_LIMITS)
         self._deliver([state])
 
     def _cancel(self, names: list[str]) -> None:

@@ -4,10 +4,15 @@ BATCHING    fields of ContinuousBatchingConfig, and those that older versions of
 GENERATION  the other fields of GenerationConfig, some of which a request may set for itself
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from numbers import Integral
 from typing import Any
+
+from chairlift.core.validation import boolean, integer, invalid_param, number
 
 
 class Use(Enum):
@@ -21,6 +26,14 @@ class Use(Enum):
     REFUSED = "refused, because the output would be another one"
 
 
+Check = Callable[[str, Any], Any]
+
+MAX_COUNT = 2**31 - 1
+"""Largest number of tokens, blocks and requests that an option may have."""
+
+SCHEDULERS = ("fifo", "prefill_first")
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigField:
     """One option.
@@ -31,6 +44,8 @@ class ConfigField:
         reason: why it has no effect, or is refused; a sentence without its end.
         default: the value that means the same as None.
         neutral: values of a refused option, or one without effect, that are the same as its absence.
+        check: returns the plain value of an option with this name, or raises InvalidRequest; None where the engine
+            checks the value under the same name.
     """
 
     use: Use
@@ -38,10 +53,11 @@ class ConfigField:
     reason: str = ""
     default: Any = None
     neutral: tuple[Any, ...] = ()
+    check: Check | None = None
 
 
-def _engine(name: str = "", default: Any = None) -> ConfigField:
-    return ConfigField(Use.ENGINE, name, default=default)
+def _engine(name: str = "", *, check: Check | None = None, default: Any = None) -> ConfigField:
+    return ConfigField(Use.ENGINE, name, default=default, check=check)
 
 
 def _manager(name: str = "", default: Any = None) -> ConfigField:
@@ -56,6 +72,27 @@ def _refused(reason: str, *neutral: Any) -> ConfigField:
     return ConfigField(Use.REFUSED, reason=reason, neutral=neutral)
 
 
+def _share_or_bytes(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return number(name, value, 0, 1, open_low=True)
+    return integer(name, value, 1, 2**63 - 1)
+
+
+def _scheduler(name: str, value: Any) -> Any:
+    if value not in SCHEDULERS:
+        raise invalid_param(name, f"must be {' or '.join(map(repr, SCHEDULERS))}, got {value!r}")
+    return value
+
+
+def _file_or_flag(name: str, value: Any) -> Any:
+    if not isinstance(value, str | bool | os.PathLike):
+        raise invalid_param(name, f"must be the path of a file, got {type(value).__name__}")
+    return value if isinstance(value, bool) else os.fspath(value)
+
+
+_count = partial(integer, low=1, high=MAX_COUNT)
+_share = partial(number, low=0, high=1, open_low=True)
+
 _NO_GRAPHS = "the engine captures no graphs here"
 _NO_COMPILE = "nothing is compiled"
 _ONE_DEVICE = "a model runs on one device"
@@ -63,19 +100,19 @@ _SAMPLED = ConfigField(Use.SAMPLING)
 _QUIET = ConfigField(Use.SILENT)
 
 BATCHING: Mapping[str, ConfigField] = {
-    "page_size": _engine("block_size", default=256),
-    "block_size": _engine(),
-    "num_blocks": _engine(),
-    "max_batch_tokens": _engine(),
-    "max_memory_percent": _engine("max_memory"),
-    "max_memory": _engine(),
-    "max_requests_per_batch": _engine("max_running_requests"),
-    "allow_block_sharing": _engine("enable_prefix_caching", default=True),
-    "use_async_batching": _engine("overlap"),
-    "scheduler_type": _engine("batching_policy", default="fifo"),
-    "scheduler": _engine("batching_policy", default="fifo"),
-    "safety_margin": _engine(),
-    "profile": _engine(),
+    "page_size": _engine("block_size", check=_count, default=256),
+    "block_size": _engine(check=_count),
+    "num_blocks": _engine(check=_count),
+    "max_batch_tokens": _engine(check=_count),
+    "max_memory_percent": _engine("max_memory", check=_share),
+    "max_memory": _engine(check=_share_or_bytes),
+    "max_requests_per_batch": _engine("max_running_requests", check=_count),
+    "allow_block_sharing": _engine("enable_prefix_caching", check=boolean, default=True),
+    "use_async_batching": _engine("overlap", check=boolean),
+    "scheduler_type": _engine("batching_policy", check=_scheduler, default="fifo"),
+    "scheduler": _engine("batching_policy", check=_scheduler, default="fifo"),
+    "safety_margin": _engine(check=partial(number, low=0, high=1)),
+    "profile": _engine(check=_file_or_flag),
     "max_queue_size": _manager(default=0),
     "return_logprobs": _manager(default=False),
     "seed": _manager(),
@@ -149,7 +186,7 @@ GENERATION: Mapping[str, ConfigField] = {
     "encoder_repetition_penalty": _refused("use repetition_penalty", 1.0),
     "encoder_no_repeat_ngram_size": _refused("use no_repeat_ngram_size", 0),
     "min_length": _refused("use min_new_tokens", 0),
-    "stop_strings": _refused("a manager has no tokenizer; use chairlift.LLM with `stop`"),
+    "stop_strings": _refused("a manager has no tokenizer; use stop_token_ids, or chairlift.LLM with `stop`"),
     "max_time": _refused("use add_request(..., timeout=seconds)"),
     "token_healing": _refused("there is no token healing", False),
     "use_mtp": _refused(_ASSISTED, False),
@@ -175,7 +212,7 @@ GENERATION: Mapping[str, ConfigField] = {
     "cache_implementation": _QUIET,
     "cache_config": _QUIET,
     "max_cache_len": _QUIET,
-    "prefill_chunk_size": _engine("max_chunk_tokens"),
+    "prefill_chunk_size": _engine("max_chunk_tokens", check=_count),
     "low_memory": _QUIET,
     "pad_token_id": _QUIET,
     "bos_token_id": _QUIET,

@@ -10,6 +10,7 @@ from chairlift.core.errors import ModelError
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.build import model_folder, prepare, validate_options
 from chairlift.llm.build_module import build_module_client
+from chairlift.llm.continuous_batching.option_names import naming_given_options
 from chairlift.llm.continuous_batching.settings import ManagerSettings, resolve_settings
 from chairlift.llm.options import Options
 
@@ -45,27 +46,36 @@ def engine_source(
         raise ModelError(
             f"a model is a module of transformers, a folder or a hub id, got an object of {type(model).__name__}"
         )
-    own = getattr(model, "generation_config", None) if generation_config is None else generation_config
-    settings = resolve_settings(own, continuous_batching_config, knobs)
+    own, origin = generation_config, ""
+    if generation_config is None:
+        own, origin = getattr(model, "generation_config", None), "the generation_config of the model itself"
+    settings = resolve_settings(own, continuous_batching_config, knobs, origin=origin)
     options = settings.options
-    validate_options(options)
-    return EngineSource(
-        name=type(model).__name__, settings=settings, eos_token_ids=_eos_of(model),
-        start=lambda: build_module_client(model, options),
-    )  # fmt: skip
+    with naming_given_options(settings.given_names):
+        validate_options(options)
+
+    def start() -> InlineClient:
+        with naming_given_options(settings.given_names):
+            return build_module_client(model, options)
+
+    return EngineSource(name=type(model).__name__, settings=settings, eos_token_ids=_eos_of(model), start=start)
 
 
 def _of_folder(
     model: str | Path, generation_config: Any, continuous_batching_config: Any, knobs: Mapping[str, Any]
 ) -> EngineSource:
     folder = model_folder(model, knobs.get("revision"))
-    own = _generation_config_of(folder) if generation_config is None else generation_config
-    settings = resolve_settings(own, continuous_batching_config, knobs)
+    own, origin = generation_config, ""
+    if generation_config is None:
+        own, origin = _generation_config_of(folder), "generation_config.json of the model folder"
+    settings = resolve_settings(own, continuous_batching_config, knobs, origin=origin)
     options = Options(**{**settings.options, "engine_mode": "inline"})
-    prepared = prepare(model, options)
+    with naming_given_options(settings.given_names):
+        prepared = prepare(model, options)
 
     def start() -> InlineClient:
-        client = prepared.start().client
+        with naming_given_options(settings.given_names):
+            client = prepared.start().client
         assert isinstance(client, InlineClient)
         return client
 

@@ -6,6 +6,7 @@ from chairlift.core.errors import RequestTimeout
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
+from chairlift.llm.continuous_batching.option_names import ENGINE_LIMITS, naming_given_options, with_given_names
 from chairlift.llm.continuous_batching.request_queue import WaitingRequest
 from chairlift.llm.continuous_batching.request_status import RequestStatus
 from chairlift.llm.continuous_batching.settings import ManagerSettings, request_params
@@ -73,7 +74,7 @@ class OpenRequest:
         self.status = _STATUS.get(reason, RequestStatus.FINISHED)
         error = CANCELLED if reason is FinishReason.ABORT else None
         if output.error is not None:
-            error = output.error.message
+            error = with_given_names(output.error.message, ENGINE_LIMITS)
             if isinstance(output.error, RequestTimeout):
                 reason = FinishReason.ERROR
         cached = 0 if output.usage is None else output.usage.cached_tokens
@@ -110,14 +111,15 @@ def open_request(
         eos_token_id=waiting.eos_token_id, **waiting.sampling,
     )  # fmt: skip
     prompt = tuple(waiting.input_ids)
-    resolved = params.with_defaults({}, max_tokens=max(1, limits.max_output_tokens(len(prompt))), seed=waiting.seed)
-    request = GenerateRequest(
-        request_id=waiting.request_id, prompt_token_ids=prompt, params=resolved,
-        eos_token_ids=() if resolved.ignore_eos else model_eos if eos is None else eos,
-        priority=waiting.priority, timeout=waiting.timeout, cache_salt=cache_salt,
-    )  # fmt: skip
+    with naming_given_options(ENGINE_LIMITS):
+        resolved = params.with_defaults({}, max_tokens=max(1, limits.max_output_tokens(len(prompt))), seed=waiting.seed)
+        request = GenerateRequest(
+            request_id=waiting.request_id, prompt_token_ids=prompt, params=resolved,
+            eos_token_ids=() if resolved.ignore_eos else model_eos if eos is None else eos,
+            priority=waiting.priority, timeout=waiting.timeout, cache_salt=cache_salt,
+        )  # fmt: skip
+        validated = validate_request(request, limits)
     return OpenRequest(
-        validate_request(request, limits), waiting.input_ids, streaming=waiting.streaming,
-        record_timestamps=waiting.record_timestamps, returns_logprobs=settings.return_logprobs,
-        created_time=waiting.created_time,
+        validated, waiting.input_ids, streaming=waiting.streaming, record_timestamps=waiting.record_timestamps,
+        returns_logprobs=settings.return_logprobs, created_time=waiting.created_time,
     )  # fmt: skip
