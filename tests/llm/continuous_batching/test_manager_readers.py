@@ -1,12 +1,16 @@
 """What code written for transformers' manager reads and sets, and what a debugger reads of a manager."""
 
+import asyncio
 import threading
+import time
+from contextlib import closing
 
 import pytest
 
 from chairlift import ContinuousBatchingDebugger
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
+from chairlift.llm.continuous_batching import output_queue
 from chairlift.llm.continuous_batching.request_status import RequestStatus
 from support_continuous_batching import fake_manager
 
@@ -79,3 +83,30 @@ def test_a_pause_of_an_engine_that_ends_meanwhile_raises_what_transformers_raise
         monkeypatch.undo()
         with manager.pause():
             assert manager.is_running()
+
+
+@pytest.mark.parametrize("end", ["stop", "destroy", "failure", "handler"])
+def test_a_reader_of_any_output_is_woken_by_the_end_of_the_engine(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_queue, "CHECK_SECONDS", 1e6)
+    failing, found = threading.Event(), []
+
+    def fail(plan: object, stage: str) -> None:
+        if failing.is_set():
+            raise EngineDead("the device is gone")
+
+    with fake_manager(hook=fail) as manager, closing(asyncio.new_event_loop()) as loop:
+        reader = threading.Thread(target=lambda: found.extend(manager), daemon=True)
+        reader.start()
+        while None not in manager.output_queue._readers:
+            time.sleep(0.001)
+        if end == "stop":
+            manager.stop()
+        elif end == "destroy":
+            manager.destroy()
+        else:
+            failing.set()
+            if end == "handler":
+                manager.output_queue.register("a", lambda output: None, loop)
+            manager.add_request(PROMPT, "a", max_new_tokens=5)
+        reader.join(20)
+        assert not reader.is_alive() and len(found) == (end == "failure")

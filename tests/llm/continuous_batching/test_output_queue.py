@@ -3,10 +3,12 @@
 import asyncio
 import queue
 import threading
+import time
 from typing import Any
 
 import pytest
 
+from chairlift.llm.continuous_batching import output_queue as module
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.output_queue import OutputQueue
 from chairlift.llm.continuous_batching.request_status import RequestStatus
@@ -62,6 +64,80 @@ def test_a_reader_stops_waiting_when_nothing_can_come() -> None:
     outputs.notify()
     reader.join(20)
     assert found == [None]
+
+
+@pytest.fixture
+def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let readers wake only when they are woken."""
+    monkeypatch.setattr(module, "CHECK_SECONDS", 1e6)
+
+
+def wait_for_readers(outputs: OutputQueue, count: int) -> None:
+    while sum(map(len, outputs._readers.values())) < count:
+        time.sleep(0.001)
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_outputs_of_other_requests_do_not_wake_a_reader() -> None:
+    outputs, checks = OutputQueue(), []
+    readers = [
+        threading.Thread(target=outputs.read, args=(name, None, lambda name=name: checks.append(name) or True))
+        for name in ("b", "c", "c")
+    ]
+    for reader in readers:
+        reader.start()
+    wait_for_readers(outputs, 3)
+    for _ in range(50):
+        outputs.deliver([output("a")])
+        time.sleep(0.001)  # the readers could run here
+    outputs.deliver([output("b"), output("c"), output("c")])
+    for reader in readers:
+        reader.join(20)
+        assert not reader.is_alive()
+    assert sorted(checks) == ["b", "c", "c"] and outputs.qsize() == 50 and not outputs._readers
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_no_reader_misses_an_output_and_none_is_read_twice() -> None:
+    outputs, names, each = OutputQueue(), [f"r{number}" for number in range(12)], 60
+    by_id: dict[str, list[int]] = {name: [] for name in names[:8]}
+    others: list[GenerationOutput] = []
+
+    def read_one(name: str) -> None:
+        for _ in range(each):
+            found = outputs.read(name, None, lambda: True)
+            assert found is not None
+            by_id[name].append(len(found.generated_tokens))
+
+    def read_any() -> None:
+        while (found := outputs.get()).request_id != "end":
+            others.append(found)
+
+    def produce(name: str) -> None:
+        for number in range(each):
+            outputs.deliver([output(name, number)])
+
+    readers = [threading.Thread(target=read_one, args=(name,), daemon=True) for name in by_id]
+    producers = [threading.Thread(target=produce, args=(name,), daemon=True) for name in names]
+    for thread in (*readers, *producers):
+        thread.start()
+    for thread in (*producers, *readers):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert all(numbers == list(range(each)) for numbers in by_id.values())
+    collectors = [threading.Thread(target=read_any, daemon=True) for _ in range(3)]
+    for thread in collectors:
+        thread.start()
+    more = [threading.Thread(target=produce, args=(name,), daemon=True) for name in names]
+    for thread in more:
+        thread.start()
+    for thread in more:
+        thread.join(60)
+    outputs.deliver([output("end") for _ in collectors])
+    for thread in collectors:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert len(others) == 4 * each + len(names) * each and outputs.empty() and not outputs._readers
 
 
 def test_handlers_of_two_loops_get_their_own_outputs_of_one_step() -> None:

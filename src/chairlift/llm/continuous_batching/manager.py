@@ -135,7 +135,7 @@ class ContinuousBatchingManager:
         except BaseException:
             with self._changed:
                 self._is_started = self._is_loading = self._requests.is_starting = False
-                self._changed.notify_all()
+                self._requests.notify_all()
             raise
         with self._changed:
             self._is_loading = self._requests.is_starting = False

@@ -3,6 +3,8 @@
 deliver(outputs) ──► callback of the request, in its event loop       one call for each loop, however many outputs
                  └─► queue ──► get()           the oldest output
                                get(request_id) the oldest output of this request; others stay where they are
+
+A reader that waits for one request is woken by outputs of this request only, whatever else the engine's steps make.
 """
 
 import asyncio
@@ -23,9 +25,10 @@ CHECK_SECONDS = 1.0
 class OutputQueue:
     """A queue of outputs with the methods of queue.Queue for its readers. Thread-safe."""
 
-    def __init__(self, changed: threading.Condition | None = None) -> None:
-        """Make an empty queue; `changed` is a condition to share, with a reentrant lock."""
-        self._changed = changed or threading.Condition(threading.RLock())
+    def __init__(self, lock: "threading.RLock | None" = None) -> None:
+        """Make an empty queue; `lock` is a reentrant lock to share."""
+        self._lock = lock or threading.RLock()
+        self._readers: dict[str | None, list[threading.Condition]] = {}  # those that wait, by request; None: any
         self._unread: OrderedDict[int, GenerationOutput] = OrderedDict()  # by number of arrival
         self._numbers: dict[str, deque[int]] = {}
         self._handlers: dict[str, tuple[ResultHandler, asyncio.AbstractEventLoop]] = {}
@@ -35,10 +38,11 @@ class OutputQueue:
 
     def deliver(self, outputs: Iterable[GenerationOutput]) -> None:
         """Pass outputs to their handlers, or queue them. An event loop that is closed loses its handlers."""
-        with self._changed:
+        with self._lock:
             by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ResultHandler, GenerationOutput]]] = {}
             for output in outputs:
                 handler = self._handlers.get(output.request_id)
+                self._wake(output.request_id)
                 if handler is None:
                     self._put(output)
                     continue
@@ -47,21 +51,27 @@ class OutputQueue:
                     del self._handlers[output.request_id]
             for loop, calls in by_loop.items():
                 self._call(loop, calls)
-            self._changed.notify_all()
 
     def put(self, output: GenerationOutput) -> None:
         """Queue an output again, as readers of transformers' queue do that got another request's."""
         self.deliver([output])
 
     def notify(self) -> None:
-        """Let waiting readers check whether an output can still come."""
-        with self._changed:
-            self._changed.notify_all()
+        """Let all waiting readers check whether an output can still come."""
+        with self._lock:
+            for request_id in self._readers:
+                self._wake(request_id)
+
+    def _wake(self, request_id: str | None) -> None:
+        """Wake the readers that wait for a request. Each looks for its output again before it gives up or waits on."""
+        for reader in self._readers.get(request_id, ()):
+            reader.notify()
 
     def _put(self, output: GenerationOutput) -> None:
         self._unread[self._arrivals] = output
         self._numbers.setdefault(output.request_id, deque()).append(self._arrivals)
         self._arrivals += 1
+        self._wake(None)
 
     def _call(self, loop: asyncio.AbstractEventLoop, calls: Sequence[tuple[ResultHandler, GenerationOutput]]) -> None:
         try:
@@ -80,7 +90,7 @@ class OutputQueue:
 
     def register(self, request_id: str, handler: ResultHandler, loop: asyncio.AbstractEventLoop) -> None:
         """Pass outputs of a request to a handler in an event loop, those that are queued already first."""
-        with self._changed:
+        with self._lock:
             unread = [self._unread.pop(number) for number in self._numbers.pop(request_id, ())]
             if not (unread and unread[-1].is_finished()):
                 self._handlers[request_id] = (handler, loop)
@@ -89,7 +99,7 @@ class OutputQueue:
 
     def unregister(self, request_id: str) -> None:
         """Forget the handler of a request; its further outputs are queued."""
-        with self._changed:
+        with self._lock:
             self._handlers.pop(request_id, None)
 
     @property
@@ -108,17 +118,29 @@ class OutputQueue:
             can_come: whether such an output may still come; called with the lock held.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             while (output := self._take(request_id)) is None:
                 left = None if deadline is None else deadline - time.monotonic()
                 if (left is not None and left <= 0) or not can_come():
                     return None
-                self._changed.wait(CHECK_SECONDS if left is None else min(left, CHECK_SECONDS))
+                self._wait(request_id, CHECK_SECONDS if left is None else min(left, CHECK_SECONDS))
             return output
+
+    def _wait(self, request_id: str | None, seconds: float) -> None:
+        """Wait until an output for these readers comes; the caller holds the lock, which is free meanwhile."""
+        reader = threading.Condition(self._lock)
+        waiting = self._readers.setdefault(request_id, [])
+        waiting.append(reader)
+        try:
+            reader.wait(seconds)
+        finally:
+            waiting.remove(reader)
+            if not waiting:
+                del self._readers[request_id]
 
     def has(self, request_id: str) -> bool:
         """Return whether an output of a request is not read, or has a handler to come."""
-        with self._changed:
+        with self._lock:
             return request_id in self._numbers or request_id in self._handlers
 
     def _take(self, request_id: str | None) -> GenerationOutput | None:

@@ -24,7 +24,7 @@ class RequestTracker:
 
     Attributes:
         changed: its lock guards everything here; it is never held while waiting for the engine. It is notified when
-            a request ends.
+            a request ends or has its first output, and when the engine starts or ends.
         queue: requests that no engine has yet.
         outputs: outputs of all requests.
         settings: the options that apply to requests from now on.
@@ -35,9 +35,10 @@ class RequestTracker:
     def __init__(self, settings: ManagerSettings, model_eos: tuple[int, ...]) -> None:
         self.settings = settings
         self._model_eos = model_eos
-        self.changed = threading.Condition(threading.RLock())
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
         self.queue = RequestQueue(settings.max_queue_size)
-        self.outputs = OutputQueue(self.changed)
+        self.outputs = OutputQueue(lock)
         self.refusal: ChairliftError | None = None
         self.is_starting = False
         self._engine: InlineClient | None = None
@@ -66,13 +67,19 @@ class RequestTracker:
             self._engine = engine
             for request in self.queue.take_all():
                 self._submit(request, engine)
-            self.changed.notify_all()
+            self.notify_all()
 
     def end(self) -> None:
         """Pass no more requests to the engine; none is open."""
         with self.changed:
             self._engine = None
+            self.notify_all()
+
+    def notify_all(self) -> None:
+        """Wake all that wait for a change of the engine, the readers of outputs among them."""
+        with self.changed:
             self.changed.notify_all()
+            self.outputs.notify()
 
     def fail_open(self, error: ChairliftError) -> None:
         """End the open requests as failed."""
@@ -186,14 +193,20 @@ class RequestTracker:
         """Deliver the engine's outputs; called from the engine thread."""
         with self.changed:
             delivered: list[GenerationOutput] = []
+            is_changed = False
             for output in outputs:
                 request = self._open.get(output.request_id)
                 if request is None:
                     continue
+                status = request.status
                 made = request.process(output)
+                is_changed = is_changed or request.status is not status
                 if made is not None:
                     delivered.append(made)
                 if output.is_final:
                     del self._open[output.request_id]
             self.outputs.deliver(delivered)
-            self.changed.notify_all()
+            if is_changed:
+                self.changed.notify_all()
+            if not self._open and not self.is_running:
+                self.outputs.notify()
