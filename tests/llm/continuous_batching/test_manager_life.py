@@ -79,14 +79,14 @@ def test_an_engine_that_is_kept_has_its_cache_in_the_next_session() -> None:
 def test_stop_and_cancel_while_the_engine_loads() -> None:
     loads, loaded = threading.Event(), threading.Event()
     with fake_manager(start=False) as manager:
-        start_engine = manager._source.start
+        start_engine = manager._engine._source.start
 
         def slow_start() -> Any:
             loads.set()
             assert loaded.wait(20)
             return start_engine()
 
-        object.__setattr__(manager._source, "start", slow_start)
+        object.__setattr__(manager._engine._source, "start", slow_start)
         starter = threading.Thread(target=manager.start)
         starter.start()
         assert loads.wait(20)
@@ -106,14 +106,14 @@ def test_stop_and_cancel_while_the_engine_loads() -> None:
 
 def test_a_start_that_fails_keeps_the_requests_for_the_next_one() -> None:
     with fake_manager(start=False) as manager:
-        start_engine = manager._source.start
-        object.__setattr__(manager._source, "start", lambda: 1 / 0)
+        start_engine = manager._engine._source.start
+        object.__setattr__(manager._engine._source, "start", lambda: 1 / 0)
         manager.add_request(PROMPT, "a", 3)
         with pytest.raises(ZeroDivisionError):
             manager.start()
         manager.stop()
         assert not manager.is_running() and manager.input_queue.qsize() == 1
-        object.__setattr__(manager._source, "start", start_engine)
+        object.__setattr__(manager._engine._source, "start", start_engine)
         manager.start()
         output = manager.get_result("a")
         assert output is not None and output.generated_tokens == greedy_tokens(PROMPT, 3)
@@ -121,8 +121,8 @@ def test_a_start_that_fails_keeps_the_requests_for_the_next_one() -> None:
 
 def test_two_starts_at_once_start_one_engine() -> None:
     with fake_manager(start=False) as manager:
-        engines, start_engine = [], manager._source.start
-        object.__setattr__(manager._source, "start", lambda: engines.append(start_engine()) or engines[-1])
+        engines, start_engine = [], manager._engine._source.start
+        object.__setattr__(manager._engine._source, "start", lambda: engines.append(start_engine()) or engines[-1])
         threads = [threading.Thread(target=call) for call in (manager.start, manager.warmup, manager.start) * 2]
         for thread in threads:
             thread.start()
@@ -170,7 +170,29 @@ def test_what_is_no_prompt_is_a_type_error_and_leaves_nothing(ids: Any) -> None:
             manager.add_request(ids)
         with pytest.raises(TypeError, match="request_id must be a str, got int"):
             manager.add_request(PROMPT, 5)  # type: ignore[arg-type]
+        for name in ("streaming", "record_timestamps"):
+            with pytest.raises(TypeError, match=f"{name} must be true or false, got str"):
+                manager.add_request(PROMPT, **{name: "no"})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="each a list of token ids, got int; a single prompt is"):
+            manager.add_requests(PROMPT)  # type: ignore[arg-type]
         assert not manager.open_requests
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"timeout": "x"}, "timeout must be"), ({"timeout": True}, "timeout must be"),
+        ({"priority": "x"}, "priority must be an integer, got str"), ({"priority": 1.5}, "priority must be an integer"),
+        ({"allowed_token_ids": []}, "allowed_token_ids must have at least one token id, got none"),
+        ({"temperature": "hot"}, "temperature must be a number, got str"), ({"max_tokens": 3}, "'max_new_tokens'"),
+    ],
+)  # fmt: skip
+def test_a_value_of_a_wrong_type_fails_its_request_alone_and_is_named(values: dict[str, Any], error: str) -> None:
+    with fake_manager() as manager:
+        bad, good = manager.add_request(PROMPT, **values), manager.add_request(PROMPT, max_new_tokens=2)
+        failed, finished = (manager.get_result(name, 20) for name in (bad, good))
+        assert failed is not None and failed.status is RequestStatus.FAILED and error in str(failed.error)
+        assert finished is not None and finished.status is RequestStatus.FINISHED
 
 
 def test_pause_parks_the_engine_for_every_holder_and_keeps_requests() -> None:
@@ -250,14 +272,14 @@ def test_readers_see_the_engine_and_may_drop_the_parameters_of_the_manager() -> 
 def test_a_result_is_waited_for_while_the_engine_starts_in_another_thread() -> None:
     with fake_manager(start=False) as manager:
         name = manager.add_request(PROMPT, max_new_tokens=3)
-        real, is_loading = manager._source.start, threading.Event()
+        real, is_loading = manager._engine._source.start, threading.Event()
 
         def slow_start() -> Any:
             is_loading.set()
             time.sleep(0.2)
             return real()
 
-        manager._source = replace(manager._source, start=slow_start)
+        manager._engine._source = replace(manager._engine._source, start=slow_start)
         thread = threading.Thread(target=manager.start)
         thread.start()
         assert is_loading.wait(20)

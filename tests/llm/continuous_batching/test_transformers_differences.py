@@ -23,7 +23,15 @@ from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager
 from chairlift.llm.continuous_batching.request_status import RequestStatus
 from chairlift.llm.continuous_batching.settings import resolve_settings
-from support_continuous_batching import FAKE, SLOW, fake_manager, float32_model, generated, greedy_tokens
+from support_continuous_batching import (
+    FAKE,
+    SLOW,
+    fake_manager,
+    float32_model,
+    generated,
+    greedy_tokens,
+    make_fake_manager,
+)
 from support_doc_tables import table
 
 PAGE = "from-transformers.md"
@@ -304,6 +312,17 @@ def check_no_stop() -> None:
     assert (done.returncode, done.stdout) == (0, "FINISHED\n"), done.stderr
 
 
+def check_no_references() -> None:
+    manager = make_fake_manager()
+    manager.start()
+    name, outputs, client = manager.add_request([1], max_new_tokens=9), manager.output_queue, manager.client
+    del manager
+    output = outputs.read(name, 60, lambda: True)
+    assert client is not None and output is not None and output.status is RequestStatus.FINISHED
+    client.thread.join(20)
+    assert not client.thread.is_alive()
+
+
 def check_attention() -> None:
     model = attach(float32_model("llama"))
     before = (type(model), model.config._attn_implementation)
@@ -363,6 +382,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "`register_result_handler()`": check_handler,
     "`output.finish_reason`": check_finish_reason,
     "`manager.stop()` forgotten": check_no_stop,
+    "a manager without references": check_no_references,
     "`attn_implementation` of the model": check_attention,
     "`workload_hints`": check_hints,
     "several devices": check_one_device,

@@ -1,7 +1,10 @@
 """Models of transformers' modules: tokens of generate(), shared parameters, and refusals that say why."""
 
+import gc
 import json
+import weakref
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -105,6 +108,27 @@ def test_parameters_of_a_module_are_shared_and_the_module_stays_as_it_is() -> No
     with torch.no_grad():
         module.get_output_embeddings().weight.mul_(2)
     assert torch.allclose(own.logits(hidden), 2 * logits)
+
+
+def test_a_method_that_the_user_bound_to_a_module_runs_on_the_copy_which_does_not_keep_the_module() -> None:
+    calls: list[nn.Module] = []
+
+    def observed(mlp: Any, hidden: torch.Tensor) -> torch.Tensor:
+        calls.append(mlp)
+        result: torch.Tensor = type(mlp).forward(mlp, hidden)
+        return result
+
+    module = tiny_hf_model("llama", 0, torch.float32)
+    mlp = module.model.layers[0].mlp
+    mlp.forward, module.of_the_user = MethodType(observed, mlp), MethodType(observed, module)
+    runner, original = TorchRunner(RunnerConfig(num_blocks=100), load_module(module, RunnerConfig())), weakref.ref(mlp)
+    runner.start()
+    runner.warmup()
+    assert calls and mlp not in calls and type(calls[0]) is type(mlp)
+    del module, mlp
+    gc.collect()
+    assert original() is None
+    runner.stop()
 
 
 def test_a_module_runs_in_a_runner() -> None:

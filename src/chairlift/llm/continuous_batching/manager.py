@@ -13,19 +13,18 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from chairlift.core.errors import EngineDead
-from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.continuous_batching.batch_processor import ContinuousBatchProcessor
 from chairlift.llm.continuous_batching.engine_source import EngineSource, engine_source
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.logit_processors import LogitProcessors
+from chairlift.llm.continuous_batching.managed_engine import ManagedEngine
 from chairlift.llm.continuous_batching.open_request import OpenRequest
 from chairlift.llm.continuous_batching.output_queue import OutputQueue, ResultHandler
-from chairlift.llm.continuous_batching.pause import PauseHolders, paused
-from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest, plain_ids
+from chairlift.llm.continuous_batching.pause import paused
+from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest, plain_ids, plain_prompts
 from chairlift.llm.continuous_batching.request_tracker import RequestTracker
 from chairlift.llm.continuous_batching.settings import ManagerSettings
-from chairlift.llm.continuous_batching.shared_parameters import SharedParameters
 from chairlift.llm.continuous_batching.shown_engine import ShownEngine
 
 log = logging.getLogger("ContinuousBatchingLogger")
@@ -43,7 +42,8 @@ class ContinuousBatchingManager:
     """Runs generation requests of one model, which is shared, in continuous batches.
 
     Every accepted request has one last output: finished, failed with its reason in `error`, or cancelled. A request
-    that cannot be served fails alone. Thread-safe.
+    that cannot be served fails alone. The engine of a manager without references finishes the open requests and ends.
+    Thread-safe.
 
     Attributes:
         num_return_sequences: outputs of each later request.
@@ -86,8 +86,8 @@ class ContinuousBatchingManager:
         self.model = model
         self.generation_config = generation_config
         self.continuous_batching_config = continuous_batching_config
-        self._source = source
         self._requests = RequestTracker(source.settings, source.eos_token_ids)
+        self._engine = ManagedEngine(source, model, self._requests)
         self._shown_engine = ShownEngine()
         self.num_return_sequences = source.settings.num_return_sequences
         self.logit_processor = LogitProcessors(self._requests)
@@ -95,10 +95,7 @@ class ContinuousBatchingManager:
         self.stop_event = threading.Event()
         self.warmed_up = False
         self._seeds = random.SystemRandom() if self.settings.seed is None else random.Random(self.settings.seed)
-        self._pauses = PauseHolders()
-        self._loads = threading.Lock()  # held while the engine starts
         self._changed = self._requests.changed  # its lock guards everything below
-        self._client: InlineClient | None = None
         self._is_started = self._is_loading = False
         self._keeps_engine = self._is_hard_stop = False
         self._stopper: threading.Thread | None = None
@@ -107,8 +104,8 @@ class ContinuousBatchingManager:
 
     def warmup(self) -> None:
         """Start the engine if it does not run, and run its largest steps once. Raises ModelError, ConfigError."""
-        self._pauses.check_not_held("warmup()")
-        self._engine().warmup()
+        self._engine.pauses.check_not_held("warmup()")
+        self._engine.start().warmup()
         self.warmed_up = True
 
     def is_running(self) -> bool:
@@ -126,10 +123,10 @@ class ContinuousBatchingManager:
             self._requests.refusal = None
             self.stop_event.clear()
         try:
-            is_kept = self._client is not None
-            client = self._engine()
+            is_kept = self._engine.client is not None
+            client = self._engine.start()
             if is_kept and hasattr(self.model, "parameters"):  # they may have changed since the last session
-                self._shared_parameters.check()
+                self._engine.check_parameters()
                 with client.paused():
                     self._requests.separate_cache()
         except BaseException:
@@ -155,9 +152,9 @@ class ContinuousBatchingManager:
 
         Raises RuntimeError inside a pause() of the same thread.
         """
-        self._pauses.check_not_held("stop()")
+        self._engine.pauses.check_not_held("stop()")
         with self._changed:
-            if not self._is_started and self._client is None:
+            if not self._is_started and self._engine.client is None:
                 log.warning("Manager not started.")
                 return
             self.stop_event.set()
@@ -190,7 +187,7 @@ class ContinuousBatchingManager:
             self.stop(block=True)
         self._requests.close(EngineDead(STOPPED))
         with self._changed:
-            client, self._client = self._client, None
+            client = self._engine.take()
             self._keep_on_model(False)
         if client is not None:
             client.close()
@@ -203,23 +200,14 @@ class ContinuousBatchingManager:
         share no cached blocks with earlier ones. Raises RuntimeError when the engine does not run, and at the end
         where a parameter was replaced instead of changed in place.
         """
-        client = self._client
+        client = self._engine.client
         if not self.is_running() or client is None:
             cause = None if client is None else client.fatal_error
             raise RuntimeError("generation cannot be paused while no engine is running; call start() first") from cause
-        with self._pauses.hold(lambda: paused(client)):
+        with self._engine.pauses.hold(lambda: paused(client)):
             self._requests.separate_cache()
             yield
-        self._shared_parameters.check()
-
-    def _engine(self) -> InlineClient:
-        with self._loads:
-            client = self._client
-            if client is None or client.state is not ReplicaState.READY:
-                self._client = client = self._source.start()
-                self._pauses = PauseHolders()  # those of an engine that has ended hold nothing
-                self._shared_parameters = SharedParameters(self.model)
-            return client
+        self._engine.check_parameters()
 
     def _finish(self) -> None:
         """Wait for the open requests or fail them, then stop the engine; runs in a thread of its own."""
@@ -230,9 +218,10 @@ class ContinuousBatchingManager:
         self._requests.wait_until_none_is_open()
         self._requests.end()
         with self._changed:
-            client, keeps_engine = self._client, self._keeps_engine
+            keeps_engine = self._keeps_engine
+            client = self._engine.client if keeps_engine else self._engine.take()
             if not keeps_engine:
-                self._client, self.warmed_up = None, False
+                self.warmed_up = False
         if client is not None:
             client.load() if keeps_engine else client.close()  # load() returns when the engine has aborted requests
         with self._changed:
@@ -270,12 +259,15 @@ class ContinuousBatchingManager:
 
         A request that can never be served has one output, whose `error` says why. Raises DuplicateRequestId for an id
         that is open, queue.Full after 10 s without room in the queue (at once in an event loop, which must not wait),
-        EngineDead when the manager was stopped or its engine has failed, and TypeError for what is no token id.
+        EngineDead when the manager was stopped or its engine has failed, and TypeError for what is no token id or flag.
         """
         if request_id is None:
             request_id = self._requests.new_id()
         if not isinstance(request_id, str):
             raise TypeError(f"request_id must be a str, got {type(request_id).__name__}")
+        for flag, value in (("streaming", streaming), ("record_timestamps", record_timestamps)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{flag} must be true or false, got {type(value).__name__}")
         prompt, requests = plain_ids(input_ids), []
         for index, name in enumerate(self._names(request_id)):
             own = dict(sampling)
@@ -298,7 +290,7 @@ class ContinuousBatchingManager:
         """
         added: list[str] = []
         try:
-            for each in [plain_ids(prompt) for prompt in inputs]:
+            for each in plain_prompts(inputs):
                 added.append(self.add_request(
                     each, None, max_new_tokens, streaming=streaming, record_timestamps=record_timestamps, **options
                 ))  # fmt: skip
@@ -325,7 +317,7 @@ class ContinuousBatchingManager:
         without a timeout inside a pause() of the same thread.
         """
         if timeout is None:
-            self._pauses.check_not_held("get_result()")
+            self._engine.pauses.check_not_held("get_result()")
         return self.output_queue.read(request_id, timeout, lambda: self._requests.can_come(request_id))
 
     def __iter__(self) -> Iterator[GenerationOutput]:
@@ -363,12 +355,12 @@ class ContinuousBatchingManager:
     @property
     def batch_processor(self) -> ContinuousBatchProcessor | None:
         """The engine, for readers of its scheduler and cache; None while there is none."""
-        return self._shown_engine.processor(self._client)
+        return self._shown_engine.processor(self._engine.client)
 
     @property
     def last_batch_processor(self) -> ContinuousBatchProcessor | None:
         """The engine that was shown last, for debuggers; it may have ended."""
-        return self._shown_engine.processor(self._client) or self._shown_engine.last
+        return self._shown_engine.processor(self._engine.client) or self._shown_engine.last
 
     @property
     def output_router(self) -> OutputQueue:
@@ -378,12 +370,12 @@ class ContinuousBatchingManager:
     @property
     def current_batch(self) -> int:
         """The number of steps that the engine has run."""
-        return self._shown_engine.num_steps(self._client)
+        return self._shown_engine.num_steps(self._engine.client)
 
     @property
     def client(self) -> InlineClient | None:
         """The engine; None while there is none."""
-        return self._client
+        return self._engine.client
 
     @property
     def open_requests(self) -> Mapping[str, OpenRequest]:

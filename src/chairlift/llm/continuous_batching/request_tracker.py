@@ -3,6 +3,7 @@
 add ──► RequestQueue ──start──► engine ──► receive ──► OutputQueue        one lock, so a request is in one of them
 """
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,8 @@ from chairlift.llm.continuous_batching.output_queue import OutputQueue
 from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest
 from chairlift.llm.continuous_batching.request_status import RequestStatus
 from chairlift.llm.continuous_batching.settings import ManagerSettings
+
+log = logging.getLogger("ContinuousBatchingLogger")
 
 
 class RequestTracker:
@@ -42,6 +45,7 @@ class RequestTracker:
         self.refusal: ChairliftError | None = None
         self.is_starting = False
         self._engine: InlineClient | None = None
+        self._abandoned: InlineClient | None = None  # the engine to close when no request is open
         self._open: dict[str, OpenRequest] = {}
         self._num_pauses = 0
         self._counter = 0
@@ -96,6 +100,17 @@ class RequestTracker:
             self.refusal = error
             for request in self.queue.take_all():
                 self._deliver_unsent(request, RequestStatus.FAILED, error.message, FinishReason.ERROR)
+
+    def close_when_none_is_open(self, engine: InlineClient) -> None:
+        """Accept no more requests, and close the engine after the last output; called from the engine thread."""
+        with self.changed:
+            log.info("the manager has no references: its engine ends after %d open requests", len(self._open))
+            self.refusal, self._abandoned = EngineDead("the manager has no references"), engine
+            self._close_abandoned()
+
+    def _close_abandoned(self) -> None:
+        if self._abandoned is not None and not self._open:
+            self._abandoned.close()
 
     def wait_until_none_is_open(self) -> None:
         """Wait for the last outputs of all open requests."""
@@ -208,5 +223,6 @@ class RequestTracker:
             self.outputs.deliver(delivered)
             if is_changed:
                 self.changed.notify_all()
+            self._close_abandoned()
             if not self._open and not self.is_running:
                 self.outputs.notify()

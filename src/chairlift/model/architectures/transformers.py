@@ -99,13 +99,17 @@ def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
 def _shared_objects(model: nn.Module) -> dict[int, Any]:
     """Return the objects by id that a copy of a model shares: parameters, and what users have set and cannot be copied.
 
-    A thread, a lock or a bound method of the model itself is such an attribute.
+    A thread or a lock is such an attribute. A bound method of the model becomes one of its copy, so that the copy has
+    no reference to the model.
     """
+    modules = {id(module) for module in model.modules()}
     shared: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
     copied = dict(shared)  # so that the config, which every module has, is copied once
     for module in model.modules():
         for name, value in vars(module).items():
             if name in _MODULE_STATE or isinstance(value, _PLAIN):
+                continue
+            if isinstance(value, MethodType) and id(value.__self__) in modules:
                 continue
             try:
                 if not isinstance(value, MethodType):
