@@ -246,3 +246,53 @@ def test_a_body_that_is_nested_deeply_is_rejected_before_the_model_works(url: st
     body = {"model": MODEL, "input": [item], "stream": streams}
     answer = httpx.post(f"{url}/responses", json=body, timeout=60)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed_request"), answer.text
+
+
+NOT_COUNTED = frozenset({"temperature", "store"})
+"""Fields of a request for a response that the count's method of the client does not have."""
+
+FORMAT: Any = {"type": "json_schema", "name": "city", "schema": City.model_json_schema()}
+
+
+@pytest.mark.parametrize("body", [
+    {"input": "sunny in Paris"},
+    {"input": "sunny in Paris", "instructions": "Be brief.", "temperature": 0.5, "store": False},
+    *({"input": "weather in Paris", "tools": [WEATHER], "tool_choice": choice, "instructions": "Be brief."}
+      for choice in ("auto", "none", "required", {"type": "function", "name": "get_weather"})),
+    {"input": "weather in Paris", "tools": [WEATHER, {"type": "function", "name": "other"}], "tool_choice": {
+        "type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "other"}]}},
+    {"input": "Describe Paris", "tools": [WEATHER], "text": {"format": FORMAT}},
+    {"input": [{"role": "user", "content": "Hi"}, {"type": "reasoning", "summary": [{"type": "x", "text": "Hm."}]},
+               {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "sunny in Paris"}]},
+])  # fmt: skip
+def test_input_tokens_are_counted_as_the_response_counts_them(client: openai.OpenAI, body: dict[str, Any]) -> None:
+    counted = client.responses.input_tokens.count(
+        model=MODEL, **{name: body[name] for name in body.keys() - NOT_COUNTED}
+    )
+    usage = client.responses.create(model=MODEL, **body).usage
+    assert usage is not None and counted.input_tokens == usage.input_tokens > 0
+    assert counted.object == "response.input_tokens"
+
+
+def test_the_tokens_of_a_stored_conversation_are_counted(client: openai.OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input="weather in Paris", tools=[WEATHER])
+    (call,) = first.output
+    assert call.type == "function_call"
+    items: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "sunny in Paris"}]
+    body: Any = {"model": MODEL, "input": items, "previous_response_id": first.id, "tools": [WEATHER]}
+    counted = client.responses.input_tokens.count(**body).input_tokens
+    usage = client.responses.create(**body).usage
+    assert usage is not None and first.usage is not None
+    assert counted == usage.input_tokens > first.usage.input_tokens
+
+
+@pytest.mark.parametrize(("body", "status", "param"), [
+    ({"input": [7]}, 400, "input[0]"), ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/x"}]}]}, 400,
+     "input[0].content[0]"),
+    ({"tool_choice": {"type": "function", "name": "f"}}, 400, "tool_choice"), ({"model": "missing"}, 404, "model"),
+    ({"previous_response_id": "resp_0"}, 404, "previous_response_id"),
+])  # fmt: skip
+def test_what_cannot_be_counted(url: str, body: dict[str, Any], status: int, param: str) -> None:
+    answer = httpx.post(f"{url}/responses/input_tokens", json={"model": MODEL, "input": "Hi", **body}, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text

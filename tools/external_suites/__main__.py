@@ -24,13 +24,16 @@ CASES = ROOT / "tests" / "contract" / "suites"
 CLIENT_TESTS = ROOT / "tests" / "contract" / "clients"
 CLIENT_PINS = ROOT / "constraints" / "clients.txt"
 CLIENTS = {
-    "openai-agents": "agents_cases.py", "instructor": "instructor_cases.py", "litellm": "litellm_cases.py",
-    "lm_eval": "lm_eval_cases.py",
+    "openai-agents": ("agents_cases.py", "agents_responses_cases.py"), "instructor": ("instructor_cases.py",),
+    "litellm": ("litellm_cases.py",), "lm_eval": ("lm_eval_cases.py",),
 }  # fmt: skip
-"""Python package -> file with its tests."""
+"""Python package -> files with its tests."""
 
-NODE_CLIENTS = {"openai": "openai.test.mjs", "ai": "vercel_ai.test.mjs"}
-"""npm package -> file with its tests."""
+NODE_CLIENTS = {
+    "openai": ("openai.test.mjs", "openai_responses.test.mjs"),
+    "ai": ("vercel_ai.test.mjs", "vercel_responses.test.mjs"),
+}  # fmt: skip
+"""npm package -> files with its tests."""
 
 OPENAI_TESTS = ("chat", "test_completions.py", "test_models.py")
 """The part of openai-python's suite that tests the routes of a text generation server."""
@@ -95,10 +98,10 @@ def _make_client_suites(folder: Path, environ: dict[str, str], suffix: str) -> I
     """Yield the suites of Python clients, which run in an environment of their own."""
     python = make_python(CLIENT_PINS, folder / "clients")
     pins = dict(line.split("==") for line in CLIENT_PINS.read_text(encoding="utf-8").splitlines() if "==" in line)
-    for name, file in CLIENTS.items():
-        options = ["--confcutdir", str(CLIENT_TESTS), "-n", "0", *LOOP]
-        prefix = f"tests.contract.clients.{Path(file).stem}."
-        yield Suite(f"{name} {pins[name]}{suffix}", ROOT, [str(CLIENT_TESTS / file), *options], environ, prefix, python)
+    options = ["--confcutdir", str(CLIENT_TESTS), "-n", "0", *LOOP]
+    for name, files in CLIENTS.items():
+        args = [*(str(CLIENT_TESTS / file) for file in files), *options]
+        yield Suite(f"{name} {pins[name]}{suffix}", ROOT, args, environ, "tests.contract.clients.", python)
 
 
 def _make_node_suites(folder: Path, environ: dict[str, str], suffix: str) -> Iterator[Suite]:
@@ -108,8 +111,8 @@ def _make_node_suites(folder: Path, environ: dict[str, str], suffix: str) -> Ite
         return
     install_node_modules(CLIENT_TESTS / "node", folder)
     packages = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    for name, file in NODE_CLIENTS.items():
-        yield Suite(f"{name} for Node {packages[name]}{suffix}", folder, [file], environ, "test.", None)
+    for name, files in NODE_CLIENTS.items():
+        yield Suite(f"{name} for Node {packages[name]}{suffix}", folder, files, environ, "test.", None)
 
 
 def _print(line: str) -> None:

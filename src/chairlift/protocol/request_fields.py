@@ -365,9 +365,9 @@ TOKENIZE: Mapping[str, Field] = {
     "model": Field(MODEL, "name of a model in /v1/models; without it the served model"),
     "prompt": Field({"type": "string"}, "text to tokenize"),
     "messages": Field(_MESSAGES, "or a conversation, which is rendered to a prompt and tokenized"),
-    "tools": _TOOLS,
+    **{name: CHAT[name] for name in ("tools", "tool_choice", "parallel_tool_calls", "response_format")},
     "add_special_tokens": _flag("for a text: whether to add the tokens with which the model's prompts begin (default)"),
-    **_RENDERING,
+    **{name: CHAT[name] for name in (*_RENDERING, "reasoning_effort", "documents")},
     "return_token_strs": _flag("whether to return the text of each token, too"),
 }
 """Name of each field of /tokenize -> its declaration."""

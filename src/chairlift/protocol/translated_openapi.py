@@ -4,11 +4,15 @@ from collections.abc import Iterable, Sequence
 
 from chairlift.protocol import response_schemas as schemas
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
+from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.response_fields import PATH, RESPONSES
-from chairlift.protocol.responses.response_schema import DELETED, INPUT_ITEMS, RESPONSE
+from chairlift.protocol.responses.response_schema import DELETED, INPUT_ITEMS, INPUT_TOKENS, RESPONSE
 
 STORED = "400 404"
 """Error statuses of an operation on a stored response."""
+
+RESUMED = "409"
+"""Error status of a generation that goes on with tokens of another model."""
 
 _PAGE: list[Schema] = [
     {"name": "limit", "in": "query", "required": False, "description": "Items to return, 20 by default",
@@ -33,6 +37,10 @@ def translated_operations(
             "deleted": {"operationId": "deleted", "parameters": {"id": "$response.body#/id"}},
             "items": {"operationId": "items", "parameters": {"id": "$response.body#/id"}},
         },
+    )  # fmt: skip
+    yield INPUT_TOKENS_PATH, "post", make_operation(
+        "Count the input tokens of a request for a response", INPUT_TOKENS, body=body_schema(RESPONSES, names),
+        error_statuses=error_statuses.replace(RESUMED, "").strip(),
     )  # fmt: skip
     one = f"{PATH}/{{id}}"
     yield one, "get", make_operation(

@@ -34,8 +34,10 @@ def router_app(
     page = PageRoutes(static_files() if router.config.http.ui else ())
     feed = live_fleet(router, extension.topics)
     relay = ReplicaRelay(router, feed)
+    forward = ForwardRoute(router)
     inner = InnerRoutes(
-        dict.fromkeys(TOKEN_PATHS, generation), router.config.http, router.lifecycle, router.admission
+        {**dict.fromkeys(TOKEN_PATHS, generation), "/tokenize": forward}, router.config.http, router.lifecycle,
+        router.admission,
     )  # fmt: skip
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in TOKEN_PATHS),
@@ -65,7 +67,7 @@ def router_app(
         *extension.routes,
     ]
     return HttpApp(
-        router.config.http, credentials, routes, ForwardRoute(router), lifecycle=lifecycle,
+        router.config.http, credentials, routes, forward, lifecycle=lifecycle,
         admission=router.admission, generation_paths=GENERATION_PATHS,
         on_response=router.telemetry.record_response, host=host, open_paths=page.paths, tracer=router.tracer,
         live_feed=feed,

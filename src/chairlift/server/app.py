@@ -47,7 +47,7 @@ def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
     docs = DocsRoutes(partial(document, replica.config.served_names))
     chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
     inner = InnerRoutes(
-        {chat_completions.PATH: chat}, replica.config.http, lifecycle, replica.admission,
+        {chat_completions.PATH: chat, "/tokenize": models.tokenize}, replica.config.http, lifecycle, replica.admission,
         replica.config.reject_unknown_fields,
     )  # fmt: skip
     return [

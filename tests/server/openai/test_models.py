@@ -100,3 +100,35 @@ def test_no_tools_are_the_same_as_none_at_all() -> None:
         send_request("POST", "/tokenize", {**body, "tools": []}).json()
         == send_request("POST", "/tokenize", body).json()
     )
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+    for name in ("lift", "land")
+]
+
+
+@pytest.mark.parametrize(("fields", "names", "end"), [
+    ({}, [], "hi;a="), ({"tool_choice": "none"}, [], "hi;a="), ({"tool_choice": "auto"}, ["lift", "land"], "hi;a="),
+    ({"response_format": {"type": "json_object"}}, [], "hi;a="),
+    ({"tool_choice": "required"}, ["lift", "land"], 'hi;a={"tool_calls": ['),
+    ({"tool_choice": {"type": "function", "function": {"name": "lift"}}}, ["lift", "land"], 'hi;a={"tool_calls": ['),
+    ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+        {"type": "function", "function": {"name": "land"}}]}}}, ["land"], "hi;a="),
+])  # fmt: skip
+def test_messages_have_the_tokens_of_a_chat_with_these_fields(
+    fields: dict[str, Any], names: list[str], end: str
+) -> None:
+    tools = {"tools": TOOLS} if fields else {}
+    body = {"messages": [{"role": "user", "content": "hi"}], "reasoning_effort": "low", **tools, **fields}
+    data = send_request("POST", "/tokenize", body).json()
+    text = bytes(data["tokens"]).decode()
+    assert [name for name in ("lift", "land") if name in text] == names and text.endswith(end)
+    assert data["count"] == len(text)
+
+
+def test_a_choice_of_a_tool_that_is_missing_is_refused() -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
+    choice = {"type": "function", "function": {"name": "missing"}}
+    response = send_request("POST", "/tokenize", {**body, "tool_choice": choice})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "tool_choice"

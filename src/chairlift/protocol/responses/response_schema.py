@@ -37,6 +37,7 @@ RESPONSE = object_schema(
     metadata={"type": "object", "additionalProperties": TEXT}, store={"type": "boolean"},
 )  # fmt: skip
 DELETED = object_schema(id=TEXT, object={"const": "response"}, deleted={"const": True})
+INPUT_TOKENS = object_schema(object={"const": "response.input_tokens"}, input_tokens=COUNT)
 INPUT_ITEMS = object_schema(
     object={"const": "list"}, data=array_schema(object_schema(id=TEXT, type=TEXT)), has_more={"type": "boolean"},
     first_id=TEXT, last_id=TEXT,

@@ -3,6 +3,7 @@
 import builtins
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,12 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.field_check import split_fields
-from chairlift.protocol.request_fields import DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
+from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
-from chairlift.server.openai.message_history import normalized_messages
-from chairlift.server.openai.parse_request import listed_messages
+from chairlift.server.openai.parse_request import read_chat
 from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.template_messages import template_input
-from chairlift.server.openai.tool_choice import check_messages, tool_schemas
+from chairlift.server.openai.tool_choice import tool_schemas
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.middleware import send_object
@@ -101,20 +101,28 @@ class ModelRoutes:
         messages, prompt, tools = fields.get("messages"), fields.get("prompt"), fields.get("tools")
         if (messages is None) == (prompt is None):
             raise invalid_param("prompt", "or messages is required, but not both")
+        if messages is not None:
+            return self._chat_tokens(fields)
         if tools is not None:
             tool_schemas(tools)
-        rendering, _ = read_render_options(fields, service.chat_template)
-        if messages is not None:
-            if service.chat_template is None:
-                raise InvalidRequest("the model has no chat template", param="messages")
-            messages, _ = normalized_messages(listed_messages(messages))
-            check_messages(messages)
-            messages, tools = template_input(messages, tools or None, self._replica.tool_format, self._replica.template)
-            rendered = service.chat_template.render(messages, tools=tools, options=rendering)
-            return service.tokenizer.encode_chat(rendered)
         if not isinstance(prompt, str):
             raise invalid_param("prompt", f"must be a string, got {type(prompt).__name__}")
         return service.tokenizer.encode(prompt, add_special_tokens=flags["add_special_tokens"])
+
+    def _chat_tokens(self, fields: Mapping[str, Any]) -> "builtins.list[int]":
+        """Return the prompt of a chat completion with these fields, the beginning of a forced call included."""
+        replica, service = self._replica, self._replica.service
+        if service.tokenizer is None or service.chat_template is None:
+            raise InvalidRequest("the model has no chat template", param="messages")
+        body = {"model": replica.config.served_names[0], **{name: fields[name] for name in CHAT if name in fields}}
+        request = read_chat(body, replica.tool_format, service.chat_template)
+        choice = request.tools
+        messages, tools = template_input(
+            request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
+        )
+        rendered = service.chat_template.render(messages, tools=tools, options=request.rendering)
+        prefill = "" if choice is None else choice.prefill
+        return service.tokenizer.encode_chat(replace(rendered, text=rendered.text + prefill))
 
     def _detokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         service = self._replica.service

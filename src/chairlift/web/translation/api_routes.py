@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
+from chairlift.protocol.responses.input_tokens import InputTokensTranslator
 from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.stored_items import uses_stored_items
@@ -54,6 +56,7 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
     stored = StoredResponses(store, inner.lifecycle)
     return [
         ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store), uses_stored_items)),
+        ("POST", INPUT_TOKENS_PATH, inner.translated(InputTokensTranslator(store), uses_stored_items)),
         ("GET", f"{RESPONSES_PATH}/{{id}}", stored.retrieve),
         ("DELETE", f"{RESPONSES_PATH}/{{id}}", stored.delete),
         ("GET", f"{RESPONSES_PATH}/{{id}}/input_items", stored.input_items),

@@ -98,7 +98,7 @@ test("errors, headers and models", async () => {
     return true;
   });
   await assert.rejects(client.chat.completions.create({ ...body, model: "missing" }), OpenAI.NotFoundError);
-  await assert.rejects(client.embeddings.create({ model: DEMO.model, input: "Hello" }), OpenAI.NotFoundError);
+  await assert.rejects(client.moderations.create({ model: DEMO.model, input: "Hello" }), OpenAI.NotFoundError);
   const { response, request_id } = await client.chat.completions.create({ ...body, store: true }).withResponse();
   assert.equal(response.headers.get("x-ignored-parameters"), "store");
   assert.ok(request_id);
