@@ -31,7 +31,7 @@ def test_the_tests_of_all_clients_are_there() -> None:
     node = command.CLIENT_TESTS / "node"
     assert {path.name for path in node.glob("*.test.mjs")} == set(chain(*command.NODE_CLIENTS.values()))
     cases = {path.name for path in command.CASES.glob("*.py")}
-    assert cases == {"json_schema_cases.py", "langchain_cases.py", "langchain_reach.py"}
+    assert cases == {"json_schema_cases.py", "langchain_cases.py", "langchain_reach.py", "openai_values.py"}
 
 
 @pytest.mark.parametrize("deviations", [[], ["a passes and is listed"]])

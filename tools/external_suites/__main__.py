@@ -35,11 +35,13 @@ NODE_CLIENTS = {
 }  # fmt: skip
 """npm package -> files with its tests."""
 
-OPENAI_TESTS = ("chat", "test_completions.py", "test_models.py")
+OPENAI_TESTS = (
+    "chat", "test_completions.py", "test_models.py", "test_embeddings.py", "test_responses.py", "responses",
+)  # fmt: skip
 """The part of openai-python's suite that tests the routes of a text generation server."""
 
 DEMO_MODEL = "chairlift:demo"
-MODEL_NAMES = (DEMO_MODEL, "chairlift:again", "gpt-6-astra", "gpt-3.5-turbo-instruct")
+MODEL_NAMES = (DEMO_MODEL, "chairlift:again", "gpt-6-astra", "gpt-3.5-turbo-instruct", "text-embedding-3-small")
 """Served names of the demo model: its own name, a second one, and the names in openai-python's suite."""
 
 THROUGH_ROUTER = " through a router"
@@ -77,8 +79,9 @@ def make_server_suites(folder: Path, url: str, scripted_url: str, suffix: str = 
     openai = version("openai")
     yield Suite(
         f"openai-python {openai}{suffix}", fetch_source("openai", openai, folder),
-        [*(f"tests/api_resources/{name}" for name in OPENAI_TESTS), "-n", "0"],
-        {"TEST_API_BASE_URL": url}, "tests.api_resources.",
+        [*(f"tests/api_resources/{name}" for name in OPENAI_TESTS), "-n", "0", "-p", "openai_values"],
+        {"TEST_API_BASE_URL": url, "CHAIRLIFT_SUITE_MODEL": DEMO_MODEL, "PYTHONPATH": str(CASES)},
+        "tests.api_resources.",
     )  # fmt: skip
     yield Suite(
         f"langchain-tests {version('langchain-tests')}{suffix}", ROOT,

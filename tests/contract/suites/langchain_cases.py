@@ -1,4 +1,6 @@
-"""langchain-tests' standard tests of ChatOpenAI in front of a real server; every feature is claimed, none is left out.
+"""langchain-tests' standard tests of ChatOpenAI and OpenAIEmbeddings in front of a real server.
+
+Every feature is claimed, none is left out. ChatOpenAI is tested with chat completions and with the Responses API.
 
 `make test-contract` runs them (see tools/external_suites); a plain run of the tests does not collect this file. What
 does not pass stands in tools/external_suites/expected_failures.toml.
@@ -10,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_openai import ChatOpenAI
-from langchain_tests.integration_tests import ChatModelIntegrationTests
-from langchain_tests.unit_tests import ChatModelUnitTests
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from langchain_tests.integration_tests import ChatModelIntegrationTests, EmbeddingsIntegrationTests
+from langchain_tests.unit_tests import ChatModelUnitTests, EmbeddingsUnitTests
 
 OPTIONS = {"api_key": "none", "temperature": 0, "max_tokens": 256, "stream_usage": True}
 """Makes the client ask for the usage of a stream: without it, only OpenAI's own server gets that option."""
@@ -84,3 +86,27 @@ class TestIntegration(Claims, ChatModelIntegrationTests):
         assert message.usage_metadata is not None
         assert message.usage_metadata["input_token_details"]["cache_read"] >= 16
         return message
+
+
+class TestResponses(TestIntegration):
+    """The same with the Responses API."""
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {**super().chat_model_params, "use_responses_api": True}
+
+
+class TestEmbeddings(EmbeddingsIntegrationTests):
+    embeddings_class = OpenAIEmbeddings
+
+    @property
+    def embedding_model_params(self) -> dict[str, Any]:
+        return {
+            "model": os.environ["CHAIRLIFT_SUITE_MODEL"], "base_url": os.environ["CHAIRLIFT_SUITE_URL"],
+            "api_key": "none", "check_embedding_ctx_length": False,
+        }  # fmt: skip
+
+
+class TestEmbeddingsUnit(EmbeddingsUnitTests):
+    embeddings_class = OpenAIEmbeddings
+    embedding_model_params = {"model": "chairlift:demo", "base_url": "http://localhost:8000/v1", "api_key": "none"}  # noqa: RUF012
