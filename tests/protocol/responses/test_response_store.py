@@ -1,6 +1,7 @@
 """ResponseStore: bounded, separate for each tenant, and whole conversations."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -90,6 +91,20 @@ def test_a_million_creations_do_not_make_it_grow() -> None:
         previous = name if number % 10 else None
         largest = max(largest, store.num_bytes, len(store) * ENTRY_OVERHEAD_BYTES)
     assert largest <= store.max_bytes and 0 < len(store) < 50
+
+
+@pytest.mark.parametrize("num_chars", [0, 900, 5000])
+def test_its_bytes_are_those_of_the_memory(num_chars: int) -> None:
+    store, items = ResponseStore(4_000_000), [{**ITEM, "content": "a" * num_chars}]
+    store.add("tenant", response(new_response_id(), text="b" * num_chars), items)  # what is allocated once
+    tracemalloc.start()
+    try:
+        for _ in range(6000):
+            store.add("tenant", response(new_response_id(), text="b" * num_chars), items)
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert store.num_bytes / 8 < num_bytes < store.num_bytes <= store.max_bytes
 
 
 def test_what_is_larger_than_the_store_is_not_stored() -> None:

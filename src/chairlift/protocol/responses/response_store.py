@@ -95,7 +95,7 @@ class ResponseStore:
     def add(self, tenant: str, response: Json, items: list[Json]) -> None:
         """Store a response with its input items; one that is larger than the whole store is not stored."""
         entry = _Entry(
-            orjson.dumps(items), orjson.dumps(response["output"]), orjson.dumps({**response, "output": []}),
+            _json(items), _json(response["output"]), _json({**response, "output": []}),
             response.get("previous_response_id") or "",
         )  # fmt: skip
         if entry.num_bytes > self.max_bytes:
@@ -189,3 +189,8 @@ def response_id_of(item: str) -> str:
     """Return the id of the response that an item's id names."""
     _, _, rest = item.partition("_")
     return PREFIX + rest.rpartition("_")[0]
+
+
+def _json(value: list[Json] | Json) -> bytes:
+    """Return JSON in memory of its own size: what orjson returns keeps a buffer of 4 KB or more."""
+    return bytes(memoryview(orjson.dumps(value)))
