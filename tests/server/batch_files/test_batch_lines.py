@@ -1,6 +1,7 @@
 """read_batch: a batch file is checked as a whole before any of its requests runs."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,17 @@ def test_lines_keep_their_order_numbers_and_bodies(tmp_path: Path) -> None:
     assert [each.number for each in (first, second, third)] == [1, 3, 4]
     assert (second.custom_id, second.path) == ("b", "/v1/embeddings")
     assert json.loads(second.body) == {"input": "é\u2028"}
+
+
+def test_lines_take_memory_of_their_size(tmp_path: Path) -> None:
+    file = written(tmp_path, *(line(custom_id=str(number)) for number in range(2000)))
+    tracemalloc.start()
+    try:
+        lines = read_batch(file, PATHS)
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(lines) == 2000 and num_bytes < 2000 * 1024
 
 
 @pytest.mark.parametrize(

@@ -85,4 +85,5 @@ def _parse(number: int, text: bytes, known: frozenset[str]) -> BatchLine:
         raise InvalidRequest(f"body must be an object, got {type(body).__name__}")
     if body.get("stream"):
         raise InvalidRequest("body.stream must be false: a batch file has whole responses")
-    return BatchLine(number, custom_id, path, orjson.dumps(body))
+    own_size = bytes(memoryview(orjson.dumps(body)))  # what orjson returns keeps a buffer of 4 KB or more
+    return BatchLine(number, custom_id, path, own_size)
