@@ -26,7 +26,17 @@ from chairlift.router.replicas.reservation import Reservation
 from chairlift.router.router import Router
 from chairlift.router.telemetry import RequestTelemetry, outcome_label
 from chairlift.web.auth.principal import ADMIN
-from chairlift.web.body import ClientGone, Receive, Scope, Send, header, parse_json_object, read_body, timeout_of
+from chairlift.web.body import (
+    FIRST_TOKEN_KEY,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    header,
+    parse_json_object,
+    read_body,
+    timeout_of,
+)
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
 from chairlift.web.write_timeout import WriteTimeout
@@ -251,7 +261,9 @@ def _on_first_output(
 ) -> None:  # fmt: skip
     timeline.record_first_byte(router.clock.now())
     telemetry.record_first_output(is_token=is_token)
-    if is_token and (trace := trace_of(scope)) is not None:  # other outputs say nothing of the first token
-        trace.server.add_event("first_token")
+    if is_token:  # other outputs say nothing of the first token
+        scope[FIRST_TOKEN_KEY] = time.monotonic()
+        if (trace := trace_of(scope)) is not None:
+            trace.server.add_event("first_token")
     if (permit := scope.get("permit")) is not None:
         permit.mark_running()

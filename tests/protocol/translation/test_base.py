@@ -27,3 +27,23 @@ NAMES = FieldNames(
 ])  # fmt: skip
 def test_own_names(param: str, own: str) -> None:
     assert NAMES.own(param) == own
+
+
+NESTED = FieldNames({"response_format": "format", "response_format.json_schema.schema": "format", "logprobs": "tops"})
+
+
+@pytest.mark.parametrize(("message", "param", "own"), [
+    ("response_format.json_schema.schema must be small", "response_format", "format must be small"),
+    ("response_format.type must be text", "response_format.type", "format.type must be text"),
+    ("logprobs must be 1", "logprobs", "tops must be 1"),
+    ("the field logprobs is bad", "logprobs", "the field tops is bad"),
+    ("logprobs_of must be 1", "logprobs_of", "logprobs_of must be 1"),
+    ("tools[1].function.name is bad", "tools[1].function.name", "tools[1].function.name is bad"),
+])  # fmt: skip
+def test_own_messages(message: str, param: str, own: str) -> None:
+    assert NESTED.own_message(message, param) == own
+
+
+def test_the_longest_name_of_a_path_counts() -> None:
+    assert NESTED.own("response_format.json_schema.schema/properties/a") == "format/properties/a"
+    assert NESTED.own("logprobs_of") == "logprobs_of"

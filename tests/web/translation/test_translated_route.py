@@ -16,7 +16,7 @@ from chairlift.core.errors import (
     Unavailable,
 )
 from chairlift.protocol.translation.base import Client
-from chairlift.web.body import App
+from chairlift.web.body import FIRST_TOKEN_KEY, App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
 from chairlift.web.service.http_config import HttpConfig
@@ -37,6 +37,7 @@ class Inner:
         body = (await receive())["body"]
         self.last_type = (await receive())["type"]
         scope["was_submitted"] = True
+        scope[FIRST_TOKEN_KEY] = 12.5
         if self.error is not None:
             raise self.error
         await send_object(send, {"body": json.loads(body), "path": scope["path"]})
@@ -71,7 +72,9 @@ def test_the_scope_is_the_clients_own_afterwards_with_what_the_inner_route_noted
 def test_the_translator_knows_the_client() -> None:
     translated = route(Inner())
     request(translated, b'{"say": 1}', tenant="alice")
-    assert translated.translator.clients == [Client("alice", "request-1")]  # type: ignore[attr-defined]
+    (client,) = translated.translator.clients  # type: ignore[attr-defined]
+    assert client == Client("alice", "request-1") and client.first_token_at() == 12.5
+    assert Client().first_token_at() is None
 
 
 def test_errors_name_the_requests_own_field() -> None:
@@ -115,6 +118,22 @@ def test_fields_without_effect_are_named_or_rejected() -> None:
     assert request(route(Inner()), b'{"say": 1, "x": 2}').headers["x-ignored-parameters"] == "x"
     with pytest.raises(InvalidRequest, match="x has no effect, and this server rejects"):
         request(route(Inner(), is_strict=True), b'{"say": 1, "x": 2}')
+
+
+def test_the_steps_of_a_request() -> None:
+    inner = Inner()
+    translated = route(inner)
+
+    async def read_and_translate(scope: Any, receive: Any, send: Any) -> None:
+        read = await translated.read(scope, receive)
+        assert read.fields == {"say": "Hi", "x": 1} and read.is_quick
+        translation = await translated.translate(read, scope)
+        assert translated.ignored_header(translation) == [(b"x-ignored-parameters", b"x")] and inner.scope == {}
+        translation.body["inner"] = "Ho"
+        await translated.serve(translation, read, scope, receive, send)
+
+    sent = request(read_and_translate, b'{"say": "Hi",  "x":1}')
+    assert json.loads(sent.body)["translated"]["body"] == {"inner": "Ho"}
 
 
 def test_a_large_body_is_translated_in_another_thread() -> None:

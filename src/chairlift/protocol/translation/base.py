@@ -7,7 +7,7 @@
 Translators know neither sockets nor engines, so that a server and a router use the same ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,10 +24,13 @@ class Client:
     Attributes:
         tenant: the client's tenant.
         request_id: the HTTP request's id, which clients may repeat.
+        first_token_at: returns the time of the first output token, on the clock of time.monotonic(); None before it,
+            and where it is not known.
     """
 
     tenant: str = ""
     request_id: str = ""
+    first_token_at: Callable[[], float | None] = field(default=lambda: None, compare=False)
 
 
 class StreamTranslation(Protocol):
@@ -110,10 +113,24 @@ class FieldNames:
         index, rest = _entry(param, "tools")
         if index >= 0:
             return f"{self.tools}[{index}]{_renamed(rest, self.tool_members)}"
-        if param in self.fields:
-            return self.fields[param]
-        first, dot, rest = param.partition(".")
-        return f"{self.fields[first]}{dot}{rest}" if first in self.fields else param
+        return self._with_own_beginning(param)
+
+    def own_message(self, message: str, param: str) -> str:
+        """Return the message of an error about `param` with the request's name, also of a member that it begins with."""
+        if message.startswith(param) and (own := self._with_own_beginning(message)) != message:
+            return own
+        return message.replace(param, self.own(param), 1)
+
+    def _with_own_beginning(self, text: str) -> str:
+        """Return a text with the name of a field, or of its member, at its beginning replaced: the longest one."""
+        names = (name for name in self.fields if text.startswith(name) and not _goes_on(text[len(name) :]))
+        longest = max(names, key=len, default="")
+        return self.fields[longest] + text[len(longest) :] if longest else text
+
+
+def _goes_on(rest: str) -> bool:
+    """Whether a name goes on in the text behind it."""
+    return rest[:1].isalnum() or rest.startswith("_")
 
 
 def _entry(param: str, name: str) -> tuple[int, str]:

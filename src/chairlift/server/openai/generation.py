@@ -21,7 +21,7 @@ from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response import Renderer
 from chairlift.server.replica import Replica
 from chairlift.web.admission import Permit
-from chairlift.web.body import ClientGone, Scope, Send
+from chairlift.web.body import FIRST_TOKEN_KEY, ClientGone, Scope, Send
 from chairlift.web.error_responses import Header
 from chairlift.web.middleware import send_bytes
 from chairlift.web.tenant_limits import TenantReservation
@@ -188,6 +188,7 @@ class Generation:
         """Send the response; return an error that a stream has reported to the client."""
         if not self.request.stream and self.progress is None:
             await self._collect(batches)
+            self.scope[FIRST_TOKEN_KEY] = self.tracker.first_token_at
             await send_bytes(send, await self._encode(), headers=[*headers])
             return None
         render, end = (

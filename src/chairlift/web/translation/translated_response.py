@@ -85,7 +85,7 @@ class TranslatedResponse:
             return body
         param = error.get("param")
         if isinstance(param, str) and (own := self._translation.names.own(param)) != param:
-            error |= {"message": error["message"].replace(param, own, 1), "param": own}
+            error |= {"message": self._translation.names.own_message(error["message"], param), "param": own}
         return orjson.dumps(format_error(self._path, error, status, self._id))
 
     def _with_ignored(self, headers: list[Header]) -> list[Header]:

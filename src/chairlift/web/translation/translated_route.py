@@ -8,7 +8,7 @@ Limits, admission, failover and metrics are those of the inner route: it runs wi
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -16,7 +16,8 @@ from chairlift.core.errors import InvalidRequest, MalformedRequest
 from chairlift.protocol.router_headers import PROGRESS_HEADER
 from chairlift.protocol.translation.base import Client, FieldNames, Translation, Translator
 from chairlift.web.admission import AdmissionController
-from chairlift.web.body import App, Message, Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.body import FIRST_TOKEN_KEY, App, Message, Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.error_responses import Header
 from chairlift.web.ignored_fields import ignored_fields_header
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.service.http_config import HttpConfig
@@ -30,6 +31,8 @@ MAX_WRITTEN_NESTING = 254
 
 MAX_NESTING = 240
 """Levels of a body, of which a response repeats parts within its own levels."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,33 @@ class TranslatedRoute:
 
         Raises the errors of the inner route, with the names of the request's own fields.
         """
+        request = await self.read(scope, receive)
+        await self.serve(await self.translate(request, scope), request, scope, receive, send)
+
+    async def read(self, scope: Scope, receive: Receive) -> "TranslatedRequest":
+        """Return the body of a request. Raises what is wrong with it, and the errors of a server without room."""
         self.lifecycle.check()
         body = await read_body(
             scope, receive, max_bytes=self.config.max_body_bytes, seconds=self.config.body_timeout
         )  # fmt: skip
         if "permit" not in scope:
             self.admission.check(body_bytes=len(body))
-        client = Client(scope["principal"].tenant, scope["request_id"])
-        translation, inner_body = await self._translate(body, client)
-        del body
-        ignored = ignored_fields_header(translation.ignored, is_strict=self.is_strict)
+        is_quick = len(body) <= SMALL_BODY_BYTES and not self.is_slow(body)
+        return TranslatedRequest(await _off_loop(lambda: _parse(body), is_quick=is_quick), is_quick)
+
+    async def translate(self, request: "TranslatedRequest", scope: Scope) -> Translation:
+        """Return the translation of a request. Raises InvalidRequest and NotFound."""
+        client = Client(scope["principal"].tenant, scope["request_id"], lambda: scope.get(FIRST_TOKEN_KEY))
+        return await _off_loop(
+            lambda: self.translator.translate(request.fields, client), is_quick=request.is_quick
+        )  # fmt: skip
+
+    async def serve(
+        self, translation: Translation, request: "TranslatedRequest", scope: Scope, receive: Receive, send: Send
+    ) -> None:  # fmt: skip
+        """Let the inner route serve a translated request, and translate its response."""
+        ignored = self.ignored_header(translation)
+        inner_body = await _off_loop(lambda: orjson.dumps(translation.body), is_quick=request.is_quick)
         response = TranslatedResponse(send, translation, scope["path"], scope["request_id"], ignored)
         with _InnerRequest(scope, self.translator.inner_path, len(inner_body)):
             try:
@@ -76,16 +96,22 @@ class TranslatedRoute:
             except InvalidRequest as error:
                 raise own_error(error, translation.names) from None
 
-    async def _translate(self, body: bytes, client: Client) -> tuple[Translation, bytes]:
-        """Return the translation of a body, and the body of the inner route."""
+    def ignored_header(self, translation: Translation) -> list[Header]:
+        """Return the header with the fields without effect. Raises InvalidRequest if the service is strict."""
+        return ignored_fields_header(translation.ignored, is_strict=self.is_strict)
 
-        def work() -> tuple[Translation, bytes]:
-            translation = self.translator.translate(_parse(body), client)
-            return translation, orjson.dumps(translation.body)
 
-        if len(body) <= SMALL_BODY_BYTES and not self.is_slow(body):
-            return work()
-        return await asyncio.to_thread(work)
+@dataclass(frozen=True, slots=True)
+class TranslatedRequest:
+    """A request before its translation.
+
+    Attributes:
+        fields: fields of its body.
+        is_quick: whether its translation takes a millisecond at most.
+    """
+
+    fields: dict[str, Any]
+    is_quick: bool
 
 
 def own_error(error: InvalidRequest, names: FieldNames) -> InvalidRequest:
@@ -93,7 +119,12 @@ def own_error(error: InvalidRequest, names: FieldNames) -> InvalidRequest:
     param = error.details.get("param")
     if not isinstance(param, str) or (own := names.own(param)) == param:
         return error
-    return type(error).from_wire(error.message.replace(param, own, 1), {**error.details, "param": own})
+    return type(error).from_wire(names.own_message(error.message, param), {**error.details, "param": own})
+
+
+async def _off_loop(work: Callable[[], T], *, is_quick: bool) -> T:
+    """Run work on a body, in another thread unless it is quick."""
+    return work() if is_quick else await asyncio.to_thread(work)
 
 
 def _parse(body: bytes) -> dict[str, Any]:

@@ -69,6 +69,16 @@ def test_the_time_between_tokens_of_a_traced_request_is_an_exemplar_of_its_trace
     assert [line.partition("{")[0] for line in found] == ["chairlift_inter_token_latency_seconds_bucket"]
 
 
+def test_the_time_of_the_first_token_is_kept() -> None:
+    tracker = make_tracker(Telemetry("fake", ()))
+    tracker.take([(0, TextEvent("r", "", ()))])
+    assert tracker.first_token_at is None
+    tracker.take([(0, TextEvent("r", "a", (1,)))])
+    first = tracker.first_token_at
+    tracker.take([(0, TextEvent("r", "b", (2,)))])
+    assert first is not None and tracker.first_token_at == first
+
+
 def test_an_error_of_a_structure_names_the_field_that_asked_for_it() -> None:
     data = with_client_field(InvalidRequest("structured.regex: parentheses", param="structured"), "regex")
     assert data.message == "regex: parentheses" and data.details == {"param": "regex"}

@@ -30,7 +30,11 @@ REJECTION_STATUSES = frozenset({400, 429})
 
 
 class GenerationTracker:
-    """Tracks a running request's tokens, usage and timeline for telemetry and admission."""
+    """Tracks a running request's tokens, usage and timeline for telemetry and admission.
+
+    Attributes:
+        first_token_at: time of the first token, on the clock of time.monotonic(); None before it.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class GenerationTracker:
         self._is_from_router, self._is_resumable = is_from_router, is_resumable
         self._spans, self._exemplar = spans, current_exemplar()
         self._permit = permit
+        self.first_token_at: float | None = None
         self._generates = not any(processor.request.pooling for processor in processors)
         self._started_at = started_at
         self._prompts = [len(processor.request.prompt_token_ids) for processor in processors]
@@ -97,6 +102,7 @@ class GenerationTracker:
             return
         self._permit.mark_running()
         if not self._last:
+            self.first_token_at = now
             self._telemetry.record_first_token(now - self._started_at, self._tenant)
         last = self._last.get((number, event.index))
         gap = now - last if last is not None and self._is_incremental else None  # a whole response has no gaps
