@@ -31,8 +31,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"logits_processors", r"there is no logits processor '.*'; available are none"),
     (r"(messages|input)(\[\d+\].*)?", r".*(the chat template|private use).*"),
     (r"messages", r"continue_final_message needs a final message of the assistant, got .*"),
-    (r"input|text_2|documents", rf"the text has {NUMBER} tokens, the limit is {NUMBER} {CONTEXT}"),
-    (r"input|text_2|documents", rf"prompt has {NUMBER} tokens, at least 1 is needed"),
+    (r"input|prompt|text_2|documents", rf"(: )?the text has {NUMBER} tokens, the limit is {NUMBER} {CONTEXT}"),
+    (r"input|text_2|documents", rf"(: )?prompt has {NUMBER} tokens, at least 1 is needed"),
     (r"input", rf"prompt: token id {NUMBER} is outside the vocabulary, which has {NUMBER} tokens"),
     (r"dimensions", rf"must be between 1 and {NUMBER}, got {NUMBER}"),
     # rules of several fields
@@ -43,13 +43,20 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"tool_choice", r"cannot force a call, because the request also has a structured output"),
     (r"tools", r"cannot be enforced: the grammar of all tools .*"),
     (r"top_logprobs", r"needs logprobs to be true"),
+    (r"messages", r"must have at least one message, because the request has tools"),
+    (r"messages\[\d+\]", r"has the role tool, but no message of the assistant before it has a tool call"),
+    (r"system", r"cannot be combined with raw: .*"),
+    (r"name", r"must be the same as model, or missing"),
+    (r"top_logprobs", rf"must be between 0 and {NUMBER}, got {NUMBER}"),
+    (r"messages|input|prompt", rf"has {NUMBER} tokens( and \S+ is {NUMBER})?, .* {CONTEXT}"),
+    (r"format", r"(?!must be json).+"),
     ("|".join(STRUCTURES), rf"cannot be combined with ({'|'.join(STRUCTURES)}| and )+"),
     (r"structured_outputs", r"needs exactly one of json, regex, choice, grammar, json_object, got .+"),
     (r"messages", r"continue_final_message needs a final message (with content|of the assistant, got one of role \w+)"),
     (r"continue_final_message", r"cannot be combined with add_generation_prompt: true"),
     (r"min_tokens", rf"is {NUMBER}, more than max_tokens {NUMBER}"),
     (r"max_tokens", rf"must be between 1 and {NUMBER}, got 0 without echo or prompt_logprobs"),
-    (r"stop", rf"has {NUMBER} characters altogether, the limit is {NUMBER}"),
+    (r"(options\.)?stop", rf"has {NUMBER} characters altogether, the limit is {NUMBER}"),
     (r"bad_words", rf"has a word of {NUMBER} tokens, the limit is {NUMBER}"),
     (r"best_of", rf"is {NUMBER}, less than n {NUMBER}"),
     (r"best_of", r"cannot be combined with stream, because the best choice is known only at the end"),
@@ -74,7 +81,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"guided_json", r"must be JSON: .+"),
     (r"tools\[\d+\](\.function)?\.parameters", r".+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
-    (r"\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size|top_n|dimensions",
+    (r"options\.(top_k|seed|num_predict)|\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size|top_n|dimensions",
      r"must be (an integer|a list), got float"),
     (r"prompt", r"must be text, token ids, or a non-empty list of one of them"),
     (r"prompt|input", r"must contain only token ids, got .*\.0"),
@@ -155,12 +162,24 @@ def is_accepted_or_explained(context: Any, response: Any, case: Any) -> None:
         and response.json()["error"]["message"].startswith("the response is complete")
     ):
         return
-    _explain(status, response.json()["error"], case)
+    _explain(status, _error_object(response.json()["error"]), case)
+
+
+def _error_object(error: Any) -> dict[str, Any]:
+    """Return an error as OpenAI's API has it; Ollama's is a text, which begins with the field."""
+    if not isinstance(error, str):
+        return dict(error)
+    return {"message": error, "param": error.partition(" ")[0].rstrip(":"), "code": None}
 
 
 @schemathesis.check
 def a_stream_has_an_end(context: Any, response: Any, case: Any) -> None:
-    """A stream ends with [DONE], progress with its response, or each with an error for one of REASONS."""
+    """A stream ends with [DONE] or `done`, progress with its response, or each with an error for one of REASONS."""
+    if response.headers.get("content-type", [""])[0].startswith("application/x-ndjson"):
+        last = json.loads(response.text.rstrip("\n").rpartition("\n")[2])
+        if last.get("done") is not True:
+            _explain(400 if "allows no token" in last["error"] else 408, _error_object(last["error"]), case)
+        return
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return
     blocks = response.text.rstrip("\n").split("\n\n")
@@ -186,7 +205,10 @@ def _is_positive(case: Any) -> bool:
 def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     """Raise AssertionError if no reason explains a rejection."""
     param, message = error["param"] or "", error["message"]
-    if any((status, error["code"]) == reason[:2] and re.fullmatch(reason[2], message) for reason in TIMEOUT_REASONS):
+    codes = (error["code"],) if error["code"] else [reason[1] for reason in TIMEOUT_REASONS]
+    if any(
+        reason[0] == status and reason[1] in codes and re.fullmatch(reason[2], message) for reason in TIMEOUT_REASONS
+    ):
         return
     if status == 400 and error["code"] == "no_allowed_token" and any(case.body.get(name) for name in BANS):
         return

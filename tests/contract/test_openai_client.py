@@ -21,7 +21,7 @@ MODEL = "chairlift:demo"
 IDS = frozenset({"token_ids", "position", "prompt_token_ids"})
 """Fields of ours that OpenAI's types do not have, where return_token_ids asks for them."""
 
-CARD = frozenset({"max_model_len"})
+CARD = frozenset({"max_model_len", "details"})
 """And those of a model."""
 
 ASK: Any = [{"role": "user", "content": "What is the capital of France?"}]

@@ -20,6 +20,15 @@ def test_the_path_decides_on_the_form(path: str, body: object) -> None:
     assert has_openai_form(path) == (body == {"error": ERROR})
 
 
+def test_a_message_of_ollama_names_the_field() -> None:
+    assert format_error("/api/embed", ERROR | {"message": "the text is long"}, 400, "r") == {
+        "error": "x: the text is long"
+    }
+    assert format_error("/api/embed", ERROR | {"message": "it is long", "param": None}, 400, "r") == {
+        "error": "it is long"
+    }
+
+
 @pytest.mark.parametrize(("status", "kind"), [
     (400, "invalid_request_error"), (401, "authentication_error"), (403, "permission_error"),
     (404, "not_found_error"), (408, "invalid_request_error"), (413, "request_too_large"), (429, "rate_limit_error"),

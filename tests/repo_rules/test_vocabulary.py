@@ -17,7 +17,9 @@ BANNED = (
     "roof|passengers?|ledger|famil(?:y|ies)"
 )
 ALLOWED = re.compile(
-    r"in[ _-]flight|InFlight|speculative drafts?|Draft202012(?:Validator)?|metric[ _]?famil(y|ies)", re.IGNORECASE
+    r"in[ _-]flight|InFlight|speculative drafts?|Draft202012(?:Validator)?|metric[ _]?famil(y|ies)"
+    r"|\"famil(y|ies)\"",  # fields of Ollama's API
+    re.IGNORECASE,
 )
 """The field's own phrases and other libraries' names, taken out before a text is searched."""
 

@@ -37,14 +37,23 @@ def test_the_near_route_is_named(path: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("path", "api", "route"),
     [
-        ("/api/chat", "the Ollama API", CHAT_ROUTE), ("/api/generate", "the Ollama API", COMPLETIONS_ROUTE),
         ("/completion", "llama.cpp's API", COMPLETIONS_ROUTE), ("/v1/messages", "the Anthropic API", CHAT_ROUTE),
-        ("/api/tags/", "the Ollama API", "/v1/models"),
     ],
 )  # fmt: skip
 def test_the_route_of_another_api_is_known(path: str, api: str, route: str) -> None:
     message = unknown_route(path, ROUTES).message
     assert message == f"there is no route {path}, which is of {api}; use {route} of the OpenAI API"
+
+
+@pytest.mark.parametrize("path", [
+    "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/sha256:00",
+])  # fmt: skip
+def test_ollamas_routes_that_manage_models_say_why_they_are_not_there(path: str) -> None:
+    assert unknown_route(path, ROUTES).message == (
+        f"there is no route {path}: this server has the one model that it was started with, and cannot fetch, make, "
+        "copy or delete any"
+    )
+    assert unknown_route("/api/pulled", ROUTES).message.endswith("; /docs lists the routes")
 
 
 @given(st.text(max_size=3000) | st.text("/v1a", max_size=3000))

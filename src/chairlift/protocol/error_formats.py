@@ -22,8 +22,14 @@ def format_error(path: str, error: Mapping[str, Any], status: int, request_id: s
     if path in ANTHROPIC_PATHS:
         return anthropic_error(error, status) | {"request_id": request_id}
     if path.startswith(OLLAMA_PREFIX):
-        return {"error": error["message"]}
+        return {"error": _with_field(error)}
     return {"error": error}
+
+
+def _with_field(error: Mapping[str, Any]) -> str:
+    """Return the message of an error, which names the field that is wrong."""
+    message, param = str(error["message"]), error.get("param")
+    return f"{param}: {message}" if isinstance(param, str) and f" {param}" not in f" {message}" else message
 
 
 def anthropic_error(error: Mapping[str, Any], status: int) -> dict[str, Any]:

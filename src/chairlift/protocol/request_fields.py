@@ -82,7 +82,7 @@ class Field:
     effect: Effect = Effect.USED
     sampling: bool = False
     required: bool = False
-    neutral: tuple[bool | int, ...] = ()
+    neutral: tuple[bool | int | str, ...] = ()
 
 
 _ID: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS}
@@ -281,6 +281,7 @@ COMPLETION: Mapping[str, Field] = {
     "max_tokens": whole(
         "max_tokens", f"maximum number of output tokens, {DEFAULT_COMPLETION_TOKENS} by default; 0 with echo"
     ),
+    "fill_context": _flag("without max_tokens: as many output tokens as fit, as chat completions have"),
     "best_of": whole("best_of", "number of choices to sample, of which the n likeliest are returned; not with stream"),
     "echo": _flag("the text begins with the prompt"),
     "logprobs": Field(

@@ -77,7 +77,10 @@ COMPLETION = _completion("text_completion", with_optional(
     token_ids=IDS, prompt_token_ids=IDS,
 ))  # fmt: skip
 
-MODEL = object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT)
+MODEL = with_optional(
+    object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT),
+    details={"type": "object"},
+)  # fmt: skip
 MODELS = object_schema(object={"const": "list"}, data=array_schema(MODEL, 1))
 TOKENIZED = with_optional(object_schema(count=COUNT, max_model_len=COUNT, tokens=IDS), token_strs=array_schema(TEXT))
 DETOKENIZED = object_schema(prompt=TEXT)
@@ -149,7 +152,8 @@ RERANKED = object_schema(
 # -- of a router -------------------------------------------------------------------------------------------------------
 
 ROUTED_MODEL = with_optional(
-    object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT), max_model_len=COUNT
+    object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT), max_model_len=COUNT,
+    details={"type": "object"},
 )  # fmt: skip
 ROUTED_MODELS = object_schema(object={"const": "list"}, data=array_schema(ROUTED_MODEL))
 ROUTER_LOAD = object_schema(

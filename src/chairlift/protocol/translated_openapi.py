@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.ollama.operations import ollama_operations
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.response_fields import PATH, RESPONSES
@@ -58,3 +59,4 @@ def translated_operations(
         "Reject: only responses in the background can be cancelled, and there are none", schemas.READY,
         parameters=[response_id], error_statuses=f"{STORED} 503",
     )  # fmt: skip
+    yield from ollama_operations(names, parameters=parameters, error_statuses=error_statuses)

@@ -111,5 +111,6 @@ class RouterAdminRoutes:
 
     def _model(self, name: str) -> dict[str, Any]:
         fields = {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
-        length = self._router.max_model_len(name)
-        return fields if length is None else {**fields, "max_model_len": length}
+        length, details = self._router.max_model_len(name), self._router.model_details(name)
+        fields |= {} if length is None else {"max_model_len": length}
+        return fields if details is None else {**fields, "details": details}

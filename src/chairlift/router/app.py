@@ -30,18 +30,20 @@ def router_app(
     """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
     extension = extension or RouterExtension()
     generation, admin, lifecycle = GenerationRoute(router), RouterAdminRoutes(router, drain), router.lifecycle
+    pooling = GenerationRoute(router, has_tokens=False)
     docs = DocsRoutes(lambda: document(router.model_names(), extension.operations))
     page = PageRoutes(static_files() if router.config.http.ui else ())
     feed = live_fleet(router, extension.topics)
     relay = ReplicaRelay(router, feed)
     forward = ForwardRoute(router)
     inner = InnerRoutes(
-        {**dict.fromkeys(TOKEN_PATHS, generation), "/tokenize": forward}, router.config.http, router.lifecycle,
-        router.admission,
+        {**dict.fromkeys(TOKEN_PATHS, generation), "/v1/embeddings": pooling, "/v1/models": admin.models,
+         "/tokenize": forward},
+        router.config.http, router.lifecycle, router.admission, model_names=router.model_names,
     )  # fmt: skip
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in TOKEN_PATHS),
-        *(("POST", path, GenerationRoute(router, has_tokens=False)) for path in POOLING_ROUTES),
+        *(("POST", path, pooling) for path in POOLING_ROUTES),
         ("GET", "/v1/models", admin.models),
         ("GET", "/v1/models/{id:path}", admin.model),
         ("GET", "/livez", lifecycle.livez),

@@ -20,6 +20,7 @@ from chairlift.router.health.config import HealthConfig, may_eject
 from chairlift.router.health.outliers import LatencyOutliers
 from chairlift.router.health.probe import ProbeResult
 from chairlift.router.health.replica_load import ReplicaLoad
+from chairlift.router.health.served_models import ServedModels
 from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
 from chairlift.router.policies.base import Candidate, Policy, RoutingRequest
 from chairlift.router.replicas.replica_events import ReplicaEvents
@@ -27,7 +28,6 @@ from chairlift.router.replicas.reservation import Reservation
 from chairlift.router.replicas.routed_replica import ReplicaStatus, RoutedReplica
 
 log = logging.getLogger(__name__)
-
 USABLE = frozenset({HealthState.HEALTHY, HealthState.EJECTED, HealthState.PROBING})
 MAY_BE_EJECTED = frozenset({HealthState.HEALTHY, HealthState.PENDING})
 
@@ -368,9 +368,9 @@ class ReplicaSet:
         """Names of all models that any replica serves, sorted."""
         return tuple(sorted(self._pools))
 
-    def max_model_len(self, model: str) -> int | None:
-        """Return the most tokens of a request that every replica of a model takes, None if none states its limit."""
-        return min((each for replica in self._pool(model) if (each := replica.max_model_len(model))), default=None)
+    def served_models(self, model: str) -> list[ServedModels]:
+        """Return the lists of models of the replicas of a model."""
+        return [replica.served for replica in self._pool(model) if replica.served is not None]
 
     @property
     def incarnations(self) -> Mapping[str, str]:

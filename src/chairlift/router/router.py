@@ -185,7 +185,14 @@ class Router:
     def max_model_len(self, name: str) -> int | None:
         """Return the most tokens of a request that every replica of a name takes, None if none states its limit."""
         pools = self.config.routes.pools_of(name, self.models)
-        return min((each for pool in pools if (each := self.replicas.max_model_len(pool))), default=None)
+        listed = [(each, pool) for pool in pools for each in self.replicas.served_models(pool)]
+        return min((each.max_model_lens[pool] for each, pool in listed if pool in each.max_model_lens), default=None)
+
+    def model_details(self, name: str) -> Mapping[str, Any] | None:
+        """Return what is known of the model of a name, None if nothing is."""
+        pools = sorted(self.config.routes.pools_of(name, self.models))
+        listed = ((each, pool) for pool in pools for each in self.replicas.served_models(pool))
+        return next((each.details[pool] for each, pool in listed if pool in each.details), None)
 
     def budget(self, pool: str) -> RetryBudget:
         """Return the retry budget of a pool."""

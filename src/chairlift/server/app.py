@@ -28,6 +28,11 @@ from chairlift.web.translation.api_routes import TRANSLATED_PATHS, InnerRoutes, 
 GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS, *TRANSLATED_PATHS)
 """Routes that need the engine."""
 
+BATCH_PATHS = tuple(path for path in GENERATION_PATHS if path.startswith("/v1/"))
+"""Routes of GENERATION_PATHS that batch files may name: those whose responses come whole unless `stream` is true."""
+
+EMBEDDINGS = "/v1/embeddings"
+
 
 def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: str = "") -> HttpApp:
     """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
@@ -47,8 +52,10 @@ def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
     docs = DocsRoutes(partial(document, replica.config.served_names))
     chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
     inner = InnerRoutes(
-        {chat_completions.PATH: chat, "/tokenize": models.tokenize}, replica.config.http, lifecycle, replica.admission,
-        replica.config.reject_unknown_fields,
+        {chat_completions.PATH: chat, completions.PATH: complete, EMBEDDINGS: PoolingRoute(replica, EMBEDDINGS),
+         "/v1/models": models.list, "/tokenize": models.tokenize},
+        replica.config.http, lifecycle, replica.admission, replica.config.reject_unknown_fields,
+        lambda: replica.config.served_names,
     )  # fmt: skip
     return [
         ("POST", chat_completions.PATH, _with_load_header(chat, replica.reporter)),

@@ -11,14 +11,17 @@ MAX_SEARCHED_CHARS = 1024
 """A longer path is no mistake of a client; no near route is searched for."""
 
 OTHER_APIS = {
-    "/api/chat": ("the Ollama API", chat_completions.PATH), "/api/generate": ("the Ollama API", completions.PATH),
-    "/api/tags": ("the Ollama API", "/v1/models"), "/completion": ("llama.cpp's API", completions.PATH),
+    "/completion": ("llama.cpp's API", completions.PATH),
     "/infill": ("llama.cpp's API", completions.PATH),
     "/generate": ("the API of Text Generation Inference", completions.PATH),
     "/generate_stream": ("the API of Text Generation Inference", completions.PATH),
     "/v1/messages": ("the Anthropic API", chat_completions.PATH),
 }  # fmt: skip
 """Path of another API -> its name, and the route here that does the same."""
+
+
+OLLAMA_STORAGE = re.compile(r"/api/(pull|push|create|copy|delete|blobs/.+)")
+"""Paths with which Ollama's API manages the models of a server."""
 
 
 def unknown_route(path: str, routes: Collection[str]) -> NotFound:
@@ -29,6 +32,10 @@ def unknown_route(path: str, routes: Collection[str]) -> NotFound:
     if plain in OTHER_APIS:
         api, route = OTHER_APIS[plain]
         return no_route(path, f", which is of {api}; use {route} of the OpenAI API")
+    if OLLAMA_STORAGE.fullmatch(plain):
+        return no_route(
+            path, ": this server has the one model that it was started with, and cannot fetch, make, copy or delete any"
+        )
     if re.match(r"(/v1){2,}/", plain) and (route := re.sub(r"^(/v1)+", "/v1", plain)) in routes:
         return no_route(path, f"; use {route}: the client's base URL must end with a single /v1")
     if plain in routes:

@@ -11,7 +11,13 @@ def test_models_adapters_and_fingerprints_are_read() -> None:
             "object": "list",
             "data": [
                 {"id": "base", "object": "model", "fingerprint": "f1", "max_model_len": 4096},
-                {"id": "sql", "object": "model", "root": "x", "parent": "base"},
+                {
+                    "id": "sql",
+                    "object": "model",
+                    "root": "x",
+                    "parent": "base",
+                    "details": {"dtype": "int8", "capabilities": ["tools", "x"], "unknown": 1},
+                },
                 {"id": "base"},
                 {"id": "other", "parent": None, "fingerprint": 7, "max_model_len": True},
                 *({"id": f"m{n}", "max_model_len": value} for n, value in enumerate((0, -1, "8", 1e3, None, 10**13))),
@@ -19,6 +25,7 @@ def test_models_adapters_and_fingerprints_are_read() -> None:
         }
     )
     assert served.names[:3] == ("base", "sql", "other") and served.max_model_lens == {"base": 4096}
+    assert served.details == {"sql": {"dtype": "int8", "capabilities": ["tools"]}}
     assert served.adapters == {"sql"} and served.fingerprints == {"base": "f1"}
 
 

@@ -18,7 +18,7 @@ from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.model_names import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.progress import Progress
-from chairlift.server.app import GENERATION_PATHS, server_app
+from chairlift.server.app import BATCH_PATHS, server_app
 from chairlift.server.batch_files.batch_lines import BatchLine, read_batch
 from chairlift.server.batch_files.batch_run import BatchProgress, Sender, run_batch_file
 from chairlift.server.batch_files.output_journal import OutputJournal
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if url is not None and arguments.model is not None:
         raise ConfigError("MODEL and --url cannot be given together: the server has its own model", option="url")
     try:
-        lines = read_batch(Path(arguments.input), GENERATION_PATHS)
+        lines = read_batch(Path(arguments.input), BATCH_PATHS)
     except OSError as error:
         raise ConfigError(f"cannot read {arguments.input}: {error.strerror}", option="input") from None
     with OutputJournal(Path(arguments.output), [line.custom_id for line in lines]) as journal:

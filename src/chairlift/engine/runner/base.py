@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.model_facts import ModelFacts
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 
@@ -26,6 +27,7 @@ class RunnerInfo:
         busy_cpus: CPUs that the runner keeps busy while it computes; empty if it computes on a device.
         hidden_size: length of an embedding; 0 if the runner makes none.
         device: where it computes, as torch names it; "" without a model.
+        facts: facts about the model, for people.
         startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
 
@@ -41,6 +43,7 @@ class RunnerInfo:
     busy_cpus: tuple[int, ...] = ()
     hidden_size: int = 0
     device: str = ""
+    facts: ModelFacts = field(default_factory=ModelFacts)
     startup_report: tuple[tuple[str, str], ...] = ()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.attention.registry import BACKENDS
-from chairlift.model.dtypes import DTYPES, dtype_bytes, resolve_dtype
+from chairlift.model.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.layers.layer_groups import LayerGroups
@@ -29,12 +29,10 @@ from chairlift.model.runner.kv_memory import (
     memory_shapes,
     size_kv_cache,
 )
+from chairlift.model.runner.model_facts import weight_bytes
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
-WEIGHT_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
-"""Bytes of one parameter, by quantization; groups of 32 share a scale of two bytes."""
-
 UNLIMITED = 2**60
 """Bytes; a cgroup without a limit reports a larger number."""
 
@@ -158,7 +156,7 @@ def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tup
 
 def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
     """Compute the memory of weights, step and cache on the device of the options."""
-    weights = int(parameters * WEIGHT_BYTES.get(options.quantization, dtype_bytes(config.dtype)))
+    weights = weight_bytes(parameters, config.dtype or "", options.quantization)
     report.facts["weight_bytes"] = weights
     device = report.attempt(lambda: pick_device(options.device))
     max_model_len = report.attempt(lambda: config.context_length(options.max_model_len))

@@ -42,6 +42,7 @@ from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
@@ -159,6 +160,7 @@ class TorchRunner:
             busy_cpus=loaded.cpus,
             hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
+            facts=model_facts(loaded.config, config.quantization),
             startup_report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),

@@ -116,7 +116,7 @@ class FieldNames:
         return self._with_own_beginning(param)
 
     def own_message(self, message: str, param: str) -> str:
-        """Return the message of an error about `param` with the request's name, also of a member that it begins with."""
+        """Return the message of an error about `param`, or about a member of it, with the request's name."""
         if message.startswith(param) and (own := self._with_own_beginning(message)) != message:
             return own
         return message.replace(param, self.own(param), 1)

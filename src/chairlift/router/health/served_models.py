@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from chairlift.protocol.model_details import read_details
 from chairlift.router.health.replica_load import MAX_COUNT, MAX_NAME_CHARS, MAX_NAMES
 
 
@@ -14,6 +16,7 @@ class ServedModels:
         names: names of the models, adapters included, each once, in the replica's order.
         adapters: those that are LoRA adapters: entries with a `parent`, as vLLM and Chairlift list them.
         fingerprints: fingerprint of the weights by name, where the replica lists it.
+        details: what a replica of Chairlift lists of the model by name; see model_details.
         max_model_lens: most tokens of a request, prompt and output together, by name, where the replica lists them.
     """
 
@@ -21,6 +24,7 @@ class ServedModels:
     adapters: frozenset[str]
     fingerprints: Mapping[str, str]
     max_model_lens: Mapping[str, int] = field(default_factory=dict)
+    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def parse_models(body: object) -> ServedModels:
@@ -32,6 +36,7 @@ def parse_models(body: object) -> ServedModels:
     adapters: set[str] = set()
     fingerprints: dict[str, str] = {}
     max_model_lens: dict[str, int] = {}
+    all_details: dict[str, dict[str, Any]] = {}
     for entry in data[:MAX_NAMES]:
         name = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
@@ -45,8 +50,11 @@ def parse_models(body: object) -> ServedModels:
         max_model_len = entry.get("max_model_len")
         if type(max_model_len) is int and 0 < max_model_len <= MAX_COUNT:
             max_model_lens[name] = max_model_len
+        if (details := read_details(entry.get("details"))) is not None:
+            all_details[name] = details
     if data and not names:
         raise ValueError("the answer to /v1/models lists no model with a name")
     return ServedModels(
-        names=tuple(names), adapters=frozenset(adapters), fingerprints=fingerprints, max_model_lens=max_model_lens
+        names=tuple(names), adapters=frozenset(adapters), fingerprints=fingerprints, max_model_lens=max_model_lens,
+        details=all_details,
     )  # fmt: skip

@@ -123,9 +123,10 @@ class RoutedReplica:
         """Return whether a stream of a model can go on on another replica."""
         return self.kind is ReplicaKind.CHAIRLIFT and bool(self.fingerprint(model))
 
-    def max_model_len(self, model: str) -> int | None:
-        """Return the most tokens of a request to a model there, None if unknown."""
-        return None if self._served is None else self._served.max_model_lens.get(model)
+    @property
+    def served(self) -> ServedModels | None:
+        """The models as the replica lists them, None if unknown."""
+        return self._served
 
     # -- changes ---------------------------------------------------------------------------------------------------
 

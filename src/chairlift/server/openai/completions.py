@@ -39,9 +39,10 @@ class _CompletionHandler:
 
     def processors(self) -> list[OutputProcessor]:
         request, service = self.context.request, self.context.replica.service
+        default_max_tokens = None if request.fills_context else DEFAULT_COMPLETION_TOKENS
         return [
             service.prepare_completion(
-                prompt, request.params, default_max_tokens=DEFAULT_COMPLETION_TOKENS,
+                prompt, request.params, default_max_tokens=default_max_tokens,
                 **self.context.engine_options(request.resumed_choices(number)),
             )
             for number, prompt in enumerate(request.prompts)

@@ -4,13 +4,14 @@ import builtins
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.field_check import split_fields
+from chairlift.protocol.model_details import COMPLETION, EMBEDDING, THINKING, TOOLS, model_details
 from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
 from chairlift.server.openai.parse_request import read_chat
@@ -83,8 +84,15 @@ class ModelRoutes:
     def _card(self, name: str) -> dict[str, Any]:
         return {
             "id": name, "object": "model", "created": self._created, "owned_by": OWNER,
-            "max_model_len": self._max_model_len,
+            "max_model_len": self._max_model_len, "details": self._details,
         }  # fmt: skip
+
+    @cached_property
+    def _details(self) -> dict[str, Any]:
+        info, has_template = self._replica.service.client.info, self._replica.service.chat_template is not None
+        thinks = has_template and self._replica.reasoning_format is not None
+        has = {COMPLETION: True, TOOLS: has_template, THINKING: thinks, EMBEDDING: info.hidden_size > 0}
+        return model_details(info.facts, info.device, [name for name, is_there in has.items() if is_there])
 
     def _tokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         flags = {name: boolean(name, fields.get(name, default)) for name, default in FLAGS.items()}

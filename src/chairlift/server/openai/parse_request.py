@@ -84,9 +84,15 @@ class ChatRequest(BaseRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest(BaseRequest):
-    """A request to /v1/completions; each prompt has `params.n` choices."""
+    """A request to /v1/completions; each prompt has `params.n` choices.
+
+    Attributes:
+        prompts: texts or token ids.
+        fills_context: whether an output without max_tokens has as many tokens as fit.
+    """
 
     prompts: tuple[Prompt, ...]
+    fills_context: bool
 
     def resumed_choices(self, number: int) -> tuple[tuple[int, ...], ...]:
         """Return the delivered tokens of the choices of one prompt; `resume` has those of all prompts in order."""
@@ -191,7 +197,8 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
         raise invalid_param(
             "resume", f"has tokens of {len(common['resume'])} choices, the request has {num_choices} of all prompts"
         )
-    return CompletionRequest(**common, prompts=prompts)
+    fills_context = boolean("fill_context", fields.get("fill_context", False))
+    return CompletionRequest(**common, prompts=prompts, fills_context=fills_context)
 
 
 def listed_messages(messages: Any) -> list[Any]:

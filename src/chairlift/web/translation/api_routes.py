@@ -1,6 +1,6 @@
 """translated_routes: the routes of other APIs that a server and a router have, around their own routes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
@@ -15,10 +15,11 @@ from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.service.http_app import RouteEntry
 from chairlift.web.service.http_config import HttpConfig
+from chairlift.web.translation.ollama_routes import MODELS_PATH, OLLAMA_WORK_PATHS, OllamaModels, ollama_routes
 from chairlift.web.translation.stored_responses import StoredResponses
 from chairlift.web.translation.translated_route import TranslatedRoute
 
-TRANSLATED_PATHS = (RESPONSES_PATH,)
+TRANSLATED_PATHS = (RESPONSES_PATH, *OLLAMA_WORK_PATHS)
 """Routes of other APIs that need the model."""
 
 
@@ -32,6 +33,7 @@ class InnerRoutes:
         lifecycle: says whether the service accepts requests.
         admission: queue of requests.
         is_strict: whether fields without effect are rejected.
+        model_names: returns the names of the models that are served.
     """
 
     routes: Mapping[str, App]
@@ -39,6 +41,7 @@ class InnerRoutes:
     lifecycle: Lifecycle
     admission: AdmissionController
     is_strict: bool = False
+    model_names: Callable[[], Collection[str]] = tuple
 
     def translated(
         self, translator: Translator, is_slow: Callable[[bytes], bool] = lambda body: False
@@ -54,6 +57,9 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
     """Return the routes of other APIs."""
     store = ResponseStore(inner.config.response_store_bytes, inner.config.max_body_bytes)
     stored = StoredResponses(store, inner.lifecycle)
+    models = OllamaModels(
+        inner.routes[MODELS_PATH], inner.config, inner.lifecycle, inner.model_names, inner.is_strict
+    )  # fmt: skip
     return [
         ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store), uses_stored_items)),
         ("POST", INPUT_TOKENS_PATH, inner.translated(InputTokensTranslator(store), uses_stored_items)),
@@ -61,4 +67,5 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
         ("DELETE", f"{RESPONSES_PATH}/{{id}}", stored.delete),
         ("GET", f"{RESPONSES_PATH}/{{id}}/input_items", stored.input_items),
         ("POST", f"{RESPONSES_PATH}/{{id}}/cancel", stored.cancel),
+        *ollama_routes(inner.translated, models, inner.model_names),
     ]

@@ -1,0 +1,85 @@
+"""OllamaTranslator and others: serve the routes of Ollama's API by those of the OpenAI API."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chairlift.protocol.ollama.embed_request import EmbedTranslation
+from chairlift.protocol.ollama.line_stream import AnswerLines
+from chairlift.protocol.ollama.output import AnswerWriter
+from chairlift.protocol.ollama.request import (
+    Names,
+    OllamaRequest,
+    read_chat_request,
+    read_generate_request,
+    read_raw_request,
+)
+from chairlift.protocol.translation.base import JSON_LINES, Client, Json
+
+ReadRequest = Callable[[Mapping[str, Any], Names], OllamaRequest]
+
+
+class GenerationTranslation:
+    """One translated request for text; see Translation.
+
+    Attributes:
+        load_reason: what a request without a text is; "" for one with a text.
+    """
+
+    stream_type = JSON_LINES
+
+    def __init__(self, request: OllamaRequest, client: Client, *, is_chat: bool) -> None:
+        self._writer, self._client = AnswerWriter(request, is_chat=is_chat), client
+        self.body, self.names, self.load_reason = request.body, request.names, request.load_reason
+        self.ignored: Sequence[str] = request.ignored
+
+    def response(self, response: Json) -> Json:
+        """See Translation."""
+        return self._writer.whole(response, self._client.first_token_at())
+
+    def stream(self) -> AnswerLines:
+        """See Translation."""
+        return AnswerLines(self._writer, self._client.first_token_at)
+
+    def loaded(self) -> Json:
+        """Return the response to a request without a text."""
+        return self._writer.loaded()
+
+
+class OllamaTranslator:
+    """Translates requests of /api/chat or /api/generate; see Translator."""
+
+    def __init__(self, inner_path: str, read: ReadRequest, served: Names, *, is_chat: bool = False) -> None:
+        self.inner_path = inner_path
+        self._read, self._served, self._is_chat = read, served, is_chat
+
+    def translate(self, body: Mapping[str, Any], client: Client) -> GenerationTranslation:
+        """See Translator."""
+        return GenerationTranslation(self._read(body, self._served), client, is_chat=self._is_chat)
+
+
+class EmbedTranslator:
+    """Translates requests of /api/embed, or of /api/embeddings with `has_one_prompt`; see Translator."""
+
+    inner_path = "/v1/embeddings"
+
+    def __init__(self, served: Names, *, has_one_prompt: bool = False) -> None:
+        self._served, self._has_one_prompt = served, has_one_prompt
+
+    def translate(self, body: Mapping[str, Any], client: Client) -> EmbedTranslation:
+        """See Translator."""
+        return EmbedTranslation(body, self._served, has_one_prompt=self._has_one_prompt)
+
+
+def chat_translator(served: Names) -> OllamaTranslator:
+    """Return the translator of /api/chat; `served` returns the names of the models."""
+    return OllamaTranslator("/v1/chat/completions", read_chat_request, served, is_chat=True)
+
+
+def generate_translator(served: Names) -> OllamaTranslator:
+    """Return the translator of /api/generate."""
+    return OllamaTranslator("/v1/chat/completions", read_generate_request, served)
+
+
+def raw_translator(served: Names) -> OllamaTranslator:
+    """Return the translator of /api/generate with `raw`."""
+    return OllamaTranslator("/v1/completions", read_raw_request, served)
