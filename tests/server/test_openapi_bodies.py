@@ -168,6 +168,7 @@ COMPLETION_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
     "prompt": (["x", "", ["x", "y"], [1, 2], [[1], [2, 3]]],
                [None, [], [[]], 5, {}, [-1], ["a", 1], [1, "a"], [1.5], ["a"] * 129, [True], [""],
                 ["a", ""], [2**31], [[2**31]]]),
+    "fill_context": ([True, False], [1, "yes"]),
     "best_of": ([1, 128], [0, 129, "2"]),
     "echo": ([True, False], [1, "yes"]),
     "logprobs": ([0, 5], [6, -1, True, "5"]),

@@ -49,6 +49,14 @@ def test_without_max_tokens_a_completion_has_sixteen_tokens_or_as_many_as_fit() 
     assert responses[5].json()["error"]["code"] == "context_length_exceeded"
 
 
+def test_an_output_may_fill_the_context() -> None:
+    body = {name: value for name, value in BODY.items() if name != "max_tokens"} | {"ignore_eos": True}
+    filled, limited = send_requests({**body, "fill_context": True}, {**body, "fill_context": True, "max_tokens": 3})
+    usage = filled.json()["usage"]
+    assert usage["prompt_tokens"] + usage["completion_tokens"] == FAKE.max_model_len
+    assert filled.json()["choices"][0]["finish_reason"] == "length" and len(texts_of(limited)[0]) == 3
+
+
 def test_several_prompts_are_numbered_through() -> None:
     body = {**BODY, "prompt": ["lift", "rope"], "n": 2}
     full, stream, ids = send_requests(
