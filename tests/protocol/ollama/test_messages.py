@@ -26,11 +26,11 @@ def answered(*messages: dict[str, Any]) -> list[str]:
 
 def test_a_conversation() -> None:
     messages = [
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi", "images": None},
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi", "images": None, "thinking": "x"},
         {"role": "assistant", "content": None, "thinking": "Hm.", "mood": "good"}, calls("f"), result("f"),
     ]  # fmt: skip
     assert chat_messages(messages) == [
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi", "thinking": "x"},
         {"role": "assistant", "content": "", "mood": "good", "reasoning_content": "Hm."},
         {"role": "assistant", "content": "", "tool_calls": [
             {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": '{"at":0}'}},

@@ -20,8 +20,11 @@ MESSAGE_MEMBERS = {".reasoning_content": ".thinking"}
 
 IMAGES = "is not supported: the model of this server reads text only; send none"
 
-_READ = frozenset({"role", "content", "images", "thinking", "tool_calls", "tool_name", "tool_call_id"})
-_RESULT_ALSO = "name"
+_READ = frozenset({"role", "content", "images"})
+_READ_BY_ROLE = {
+    "assistant": _READ | {"thinking", "tool_calls"}, "tool": _READ | {"tool_name", "name", "tool_call_id"},
+}  # fmt: skip
+"""Keys of a message that are translated; chat completions get others as they are, and name those without effect."""
 
 
 class _Calls:
@@ -92,7 +95,7 @@ def _message(message: Any, at: str, calls: _Calls) -> Json:
     if not isinstance(content, str) and not (content is None and role == "assistant"):
         raise invalid_param(f"{at}.content", f"must be a string, got {format_short(content)}")
     check_images(message.get("images"), f"{at}.images")
-    read = _READ | {_RESULT_ALSO} if role == "tool" else _READ
+    read = _READ_BY_ROLE.get(role, _READ)
     others = {name: value for name, value in message.items() if name not in read}
     plain = {"role": role, "content": content or "", **others}
     if role == "assistant":
@@ -130,7 +133,7 @@ def _call(call: Any, at: str, calls: _Calls) -> Json:
 
 
 def _result(message: Json, at: str, calls: _Calls) -> Json:
-    name = message.get("tool_name") or message.get(_RESULT_ALSO)
+    name = message.get("tool_name") or message.get("name")
     if not isinstance(name, str | None):
         raise invalid_param(f"{at}.tool_name", f"must be a string, got {format_short(name)}")
     call_id = calls.answer(name or "", message.get("tool_call_id"))

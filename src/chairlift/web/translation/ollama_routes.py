@@ -10,7 +10,7 @@ from chairlift.core.errors import ModelNotFound
 from chairlift.protocol.ollama import fields
 from chairlift.protocol.ollama.embed_request import EmbedTranslation
 from chairlift.protocol.ollama.model_list import OLLAMA_VERSION, running_models, shown_model, tags
-from chairlift.protocol.ollama.request import is_raw, read_show_request
+from chairlift.protocol.ollama.request import Names, is_raw, read_show_request
 from chairlift.protocol.ollama.translator import (
     EmbedTranslator,
     GenerationTranslation,
@@ -32,8 +32,6 @@ OLLAMA_WORK_PATHS = (fields.CHAT_PATH, fields.GENERATE_PATH, fields.EMBED_PATH, 
 
 MODELS_PATH = "/v1/models"
 NOT_READY = "no models, as no replica is ready"
-
-Names = Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
