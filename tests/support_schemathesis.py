@@ -49,7 +49,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"name", r"must be the same as model, or missing"),
     (r"top_logprobs", rf"must be between 0 and {NUMBER}, got {NUMBER}"),
     (r"messages|input|prompt", rf"has {NUMBER} tokens( and \S+ is {NUMBER})?, .* {CONTEXT}"),
-    (r"format", r"(?!must be json).+"),
+    (r"format", r"(?! ?(format )?must be json).+"),
     ("|".join(STRUCTURES), rf"cannot be combined with ({'|'.join(STRUCTURES)}| and )+"),
     (r"structured_outputs", r"needs exactly one of json, regex, choice, grammar, json_object, got .+"),
     (r"messages", r"continue_final_message needs a final message (with content|of the assistant, got one of role \w+)"),
@@ -105,6 +105,9 @@ TIMEOUT_REASONS = {
 """Errors of requests whose own timeout is too short; the last one is a router's, whose replica has rejected it."""
 
 BAD_LOGITS = "penalties or logit_bias push this request's logits out of the range of numbers"
+LIMITS = ("format", "options")
+"""Fields of Ollama's API that together may allow no token."""
+
 SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that together may change logits to infinity."""
 
@@ -169,7 +172,8 @@ def _error_object(error: Any) -> dict[str, Any]:
     """Return an error as OpenAI's API has it; Ollama's is a text, which begins with the field."""
     if not isinstance(error, str):
         return dict(error)
-    return {"message": error, "param": error.partition(" ")[0].rstrip(":"), "code": None}
+    code = "no_allowed_token" if error.startswith(("every token is banned", "no token is left")) else None
+    return {"message": error, "param": error.partition(" ")[0].rstrip(":"), "code": code}
 
 
 @schemathesis.check
@@ -178,7 +182,8 @@ def a_stream_has_an_end(context: Any, response: Any, case: Any) -> None:
     if response.headers.get("content-type", [""])[0].startswith("application/x-ndjson"):
         last = json.loads(response.text.rstrip("\n").rpartition("\n")[2])
         if last.get("done") is not True:
-            _explain(400 if "allows no token" in last["error"] else 408, _error_object(last["error"]), case)
+            error = _error_object(last["error"])
+            _explain(400 if error["code"] == "no_allowed_token" else 408, error, case)
         return
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return
@@ -210,7 +215,7 @@ def _explain(status: int, error: dict[str, Any], case: Any) -> None:
         reason[0] == status and reason[1] in codes and re.fullmatch(reason[2], message) for reason in TIMEOUT_REASONS
     ):
         return
-    if status == 400 and error["code"] == "no_allowed_token" and any(case.body.get(name) for name in BANS):
+    if status == 400 and error["code"] == "no_allowed_token" and any(case.body.get(name) for name in (*BANS, *LIMITS)):
         return
     if status == 400 and message == BAD_LOGITS and any(case.body.get(name) for name in SCALES):
         return

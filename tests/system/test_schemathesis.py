@@ -146,6 +146,35 @@ def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None
     hooks.a_stream_has_an_end(None, fake_response(text=text), fake_case(**body))
 
 
+@pytest.mark.parametrize(("text", "is_explained"), [
+    ('{"done":false}\n{"done":true}\n', True), ('{"done":true}\n{"done":false,"error":"x"}\n', False),
+    ('{"error":"the engine stopped"}\n', False),
+    ('{"error":"the request did not finish within its timeout of 0.5 s"}\n', True),
+])  # fmt: skip
+def test_the_end_of_a_stream_of_lines(text: str, is_explained: bool) -> None:
+    response = fake_response(text=text)
+    response.headers["content-type"] = ["application/x-ndjson"]
+    if is_explained:
+        hooks.a_stream_has_an_end(None, response, fake_case())
+        return
+    with pytest.raises(AssertionError, match="no reason explains"):
+        hooks.a_stream_has_an_end(None, response, fake_case())
+
+
+@pytest.mark.parametrize(("text", "is_explained"), [
+    ("top_logprobs needs logprobs to be true", True), ("system is bad", False),
+    ("format: invalid schema", True), ("format must be json or a JSON Schema, got 'x'", False),
+])  # fmt: skip
+def test_an_error_that_is_a_text_begins_with_its_field(text: str, is_explained: bool) -> None:
+    response = fake_response(400)
+    response.json = lambda: {"error": text}
+    if is_explained:
+        hooks.is_accepted_or_explained(None, response, fake_case())
+        return
+    with pytest.raises(AssertionError, match="no reason explains"):
+        hooks.is_accepted_or_explained(None, response, fake_case())
+
+
 @pytest.mark.parametrize(("response", "case"), [
     (fake_response(400, param="n", message="n must be between 1 and 128, got 2"), fake_case(n=2)),
     (fake_response(400, param="prompt", message="prompt has 0 tokens, at least 1 is needed, and more"), fake_case()),
