@@ -44,6 +44,12 @@ def test_own_messages(message: str, param: str, own: str) -> None:
     assert NESTED.own_message(message, param) == own
 
 
+def test_a_message_about_a_place_has_the_place_of_the_request() -> None:
+    names = FieldNames({"messages": "input"}, ["input[3]"], {".tool_call_id": ".call_id"})
+    message = names.own_message("messages[0].tool_call_id must be an id", "messages[0].tool_call_id")
+    assert message == "input[3].call_id must be an id"
+
+
 def test_the_longest_name_of_a_path_counts() -> None:
     assert NESTED.own("response_format.json_schema.schema/properties/a") == "format/properties/a"
     assert NESTED.own("logprobs_of") == "logprobs_of"

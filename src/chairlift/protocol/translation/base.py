@@ -113,19 +113,20 @@ class FieldNames:
         index, rest = _entry(param, "tools")
         if index >= 0:
             return f"{self.tools}[{index}]{_renamed(rest, self.tool_members)}"
-        return self._with_own_beginning(param)
+        longest = self._longest(param)
+        return self.fields[longest] + param[len(longest) :] if longest else param
 
     def own_message(self, message: str, param: str) -> str:
         """Return the message of an error about `param`, or about a member of it, with the request's name."""
-        if message.startswith(param) and (own := self._with_own_beginning(message)) != message:
-            return own
+        longest = self._longest(message)
+        if longest.startswith(param) and longest != param:
+            return self.fields[longest] + message[len(longest) :]
         return message.replace(param, self.own(param), 1)
 
-    def _with_own_beginning(self, text: str) -> str:
-        """Return a text with the name of a field, or of its member, at its beginning replaced: the longest one."""
+    def _longest(self, text: str) -> str:
+        """Return the longest of the fields with which a text begins, "" for none."""
         names = (name for name in self.fields if text.startswith(name) and not _goes_on(text[len(name) :]))
-        longest = max(names, key=len, default="")
-        return self.fields[longest] + text[len(longest) :] if longest else text
+        return max(names, key=len, default="")
 
 
 def _goes_on(rest: str) -> bool:
