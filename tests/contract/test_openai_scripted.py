@@ -163,10 +163,9 @@ def test_raw_responses_have_the_servers_headers(client: openai.OpenAI) -> None:
     assert lines[-1] == "data: [DONE]"
 
 
-@pytest.mark.parametrize("route", ["responses", "moderations", "images"])
+@pytest.mark.parametrize("route", ["moderations", "images"])
 def test_a_route_that_does_not_exist_is_not_found(client: openai.OpenAI, route: str) -> None:
     calls = {
-        "responses": lambda: client.responses.create(model=MODEL, input="Hello"),
         "moderations": lambda: client.moderations.create(input="Hello"),
         "images": lambda: client.images.generate(prompt="A cat"),
     }
