@@ -30,11 +30,14 @@ LIMITS = AttemptLimits(
 def chunk_event(
     index: int = 0, delta: dict[str, Any] | None = None, *, ids: tuple[int, ...] | None = None, position: int = 0,
     reason: str | None = None, created: int = 1, logprobs: Any = None, with_usage: bool = False,
+    stop_reason: str | int | None = None,
 ) -> bytes:  # fmt: skip
     """Return a chunk of a chat stream as the server writes it; without `ids` it has no token ids."""
     choice: dict[str, Any] = {
         "index": index, "delta": delta or {}, "logprobs": logprobs, "finish_reason": reason
     }  # fmt: skip
+    if stop_reason is not None:
+        choice["stop_reason"] = stop_reason
     if ids is not None:
         choice |= {"token_ids": ids, "position": position}
     body: dict[str, Any] = {

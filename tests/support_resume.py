@@ -111,6 +111,7 @@ def joined(chunks: Sequence[Chunk]) -> dict[str, Any]:
             for name, values in (choice["logprobs"] or {}).items():
                 parts["logprobs"][name] = parts["logprobs"].get(name, []) + (values or [])
             parts["reasons"].append(choice["finish_reason"])
+            parts["stop_reason"] = choice.get("stop_reason", parts.get("stop_reason"))
     for parts in result.values():
         parts["text"] = "".join(parts.pop("texts"))
         parts["delta"] = merged_delta(parts.pop("deltas"))

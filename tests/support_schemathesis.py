@@ -33,6 +33,14 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"messages", r"continue_final_message needs a final message of the assistant, got .*"),
     (r"input|prompt|text_2|documents", rf"(: )?the text has {NUMBER} tokens, the limit is {NUMBER} {CONTEXT}"),
     (r"input|text_2|documents", rf"(: )?prompt has {NUMBER} tokens, at least 1 is needed"),
+    (r"messages", rf"has {NUMBER} tokens and max_tokens is {NUMBER}, the limit of their sum is {NUMBER} {CONTEXT}"),
+    (r"messages", rf"has {NUMBER} tokens, the limit is {NUMBER} including at least one output token {CONTEXT}"),
+    (r"messages\[\d+\]", r"is not possible: the chat template does not write the whole final message, or changes it"),
+    (r"messages\[\d+\]", r"ends with a tool_use block, whose tool_result must follow"),
+    (r"messages\[\d+\]", r"has no text that the answer continues, only thinking"),
+    (r"messages", r"must have at least one message that is not empty"),
+    (r"messages\[\d+\]\.content\[\d+\]\.tool_use_id",
+     r"must be the id of a tool call in an earlier assistant message"),
     (r"input", rf"prompt: token id {NUMBER} is outside the vocabulary, which has {NUMBER} tokens"),
     (r"dimensions", rf"must be between 1 and {NUMBER}, got {NUMBER}"),
     # rules of several fields
@@ -79,7 +87,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"text\.format", r"\.schema.+"),
     (r"response_format", r"\.json_schema\.schema.+"),
     (r"guided_json", r"must be JSON: .+"),
-    (r"tools\[\d+\](\.function)?\.parameters", r".+"),
+    (r"tools\[\d+\](\.function)?\.(parameters|input_schema)", r".+"),
+    (r"output_(config\.)?format", r"\.schema.+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
     (r"options\.(top_k|seed|num_predict)|\w*_tokens|\w*_ids|n|best_of|resume|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size|top_n|dimensions",
      r"must be (an integer|a list), got float"),
@@ -107,6 +116,8 @@ TIMEOUT_REASONS = {
 BAD_LOGITS = "penalties or logit_bias push this request's logits out of the range of numbers"
 LIMITS = ("format", "options")
 """Fields of Ollama's API that together may allow no token."""
+NO_TOKEN = r"every token is banned: |no token is left that the structured output allows"
+"""How messages begin of errors whose code is no_allowed_token."""
 
 SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that together may change logits to infinity."""
@@ -114,8 +125,8 @@ SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_
 ID_PATHS = ("/admin/requests/{id}", "/admin/replicas/", "/v1/responses/{id}")
 """Operations on a request, a replica or a stored response, which a generated id does not name."""
 
-ENDS = ("event: response", "event: response.completed", "event: response.incomplete")
-"""Last events of streams of progress, and of responses."""
+ENDS = ("event: response", "event: response.completed", "event: response.incomplete", "event: message_stop")
+"""Last events of streams of progress, of responses and of messages."""
 
 FAILED = "event: response.failed"
 """Last event of a response that has failed; an event has the error before it."""
@@ -196,7 +207,10 @@ def a_stream_has_an_end(context: Any, response: Any, case: Any) -> None:
     assert event == "event: error" and data.startswith("data: "), f"the stream ends with {blocks[-1]!r}"
     error = json.loads(data.removeprefix("data: "))
     error = error.get("error", error)
-    _explain({"no_allowed_token": 400, "timeout": 408}.get(error["code"], 500), error, case)
+    status = {"no_allowed_token": 400, "timeout": 408, "invalid_request_error": 400, "timeout_error": 408}.get(
+        error.get("code", error["type"]), 500
+    )
+    _explain(status, error, case)
 
 
 def _has_key(request: Any) -> bool:
@@ -209,20 +223,24 @@ def _is_positive(case: Any) -> bool:
 
 def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     """Raise AssertionError if no reason explains a rejection."""
-    param, message = error["param"] or "", error["message"]
-    codes = (error["code"],) if error["code"] else [reason[1] for reason in TIMEOUT_REASONS]
+    param, code, message = error.get("param") or "", error.get("code"), error["message"]
     if any(
-        reason[0] == status and reason[1] in codes and re.fullmatch(reason[2], message) for reason in TIMEOUT_REASONS
+        status == reason[0] and code in (None, "", reason[1]) and re.fullmatch(reason[2], message)
+        for reason in TIMEOUT_REASONS
     ):
         return
-    if status == 400 and error["code"] == "no_allowed_token" and any(case.body.get(name) for name in (*BANS, *LIMITS)):
+    has_code = "code" in error  # Anthropic's API has neither code nor param, and the message begins with the field
+    is_ban = code == "no_allowed_token" if code else re.match(NO_TOKEN, message) is not None
+    if status == 400 and is_ban and any(case.body.get(name) for name in (*BANS, *LIMITS)):
         return
     if status == 400 and message == BAD_LOGITS and any(case.body.get(name) for name in SCALES):
         return
     if status in (400, 404) and any(
-        re.fullmatch(field, param)
-        and re.fullmatch(rf"(?:{re.escape(param)} ?)?(?:{message_pattern})", message, re.DOTALL)
+        (re.fullmatch(field, param) or not has_code)
+        and re.fullmatch(
+            rf"(?:(?:{re.escape(param) if has_code else field}) ?)?(?:{message_pattern})", message, re.DOTALL
+        )
         for field, message_pattern in REASONS
     ):
         return
-    raise AssertionError(f"no reason explains {status} {error['code']}: {param}: {message}")
+    raise AssertionError(f"no reason explains {status} {code}: {param}: {message}")

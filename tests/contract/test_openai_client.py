@@ -21,8 +21,8 @@ MODEL = "chairlift:demo"
 IDS = frozenset({"token_ids", "position", "prompt_token_ids"})
 """Fields of ours that OpenAI's types do not have, where return_token_ids asks for them."""
 
-CARD = frozenset({"max_model_len", "details"})
-"""And those of a model."""
+STOP_REASON, CARD = frozenset({"stop_reason"}), frozenset({"max_model_len", "details"})
+"""And those of a choice with stop strings, and of a model."""
 
 ASK: Any = [{"role": "user", "content": "What is the capital of France?"}]
 WEATHER: Any = {
@@ -83,7 +83,8 @@ def check_response(kind: type[BaseModel], result: BaseModel, ours: frozenset[str
 
 def ids_of(options: dict[str, Any]) -> frozenset[str]:
     """Return the fields of ours that a request asks for."""
-    return IDS if options.get("extra_body", {}).get("return_token_ids") else frozenset()
+    fields = IDS if options.get("extra_body", {}).get("return_token_ids") else frozenset[str]()
+    return fields | STOP_REASON if "stop" in options else fields
 
 
 def test_a_chat(client: openai.OpenAI) -> None:
@@ -156,6 +157,7 @@ def test_what_the_options_do(client: openai.OpenAI) -> None:
     assert said(max_tokens=3).finish_reason == "length" and len(said(max_tokens=3).message.content) < 15
     stopped = said(stop=["ris"])
     assert "Pa" in stopped.message.content and "ris" not in stopped.message.content and stopped.finish_reason == "stop"
+    assert stopped.stop_reason == "ris" and not hasattr(said(), "stop_reason")
     drawn = [said(temperature=2, seed=seed, max_tokens=20).message.content for seed in [*range(10), *range(10)]]
     assert drawn[:10] == drawn[10:] and len(set(drawn)) > 1
     scored = said(logprobs=True, top_logprobs=2).logprobs.content

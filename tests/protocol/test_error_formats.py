@@ -36,3 +36,16 @@ def test_a_message_of_ollama_names_the_field() -> None:
 ])  # fmt: skip
 def test_types_of_anthropic_by_status(status: int, kind: str) -> None:
     assert anthropic_error(ERROR, status)["error"]["type"] == kind
+
+
+@pytest.mark.parametrize(("error", "kind"), [
+    ({"type": "server_error", "code": "engine_dead"}, "overloaded_error"),
+    ({"type": "server_error", "code": "draining"}, "overloaded_error"),
+    ({"type": "invalid_request_error", "code": "timeout"}, "timeout_error"),
+    ({"type": "invalid_request_error", "code": "no_allowed_token"}, "invalid_request_error"),
+    ({"type": "rate_limit_error", "code": "overloaded"}, "rate_limit_error"),
+    ({"type": "server_error", "code": "request_failed"}, "api_error"),
+    ({}, "api_error"),
+])  # fmt: skip
+def test_types_of_anthropic_within_a_stream(error: dict[str, str], kind: str) -> None:
+    assert anthropic_error({"message": "x", **error}, 0) == {"type": "error", "error": {"type": kind, "message": "x"}}

@@ -3,6 +3,7 @@
 import pytest
 
 from chairlift.protocol import router_openapi
+from chairlift.protocol.anthropic.message_fields import COUNT_TOKENS, MESSAGES
 from chairlift.protocol.responses.response_fields import RESPONSES
 from chairlift.server import openapi
 from chairlift.web.translation.api_routes import TRANSLATED_PATHS
@@ -17,4 +18,9 @@ def test_every_route_is_described(document: object) -> None:
         assert operation["summary"]
     body = paths["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"].keys() == RESPONSES.keys()
+    for path, table in (("/v1/messages", MESSAGES), ("/v1/messages/count_tokens", COUNT_TOKENS)):
+        operation = paths[path]["post"]
+        assert operation["requestBody"]["content"]["application/json"]["schema"]["properties"].keys() == table.keys()
+        error = operation["responses"]["400"]["content"]["application/json"]["schema"]
+        assert error == {"$ref": "#/components/schemas/AnthropicError"}
     assert {"get", "delete"} <= paths["/v1/responses/{id}"].keys()

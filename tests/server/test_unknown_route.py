@@ -9,7 +9,9 @@ from chairlift.web.error_responses import MAX_PATH_CHARS
 from support_server import open_server, run
 from support_services import fake_service
 
-ROUTES = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/health", "/metrics"})
+ROUTES = frozenset(
+    {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/messages", "/tokenize", "/health", "/metrics"}
+)
 CHAT_ROUTE, COMPLETIONS_ROUTE = "/v1/chat/completions", "/v1/completions"
 
 
@@ -17,6 +19,7 @@ CHAT_ROUTE, COMPLETIONS_ROUTE = "/v1/chat/completions", "/v1/completions"
     ("path", "hint"),
     [
         ("/v1/v1/chat/completions", f"use {CHAT_ROUTE}: the client's base URL must end with a single /v1"),
+        ("/v1/v1/messages", "use /v1/messages: the client's base URL must end without /v1"),
         ("/v1/v1/v1/models", "use /v1/models: the client's base URL must end with a single /v1"),
         ("/chat/completions", f"use {CHAT_ROUTE}: the client's base URL must end with /v1"),
         ("/completions", f"use {COMPLETIONS_ROUTE}: the client's base URL must end with /v1"),
@@ -37,7 +40,7 @@ def test_the_near_route_is_named(path: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("path", "api", "route"),
     [
-        ("/completion", "llama.cpp's API", COMPLETIONS_ROUTE), ("/v1/messages", "the Anthropic API", CHAT_ROUTE),
+        ("/completion", "llama.cpp's API", COMPLETIONS_ROUTE),
     ],
 )  # fmt: skip
 def test_the_route_of_another_api_is_known(path: str, api: str, route: str) -> None:

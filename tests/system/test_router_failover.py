@@ -4,15 +4,22 @@ A share of `make failover`: three replicas in processes of their own, two router
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
+from typing import Any
 
+import httpx
 import pytest
 
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.protocol.sse import EventReader
 from failover.failover_round import References, run_round
 from failover.fault import Fault
 from failover.fleet import NUM_REPLICAS, Fleet
 from failover.request_kinds import KINDS, Model
 from failover.scenarios import fill_replica, kill_router, kill_two, lose_all
+from support_router_process import router_server
+from support_server import HELLO, fake_server
 
 TIMEOUT_SECONDS = 200.0
 ROUTER_OPTIONS = ("--inter-token-timeout", "2", "--first-token-timeout", "5")
@@ -76,3 +83,31 @@ def test_requests_that_a_full_replica_rejects_are_answered_by_the_others() -> No
             assert await fill_replica(fleet, References(fleet), KINDS[Model.FAKE], NUM_STREAMS) == []
 
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+
+
+def test_a_message_of_anthropics_api_goes_on_elsewhere_to_its_stop_sequence() -> None:
+    engine = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.02)
+    body: dict[str, Any] = {"model": "fake", "max_tokens": 150, "seed": 7, "messages": HELLO["messages"]}
+    with fake_server(engine) as first, fake_server(engine) as second, router_server(first, second) as router:
+        url = f"{router.url}/v1/messages"
+        text = httpx.post(url, json=body, timeout=60).json()["content"][0]["text"]
+        stop = next(text[at : at + 4] for at in range(60, len(text)) if text.find(text[at : at + 4]) == at)
+        body["stop_sequences"] = [stop]
+        whole = httpx.post(url, json=body, timeout=60).json()
+        assert (whole["stop_reason"], whole["stop_sequence"]) == ("stop_sequence", stop)
+        busy, events = [first, second], EventReader()
+        sent: list[dict[str, Any]] = []
+        with httpx.stream("POST", url, json=body | {"stream": True}, timeout=60) as stream:
+            for piece in stream.iter_bytes():
+                sent += [json.loads(event.data) for event in events.push(piece)]
+                if len(sent) > 10 and busy:
+                    serving = next(server for server in busy if server.metric("sequences_running") > 0)
+                    serving.process.kill()
+                    busy = []
+        assert not busy and [event["type"] for event in sent].count("message_start") == 1
+        assert (
+            "".join(event["delta"].get("text", "") for event in sent if "delta" in event)
+            == (whole["content"][0]["text"])
+        )
+        assert sent[-1] == {"type": "message_stop"} and sent[-2]["delta"]["stop_sequence"] == stop
+        assert sent[-2]["usage"]["output_tokens"] == whole["usage"]["output_tokens"]

@@ -6,10 +6,18 @@ from typing import Any
 ANTHROPIC_PATHS = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
 OLLAMA_PREFIX = "/api/"
 
+REQUEST_ID_HEADER = b"request-id"
+"""Header of Anthropic's API that has the request's id."""
+
 _ANTHROPIC_TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
     429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
 }  # fmt: skip
+_SAME_TYPES = frozenset({"invalid_request_error", "rate_limit_error"})
+"""Types of errors within a stream that Anthropic's API has, too."""
+
+_OVERLOADED_CODES = frozenset({"engine_dead", "unavailable", "draining", "out_of_blocks"})
+"""Codes of errors within a stream after which another try may succeed."""
 
 
 def has_openai_form(path: str) -> bool:
@@ -34,6 +42,12 @@ def _with_field(error: Mapping[str, Any]) -> str:
 
 def anthropic_error(error: Mapping[str, Any], status: int) -> dict[str, Any]:
     """Return an error as Anthropic's API has it, in a response or as an event; 0 is the status of an event."""
-    kind = "invalid_request_error" if 400 <= status < 500 else "api_error"
-    kind = _ANTHROPIC_TYPES.get(status, kind)
+    if status:
+        kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+    elif error.get("code") in _OVERLOADED_CODES:
+        kind = "overloaded_error"
+    elif error.get("code") == "timeout":
+        kind = "timeout_error"
+    else:
+        kind = str(error.get("type")) if error.get("type") in _SAME_TYPES else "api_error"
     return {"type": "error", "error": {"type": kind, "message": error["message"]}}

@@ -6,6 +6,7 @@ from typing import Any
 
 from chairlift.core.version import __version__
 from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.anthropic.message_schema import ERROR as ANTHROPIC_ERROR
 from chairlift.protocol.request_fields import POOLING_ROUTES, Effect, Field
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 
@@ -84,7 +85,7 @@ def make_document(operations: Iterable[tuple[str, str, Schema]], description: st
         "info": {"title": "Chairlift", "version": __version__, "description": description},
         "paths": paths,
         "components": {
-            "schemas": {"Error": schemas.ERROR},
+            "schemas": {"Error": schemas.ERROR, "AnthropicError": ANTHROPIC_ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"key": []}, {}],
@@ -133,18 +134,18 @@ def make_operation(
     summary: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
     kind: str = "application/json", parameters: list[Schema] | None = None, status: str = "200",
     unready: Schema | None = None, links: Schema | None = None, name: str = "", error_statuses: str = "",
-    is_open: bool = False,
+    is_open: bool = False, error: str = "Error",
 ) -> Schema:  # fmt: skip
     """Describe an operation; `schema` is its response's, None for a text response.
 
     `error_statuses` are in addition to those of every operation, and of every one with a body. An operation with
-    `is_open` needs no key.
+    `is_open` needs no key; `error` names the schema of its errors.
     """
     success: Schema = {"description": "Done", "headers": REQUEST_ID | (IGNORED if body else {})}
     success["content"] = {kind: {"schema": schema or schemas.TEXT}, **(also or {})}
     if links is not None:
         success["links"] = links
-    error = _json({"$ref": "#/components/schemas/Error"})
+    error_content = _json({"$ref": f"#/components/schemas/{error}"})
     codes = {*ANY.split(), *error_statuses.split(), *(BODY.split() if body else ())} - (
         {"401", "403"} if is_open else set()
     )
@@ -152,7 +153,7 @@ def make_operation(
         code: {
             "description": ERROR_DESCRIPTIONS[code],
             "headers": {**REQUEST_ID, **HEADERS.get(code, {})},
-            "content": error,
+            "content": error_content,
         }
         for code in sorted(codes)
     }  # fmt: skip

@@ -39,6 +39,9 @@ _USAGE = object_schema(
     prompt_tokens_details=object_schema(cached_tokens=COUNT),
 )
 _FINISH_REASON: Schema = {"enum": ["stop", "length", "tool_calls", "abort"]}
+_STOP_REASON: Schema = {
+    "type": ["string", "integer"], "description": "The stop string or the stop token id that ended the choice",
+}  # fmt: skip
 _LOGPROB: Schema = {"type": "number", "maximum": 0}
 _BYTES: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
 _TOKEN = object_schema(token=TEXT, logprob=_LOGPROB, bytes=_BYTES)
@@ -69,12 +72,12 @@ def _completion(kind: str, choice: Schema) -> Schema:
 CHAT = with_optional(
     _completion("chat.completion", with_optional(
         object_schema(index=COUNT, message=_MESSAGE, logprobs=nullable(_CHAT_LOGPROBS), finish_reason=_FINISH_REASON),
-        token_ids=IDS
+        token_ids=IDS, stop_reason=_STOP_REASON,
     )), prompt_token_ids=IDS,
 )  # fmt: skip
 COMPLETION = _completion("text_completion", with_optional(
     object_schema(index=COUNT, text=TEXT, logprobs=nullable(_LOGPROBS), finish_reason=_FINISH_REASON),
-    token_ids=IDS, prompt_token_ids=IDS,
+    token_ids=IDS, prompt_token_ids=IDS, stop_reason=_STOP_REASON,
 ))  # fmt: skip
 
 MODEL = with_optional(

@@ -62,7 +62,7 @@ def _routed_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]
         parameters=[TIMEOUT], error_statuses=WORK,
     )  # fmt: skip
     yield from pooling_operations(names, parameters=[TIMEOUT], error_statuses="429 500 502 504")
-    yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK)
+    yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK, count_statuses=ROUTED)
     yield "/tokenize", "post", make_operation(
         "Turn text into token ids", schemas.TOKENIZED, body=body_schema(TOKENIZE, names) | PROMPT_OR_MESSAGES,
         links={"text": {"operationId": "text", "requestBody": {"tokens": "$response.body#/tokens"}}},

@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.anthropic.message_fields import COUNT_PATH, COUNT_TOKENS, MESSAGES
+from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
+from chairlift.protocol.anthropic.message_schema import MESSAGE, TOKEN_COUNT
 from chairlift.protocol.ollama.operations import ollama_operations
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
@@ -27,9 +30,27 @@ _STREAM: Schema = {"name": "stream", "in": "query", "required": False, "schema":
 
 
 def translated_operations(
-    names: Sequence[str], *, parameters: list[Schema], error_statuses: str
+    names: Sequence[str], *, parameters: list[Schema], error_statuses: str, count_statuses: str
 ) -> Iterable[tuple[str, str, Schema]]:  # fmt: skip
-    """Yield path, method and description of each; `error_statuses` are those of a route that needs the model."""
+    """Yield path, method and description of each.
+
+    `error_statuses` are those of a route that needs the model, `count_statuses` those of one that counts tokens.
+    """
+    yield from _stored_and_new_responses(names, parameters, error_statuses)
+    yield MESSAGES_PATH, "post", make_operation(
+        "Generate a message of Anthropic's Messages API", MESSAGE, body=body_schema(MESSAGES, names), also=EVENTS,
+        parameters=parameters, error_statuses=error_statuses, error="AnthropicError",
+    )  # fmt: skip
+    yield COUNT_PATH, "post", make_operation(
+        "Count the tokens of a request to /v1/messages", TOKEN_COUNT, body=body_schema(COUNT_TOKENS, names),
+        error_statuses=count_statuses, error="AnthropicError",
+    )  # fmt: skip
+
+
+def _stored_and_new_responses(
+    names: Sequence[str], parameters: list[Schema], error_statuses: str
+) -> Iterable[tuple[str, str, Schema]]:
+    """Yield the operations of OpenAI's Responses API."""
     response_id = path_parameter("id")
     yield PATH, "post", make_operation(
         "Generate a response of OpenAI's Responses API", RESPONSE, body=body_schema(RESPONSES, names), also=EVENTS,

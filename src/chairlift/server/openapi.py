@@ -64,7 +64,7 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         links=_TIMELINE, error_statuses=WORK,
     )  # fmt: skip
     yield from pooling_operations(names, parameters=_HEADERS, links=_TIMELINE, error_statuses=POOLING)
-    yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK)
+    yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK, count_statuses="429")
     yield "/v1/models", "get", make_operation("List the models", schemas.MODELS, error_statuses=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip

@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection
 
 from chairlift.core.errors import NotFound
-from chairlift.server.openai import chat_completions, completions
+from chairlift.protocol.error_formats import ANTHROPIC_PATHS
+from chairlift.server.openai import completions
 from chairlift.web.error_responses import no_route
 
 MAX_SEARCHED_CHARS = 1024
@@ -15,7 +16,6 @@ OTHER_APIS = {
     "/infill": ("llama.cpp's API", completions.PATH),
     "/generate": ("the API of Text Generation Inference", completions.PATH),
     "/generate_stream": ("the API of Text Generation Inference", completions.PATH),
-    "/v1/messages": ("the Anthropic API", chat_completions.PATH),
 }  # fmt: skip
 """Path of another API -> its name, and the route here that does the same."""
 
@@ -37,7 +37,8 @@ def unknown_route(path: str, routes: Collection[str]) -> NotFound:
             path, ": this server has the one model that it was started with, and cannot fetch, make, copy or delete any"
         )
     if re.match(r"(/v1){2,}/", plain) and (route := re.sub(r"^(/v1)+", "/v1", plain)) in routes:
-        return no_route(path, f"; use {route}: the client's base URL must end with a single /v1")
+        end = "without /v1" if route in ANTHROPIC_PATHS else "with a single /v1"
+        return no_route(path, f"; use {route}: the client's base URL must end {end}")
     if plain in routes:
         return no_route(path, f"; use {plain}")
     if (route := f"/v1{plain}") in routes:

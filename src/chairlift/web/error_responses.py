@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import ChairliftError, Detail, NotFound
-from chairlift.protocol.error_formats import format_error
+from chairlift.protocol.error_formats import ANTHROPIC_PATHS, REQUEST_ID_HEADER, format_error
 
 Header = tuple[bytes, bytes]
 
@@ -118,6 +118,12 @@ def error_body(error: BaseException, request_id: str, path: str = "") -> bytes:
     """Return the JSON body of an error's response, in the form of the API that the path belongs to."""
     status = error_response_of(error).status
     return orjson.dumps(format_error(path, error_object(error, request_id), status, request_id))
+
+
+def request_id_headers(path: str, request_id: str) -> list[Header]:
+    """Return the headers with the request's id, as every response of a path has them."""
+    names = (b"x-request-id", *((REQUEST_ID_HEADER,) if path in ANTHROPIC_PATHS else ()))
+    return [(name, request_id.encode()) for name in names]
 
 
 def error_headers(error: BaseException) -> Iterator[Header]:

@@ -13,7 +13,14 @@ from chairlift.observability.logging import current_id, current_trace_id
 from chairlift.observability.tracing.tracer import TRACE_KEY, Tracer
 from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, ends_connection, header
-from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of, no_route
+from chairlift.web.error_responses import (
+    Header,
+    error_body,
+    error_headers,
+    error_response_of,
+    no_route,
+    request_id_headers,
+)
 from chairlift.web.request_id import request_id
 
 log = logging.getLogger(__name__)
@@ -97,6 +104,7 @@ class _ResponseWriter:
     def __init__(self, send: Send, given_id: str, scope: Scope) -> None:
         self._send = send
         self._id = given_id
+        self._id_headers = request_id_headers(scope["path"], given_id)  # of the request's path, not of an inner route
         self._scope = scope
         self.status, self.code = 0, ""
 
@@ -104,7 +112,7 @@ class _ResponseWriter:
         """Send an ASGI message; add the request's id, and the route's own headers, to the first one."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id.encode())]
+            message["headers"] = [*message.get("headers", ()), *self._id_headers]
             if (trace := self._scope.get(TRACE_KEY)) is not None:  # a replica's own header names the same trace
                 others = [pair for pair in message["headers"] if pair[0] != TRACE_ID_HEADER]
                 message["headers"] = [*others, (TRACE_ID_HEADER, trace.trace_id.encode())]

@@ -4,7 +4,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from chairlift.core.errors import ChairliftError
 from chairlift.protocol.error_formats import has_openai_form
-from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of
+from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of, request_id_headers
 
 ID_PLACEHOLDER = "\0"
 """Placeholder of the request id, which cannot contain this character."""
@@ -17,7 +17,7 @@ def raw_error_response(
     body = error_body(error, request_id, path)
     headers = [
         *common, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *error_headers(error),
-        (b"x-request-id", request_id.encode()), *(() if keep_alive else ((b"connection", b"close"),)),
+        *request_id_headers(path, request_id), *(() if keep_alive else ((b"connection", b"close"),)),
     ]  # fmt: skip
     lines = [b"%s: %s\r\n" % pair for pair in headers]
     return b"".join([STATUS_LINE[error_response_of(error).status], *lines, b"\r\n", body])

@@ -8,6 +8,7 @@ NAMES = FieldNames(
     {"max_completion_tokens": "max_output_tokens", "response_format": "text.format"},
     ("instructions", "input[0]", "input[3]"), {".tool_call_id": ".call_id"},
     tool_members={".function.parameters": ".input_schema", ".function": ""},
+    paths={"messages[1].tool_calls[1].function.arguments": "input[0].content[4].input"},
 )  # fmt: skip
 
 
@@ -16,6 +17,8 @@ NAMES = FieldNames(
     ("messages[1].tool_call_id", "input[0].call_id"),
     ("messages[2].content[1].type", "input[3].content[1].type"),
     ("messages[3]", "messages[3]"),
+    ("messages[1].tool_calls[1].function.arguments.a.b", "input[0].content[4].input.a.b"),
+    ("messages[1].tool_calls[0].function.arguments", "input[0].tool_calls[0].function.arguments"),
     ("messages[x]", "messages[x]"),
     ("messages", "messages"),
     ("tools[1].function.name", "tools[1].name"),

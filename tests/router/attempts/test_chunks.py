@@ -29,6 +29,18 @@ def test_a_chunk_is_cut_as_json_would_parse_it(
     assert ChunkRewriter(keeps_token_ids=True).rewrite(parsed) == payload
 
 
+@pytest.mark.parametrize("stop_reason", ["END", 'a"b\\', TRICKY, 151_643])
+def test_the_stop_reason_of_a_chunk_stays(stop_reason: str | int) -> None:
+    text = chunk_event(0, {"content": "a"}, reason="stop", stop_reason=stop_reason, with_usage=True)
+    full = chunk_event(
+        0, {"content": "a"}, reason="stop", stop_reason=stop_reason, with_usage=True, ids=(5, 6), position=7
+    )
+    parsed = parse_chunk(full)
+    assert parsed == Chunk(full, ChunkKind.CHOICE, 0, (5, 6), 7, True)
+    assert ChunkRewriter(keeps_token_ids=False).rewrite(parsed) == text
+    assert parse_chunk(text) == Chunk(text, ChunkKind.CHOICE, 0, (), None, True)
+
+
 def test_a_completion_chunk_is_cut_likewise() -> None:
     head = b'data: {"id":"cmpl-1","object":"text_completion","created":1,"model":"m","system_fingerprint":"c",'
     full = (

@@ -245,6 +245,24 @@ def test_an_end_that_was_delivered_is_repeated_without_text() -> None:
         assert only_choice(chunk)["delta"] == delta and only_choice(chunk)["finish_reason"] == str(finish_reason)
 
 
+@pytest.mark.parametrize("stop_reason", ["END", 7, None])
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_choice_has_the_stop_string_or_token_that_ended_it(stop_reason: str | int | None, ids: bool) -> None:
+    expected = {} if stop_reason is None else {"stop_reason": stop_reason}
+    result = result_of("ab")
+    result.outputs[0].stop_reason = stop_reason
+    last = TextEvent("r", "ab", (7,), finish_reason=STOP, stop_reason=stop_reason)
+    for renderer in (
+        chat_renderer(chat_request(stream=True, return_token_ids=ids)),
+        completion_renderer(completion_request(stream=True, return_token_ids=ids)),
+    ):
+        (choice,) = renderer.full_response([result])["choices"]
+        assert {name: value for name, value in choice.items() if name == "stop_reason"} == expected
+        *chunks, end = chunks_of(renderer.event(0, last))
+        assert not any("stop_reason" in only_choice(chunk) for chunk in chunks)
+        assert {name: value for name, value in only_choice(end).items() if name == "stop_reason"} == expected
+
+
 def test_the_end_of_a_choice_is_sent_even_without_text() -> None:
     renderer = chat_renderer(chat_request(stream=True))
     assert len(chunks_of(renderer.event(0, TextEvent("r", "a", (97,))))) == 2

@@ -195,6 +195,7 @@ def test_stop_strings_match_across_the_cut(
 ) -> None:  # fmt: skip
     result = check(replying, CHAT, reply("one é stap stostop! two € now three", stop=stop, **more))
     assert result[0]["delta"]["content"] == text
+    assert result[0]["stop_reason"] == (stop[0] if stop[0] in ("stop!", "€ now") else None)
 
 
 def test_text_that_is_held_back_until_the_end_comes_once(replying: TextService) -> None:

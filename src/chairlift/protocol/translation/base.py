@@ -97,6 +97,7 @@ class FieldNames:
         message_members: beginning of the path within a message of the body -> that within its place.
         tools: what the list of tools is called.
         tool_members: beginning of the path within a tool of the body -> that within a tool of the request.
+        paths: beginning of a path in the body -> that in the request; they precede all others.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -104,9 +105,13 @@ class FieldNames:
     message_members: Mapping[str, str] = field(default_factory=dict)
     tools: str = "tools"
     tool_members: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
 
     def own(self, param: str) -> str:
         """Return the request's name of a field that an error names, such as `messages[2].content`."""
+        for inner, own in self.paths.items():
+            if param.startswith(inner):
+                return own + param.removeprefix(inner)
         index, rest = _entry(param, "messages")
         if 0 <= index < len(self.messages):
             return self.messages[index] + _renamed(rest, self.message_members)

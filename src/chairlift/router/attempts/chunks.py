@@ -25,7 +25,8 @@ CHOICES = b',"choices":['
 FINISH_REASON = b',"finish_reason":'
 _INDEX = re.compile(rb'\{"index":(\d{1,9}),')
 _TAIL = re.compile(
-    rb',"finish_reason":(null|"\w+")(,"token_ids":\[(|\d{1,9}(?:,\d{1,9})*)\],"position":(\d{1,9}))?\}\](?:,"usage":null)?\}\n\n'
+    rb',"finish_reason":(null|"\w+")(?:,"stop_reason":(?:\d{1,10}|"(?:[^"\\]|\\.)*"))?'
+    rb'(,"token_ids":\[(|\d{1,9}(?:,\d{1,9})*)\],"position":(\d{1,9}))?\}\](?:,"usage":null)?\}\n\n'
 )
 MAX_NUMBER = 2**31 - 1
 """Largest token id, choice or position that a stream may have."""

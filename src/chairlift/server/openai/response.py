@@ -172,7 +172,7 @@ class ChatRenderer:
         if self._request.return_token_ids:  # one chunk, so that a cut between two chunks loses no part of an output
             choice = {
                 "index": index, "delta": merged_delta(deltas or [{}]), "logprobs": logprobs, "finish_reason": reason,
-                "token_ids": event.token_ids, "position": position,
+                **_stop_field(event), "token_ids": event.token_ids, "position": position,
             }  # fmt: skip
             return self._chunks.choice(choice)
         if not deltas and (reason is not None or logprobs is not None):
@@ -180,9 +180,10 @@ class ChatRenderer:
         chunks: list[bytes] = []
         token_delta = int(is_first and len(deltas) > 1)  # the delta that carries logprobs: not that of the role
         for position, delta in enumerate(deltas):
+            is_end = position == len(deltas) - 1
             choice = {
                 "index": index, "delta": delta, "logprobs": logprobs if position == token_delta else None,
-                "finish_reason": reason if position == len(deltas) - 1 else None,
+                "finish_reason": reason if is_end else None, **(_stop_field(event) if is_end else {}),
             }  # fmt: skip
             chunks.append(self._chunks.choice(choice))
         return b"".join(chunks)
@@ -215,7 +216,7 @@ class ChatRenderer:
             "index": output.index, "message": message,
             "logprobs":
                 None if self._logprobs_formatter is None else self._logprobs_formatter.of(output.token_logprobs or ()),
-            "finish_reason": builder.reason(output.finish_reason),
+            "finish_reason": builder.reason(output.finish_reason), **_stop_field(output),
         }  # fmt: skip
         return choice | ({"token_ids": output.token_ids} if self._request.return_token_ids else {})
 
@@ -251,7 +252,9 @@ class CompletionRenderer:
         if not (text or event.finish_reason or logprobs or returns_ids):
             return b""
         reason = None if event.finish_reason is None else str(event.finish_reason)
-        choice: dict[str, Any] = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        choice: dict[str, Any] = {
+            "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, **_stop_field(event)
+        }  # fmt: skip
         position = self._positions.advance(index, event)
         if returns_ids:
             choice |= {"token_ids": event.token_ids, "position": position}
@@ -297,11 +300,17 @@ class CompletionRenderer:
             logprobs = self._logprobs_formatters[index].of(output.token_logprobs or (), prompt)
         assert output.finish_reason is not None, "the request has ended"
         choice: dict[str, Any] = {
-            "index": index, "text": output.text, "logprobs": logprobs, "finish_reason": str(output.finish_reason)
+            "index": index, "text": output.text, "logprobs": logprobs, "finish_reason": str(output.finish_reason),
+            **_stop_field(output),
         }  # fmt: skip
         if self._request.return_token_ids:
             choice |= {"token_ids": output.token_ids, "prompt_token_ids": result.prompt_token_ids}
         return choice
+
+
+def _stop_field(ended: TextEvent | CompletionOutput) -> dict[str, str | int]:
+    """Return the field `stop_reason` of a choice that a stop string or a stop token id has ended, else no field."""
+    return {} if ended.stop_reason is None else {"stop_reason": ended.stop_reason}
 
 
 def _progress_event(index: int, event: TextEvent, position: int, logprobs: dict[str, Any] | None) -> bytes:

@@ -3,6 +3,10 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from chairlift.protocol.anthropic.count_tokens import CountTokensTranslator
+from chairlift.protocol.anthropic.message_fields import COUNT_PATH
+from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
+from chairlift.protocol.anthropic.translator import MessagesTranslator
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator
 from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
@@ -19,7 +23,7 @@ from chairlift.web.translation.ollama_routes import MODELS_PATH, OLLAMA_WORK_PAT
 from chairlift.web.translation.stored_responses import StoredResponses
 from chairlift.web.translation.translated_route import TranslatedRoute
 
-TRANSLATED_PATHS = (RESPONSES_PATH, *OLLAMA_WORK_PATHS)
+TRANSLATED_PATHS = (RESPONSES_PATH, MESSAGES_PATH, *OLLAMA_WORK_PATHS)
 """Routes of other APIs that need the model."""
 
 
@@ -67,5 +71,7 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
         ("DELETE", f"{RESPONSES_PATH}/{{id}}", stored.delete),
         ("GET", f"{RESPONSES_PATH}/{{id}}/input_items", stored.input_items),
         ("POST", f"{RESPONSES_PATH}/{{id}}/cancel", stored.cancel),
+        ("POST", MESSAGES_PATH, inner.translated(MessagesTranslator())),
+        ("POST", COUNT_PATH, inner.translated(CountTokensTranslator())),
         *ollama_routes(inner.translated, models, inner.model_names),
     ]

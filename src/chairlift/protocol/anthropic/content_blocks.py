@@ -1,0 +1,195 @@
+"""ChatMessages: the messages of Anthropic's API, made of content blocks, as messages of chat completions.
+
+thinking, text, tool_use, tool_use  ──>  one message of the assistant, with its reasoning and calls
+tool_result                         ──>  a message of the role tool
+text, text                          ──>  one message of the user
+"""
+
+from typing import Any
+
+from chairlift.core.validation import invalid_param
+from chairlift.protocol.field_check import format_short
+from chairlift.protocol.request_fields import MAX_MESSAGES
+from chairlift.protocol.translation.base import Json
+
+ROLES = ("user", "assistant", "system")
+ERROR_PREFIX = "Error: "
+"""What the result of a tool that has failed begins with, because chat completions have no field for it."""
+
+_BLOCKS = {
+    "user": ("text", "tool_result"),
+    "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+    "system": ("text",),
+}
+_MEDIA = ("image", "document", "container_upload", "search_result")
+
+
+class ChatMessages:
+    """Collects messages. Consecutive ones of one role are joined, as Anthropic's API does.
+
+    Attributes:
+        messages: the messages so far; until `finish` their texts are lists of texts.
+        places: for each of them the place in the request.
+        paths: beginning of a path in `messages` -> that in the request, where a place does not say it.
+    """
+
+    def __init__(self) -> None:
+        """Begin without messages."""
+        self.messages: list[Json] = []
+        self.places: list[str] = []
+        self.paths: dict[str, str] = {}
+
+    def add_system(self, system: Any) -> None:
+        """Add the field `system`, a text or a list of text blocks. Raises InvalidRequest."""
+        if any(texts := _texts(_blocks(system, "system"), "system")):
+            self._append_text("system", texts, "system")
+
+    def add_messages(self, messages: Any) -> None:
+        """Add the field `messages`. Raises InvalidRequest."""
+        if not isinstance(messages, list):
+            raise invalid_param("messages", f"must be a list of messages, got {format_short(messages)}")
+        if not 0 < len(messages) <= MAX_MESSAGES:
+            raise invalid_param("messages", f"must have 1 to {MAX_MESSAGES} messages, got {len(messages)}")
+        for index, message in enumerate(messages):
+            self._add_message(message, f"messages[{index}]")
+
+    def finish(self) -> bool:
+        """End the list; return whether the answer continues the last message, a text of the assistant.
+
+        Removes a last message of the assistant that is empty. Raises InvalidRequest for one that ends with a call or
+        has no text.
+        """
+        for message in self.messages:
+            for name in ("content", "reasoning_content"):
+                if name in message:
+                    message[name] = "\n".join(message[name])
+        last = self.messages[-1]
+        if last["role"] != "assistant":
+            return False
+        if last.get("tool_calls"):
+            raise invalid_param(self.places[-1], "ends with a tool_use block, whose tool_result must follow")
+        if last["content"]:
+            return True
+        if "reasoning_content" in last:
+            raise invalid_param(self.places[-1], "has no text that the answer continues, only thinking")
+        if len(self.messages) == 1:
+            raise invalid_param("messages", "must have at least one message that is not empty")
+        self.messages.pop()
+        self.places.pop()
+        return False
+
+    def _add_message(self, message: Any, at: str) -> None:
+        if not isinstance(message, dict):
+            raise invalid_param(at, f"must be an object, got {format_short(message)}")
+        role = message.get("role")
+        if role not in ROLES:
+            raise invalid_param(f"{at}.role", f"must be user, assistant or system, got {format_short(role)}")
+        if "content" not in message:
+            raise invalid_param(f"{at}.content", "is missing")
+        content_at = f"{at}.content"
+        blocks = _blocks(message["content"], content_at)
+        if role == "assistant":
+            self._add_answer(blocks, content_at, at)
+        elif role == "system":
+            self._append_text("system", _texts(blocks, content_at), at)
+        else:
+            self._add_user_blocks(blocks, content_at, at)
+
+    def _add_user_blocks(self, blocks: list[Any], content_at: str, at: str) -> None:
+        """Add text blocks in a row as one message of the user, and each result of a tool as a message of its own."""
+        texts: list[str] = [] if blocks else [""]
+        for index, block in enumerate(blocks):
+            block_at = f"{content_at}[{index}]"
+            if _kind(block, "user", block_at) == "text":
+                texts.append(_text(block, "text", block_at))
+                continue
+            if texts:
+                self._append_text("user", texts, at)
+                texts = []
+            call_id = _text(block, "tool_use_id", block_at)
+            self._append({"role": "tool", "content": _result_texts(block, block_at), "tool_call_id": call_id}, block_at)
+        if texts:
+            self._append_text("user", texts, at)
+
+    def _add_answer(self, blocks: list[Any], content_at: str, at: str) -> None:
+        self._append_text("assistant", [], at)
+        answer = self.messages[-1]
+        for index, block in enumerate(blocks):
+            block_at = f"{content_at}[{index}]"
+            match _kind(block, "assistant", block_at):
+                case "text":
+                    if text := _text(block, "text", block_at):
+                        answer["content"].append(text)
+                case "thinking":
+                    if text := _text(block, "thinking", block_at):
+                        answer.setdefault("reasoning_content", []).append(text)
+                case "tool_use":
+                    self._add_call(answer, block, block_at)
+
+    def _add_call(self, answer: Json, block: Json, at: str) -> None:
+        if not isinstance(arguments := block.get("input"), dict):
+            raise invalid_param(f"{at}.input", f"must be an object, got {format_short(arguments)}")
+        call_id, name = _text(block, "id", at), _text(block, "name", at)
+        calls = answer.setdefault("tool_calls", [])
+        inner = f"messages[{len(self.messages) - 1}].tool_calls[{len(calls)}]"
+        self.paths[f"{inner}.function.arguments"] = f"{at}.input"
+        calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
+
+    def _append_text(self, role: str, texts: list[str], at: str) -> None:
+        """Add texts to the message before, if it has this role, or as a new one."""
+        if self.messages and self.messages[-1]["role"] == role:
+            self.messages[-1]["content"] += texts
+        else:
+            self._append({"role": role, "content": [*texts]}, at)
+
+    def _append(self, message: Json, at: str) -> None:
+        if len(self.messages) >= MAX_MESSAGES:
+            raise invalid_param("messages", f"has more than {MAX_MESSAGES} messages and results, which is the limit")
+        self.messages.append(message)
+        self.places.append(at)
+
+
+def _blocks(content: Any, at: str) -> list[Any]:
+    """Return the blocks of a content, which may be a text."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise invalid_param(at, f"must be a string or a list of content blocks, got {format_short(content)}")
+    return content
+
+
+def _kind(block: Any, role: str, at: str) -> str:
+    """Return the type of a block that a message of this role may have."""
+    if not isinstance(block, dict):
+        raise invalid_param(at, f"must be an object, got {format_short(block)}")
+    kind, allowed = block.get("type"), _BLOCKS[role]
+    if isinstance(kind, str) and kind in allowed:
+        return kind
+    if isinstance(kind, str) and kind in _MEDIA:
+        raise invalid_param(at, f"is of type {kind}, and this server reads only text; send its text in a text block")
+    raise invalid_param(f"{at}.type", f"must be {' or '.join(allowed)} here, got {format_short(kind)}")
+
+
+def _texts(blocks: list[Any], at: str) -> list[str]:
+    """Return the texts of text blocks; chat completions join those of one message by line breaks."""
+    texts = []
+    for index, block in enumerate(blocks):
+        _kind(block, "system", f"{at}[{index}]")
+        texts.append(_text(block, "text", f"{at}[{index}]"))
+    return texts
+
+
+def _result_texts(block: Json, at: str) -> list[str]:
+    """Return the texts of a tool's result."""
+    content, is_error = block.get("content"), block.get("is_error")
+    if is_error is not None and not isinstance(is_error, bool):
+        raise invalid_param(f"{at}.is_error", f"must be true or false, got {format_short(is_error)}")
+    texts = [] if content is None else _texts(_blocks(content, f"{at}.content"), f"{at}.content")
+    return [ERROR_PREFIX + (texts[0] if texts else ""), *texts[1:]] if is_error else texts
+
+
+def _text(block: Json, name: str, at: str) -> str:
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise invalid_param(f"{at}.{name}", f"must be a string, got {format_short(value)}")
+    return value
