@@ -4,9 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import orjson
+
 from chairlift.core.version import __version__
 from chairlift.protocol import response_schemas as schemas
 from chairlift.protocol.anthropic.message_schema import ERROR as ANTHROPIC_ERROR
+from chairlift.protocol.request_examples import add_examples
 from chairlift.protocol.request_fields import POOLING_ROUTES, Effect, Field
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 
@@ -75,11 +78,17 @@ ADMIN: Schema = {"security": [{"key": []}]}
 """What an operation for administrators has in addition."""
 
 
-def make_document(operations: Iterable[tuple[str, str, Schema]], description: str) -> Schema:
-    """Return the OpenAPI 3.1 document of a service with these operations: path, method and description of each."""
+def make_document(
+    operations: Iterable[tuple[str, str, Schema]], description: str, names: Sequence[str] = ()
+) -> Schema:  # fmt: skip
+    """Return the OpenAPI 3.1 document of a service with these operations: path, method and description of each.
+
+    Examples of bodies have the first of the model's `names`.
+    """
     paths: dict[str, Schema] = {}
     for path, method, operation in operations:
         paths.setdefault(path, {})[method] = operation
+    add_examples(paths, names)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Chairlift", "version": __version__, "description": description},
@@ -203,14 +212,19 @@ def page(openapi: Schema) -> str:
             sections.append(
                 f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
             )
-            content = operation.get("requestBody", {}).get("content", {})
-            properties = content.get("application/json", {}).get("schema", {}).get("properties", {})
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            properties = body.get("schema", {}).get("properties", {})
             rows = "".join(
                 f"<tr><td><code>{escape(name)}</code></td><td>{escape(schema.get('description', ''))}</td></tr>"
                 for name, schema in properties.items()
             )
+            if "example" in body:
+                sections.append(f"<pre>{escape(orjson.dumps(body['example']).decode())}</pre>")
             sections.append(f"<table>{rows}</table>" if rows else "")
-    style = "body{font:16px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}td{padding:.1rem .8rem .1rem 0}"
+    style = (
+        "body{font:16px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}td{padding:.1rem .8rem .1rem 0}"
+        "pre{white-space:pre-wrap}"
+    )
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Chairlift</title><style>{style}</style>"
         f"<h1>Chairlift {escape(openapi['info']['version'])}</h1>"

@@ -48,7 +48,7 @@ _WEIGHT: Schema = {
 
 def document(names: Sequence[str] = (), more_operations: Iterable[tuple[str, str, Schema]] = ()) -> Schema:
     """Return the OpenAPI 3.1 document of a router whose models have these names; more operations come last."""
-    return make_document((*_routed_operations(names), *_own_operations(names), *more_operations), DESCRIPTION)
+    return make_document((*_routed_operations(names), *_own_operations(names), *more_operations), DESCRIPTION, names)
 
 
 def _routed_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:

@@ -51,7 +51,7 @@ _TIMELINE: Schema = {
 
 def document(names: Sequence[str] = ()) -> Schema:
     """Return the OpenAPI 3.1 document of a server that serves its model under these names."""
-    return make_document(_operations(names), DESCRIPTION)
+    return make_document(_operations(names), DESCRIPTION, names)
 
 
 def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
