@@ -50,7 +50,9 @@ def test_21_and_55_no_key_and_wrong_keys(guarded_server: Server, path: str) -> N
     wrong_headers: list[list[tuple[str, str]]] = [
         [], [("authorization", "Bearer wrong")], [("authorization", f"Basic {KEY}")], [("authorization", KEY)],
         [("authorization", f"Bearer {KEY}"), ("authorization", f"Bearer {KEY}")], [("authorization", "Bearer")],
-        [("authorization", f"Bearer {JWT}")], [("authorization", "Bearer " + "x" * 20_000)], [("x-api-key", KEY)],
+        [("authorization", f"Bearer {JWT}")], [("authorization", "Bearer " + "x" * 20_000)], [("api-key", KEY)],
+        [("x-api-key", "wrong")], [("x-api-key", KEY), ("x-api-key", KEY)],
+        [("x-api-key", KEY), ("authorization", "Bearer wrong")],
         [("host", "x/?"), ("authorization", "Bearer x")], [("host", "a/v1/models?")],
     ]  # fmt: skip
     for headers in wrong_headers:
