@@ -31,6 +31,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"logits_processors", r"there is no logits processor '.*'; available are none"),
     (r"(messages|input)(\[\d+\].*)?", r".*(the chat template|private use).*"),
     (r"messages", r"continue_final_message needs a final message of the assistant, got .*"),
+    (r"add_special_tokens", r"is not supported: the chat template adds them"),
     (r"input|prompt|text_2|documents", rf"(: )?the text has {NUMBER} tokens, the limit is {NUMBER} {CONTEXT}"),
     (r"input|text_2|documents", rf"(: )?prompt has {NUMBER} tokens, at least 1 is needed"),
     (r"messages", rf"has {NUMBER} tokens and max_tokens is {NUMBER}, the limit of their sum is {NUMBER} {CONTEXT}"),
@@ -76,6 +77,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"prompt", r"or messages is required, but not both"),
     (r"(messages|input)\[\d+\]\.(tool_)?call_id", r"must be the id of a tool call in an earlier assistant message"),
     (r"tools\[\d+\](\.function)?\.name", r"appears twice: [\w:-]+"),
+    (r"input\[\d+\]\.content\[\d+\]", r"must be a part of type 'text', got 'refusal'"),
     # rules of the stored responses
     (r"previous_response_id", r"no response .* is stored: .*"),
     (r"input\[\d+\]\.id", r"names no stored item: .*"),
@@ -86,7 +88,7 @@ REASONS: tuple[tuple[str, str], ...] = (
      rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
     (r"text\.format", r"\.schema.+"),
     (r"response_format", r"\.json_schema\.schema.+"),
-    (r"guided_json", r"must be JSON: .+"),
+    (r"guided_json|json_schema", r"must be JSON: .+"),
     (r"tools\[\d+\](\.function)?\.(parameters|input_schema)", r".+"),
     (r"output_(config\.)?format", r"\.schema.+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
@@ -233,7 +235,7 @@ def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     is_ban = code == "no_allowed_token" if code else re.match(NO_TOKEN, message) is not None
     if status == 400 and is_ban and any(case.body.get(name) for name in (*BANS, *LIMITS)):
         return
-    if status == 400 and message == BAD_LOGITS and any(case.body.get(name) for name in SCALES):
+    if status == 400 and message.endswith(BAD_LOGITS) and any(case.body.get(name) for name in (*SCALES, "options")):
         return
     if status in (400, 404) and any(
         (re.fullmatch(field, param) or not has_code)

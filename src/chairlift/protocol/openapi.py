@@ -130,7 +130,7 @@ def pooling_operations(names: Sequence[str], **options: Any) -> Iterable[tuple[s
         ("Rank documents by the cosine of their embedding and the query's", schemas.RERANKED),
     )
     for (path, fields), (summary, schema) in zip(POOLING_ROUTES.items(), responses, strict=True):
-        yield path, "post", make_operation(summary, schema, body=body_schema(fields, names), **options)
+        yield path, "post", make_operation(summary, schema, body=body_schema(fields, names), also=EVENTS, **options)
 
 
 def live_operation(summary: str, error_statuses: str) -> tuple[str, str, Schema]:

@@ -8,8 +8,9 @@ from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.anthropic.message_schema import MESSAGE, TOKEN_COUNT
 from chairlift.protocol.ollama.operations import ollama_operations
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
+from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
-from chairlift.protocol.responses.response_fields import PATH, RESPONSES
+from chairlift.protocol.responses.response_fields import PATH, RESPONSES, SAME_FIELDS
 from chairlift.protocol.responses.response_schema import DELETED, INPUT_ITEMS, INPUT_TOKENS, RESPONSE
 
 STORED = "400 404"
@@ -17,6 +18,9 @@ STORED = "400 404"
 
 RESUMED = "409"
 """Error status of a generation that goes on with tokens of another model."""
+
+_COUNTED = {name: field for name, field in RESPONSES.items() if name not in SAME_FIELDS or name in TOKENIZE}
+"""Fields of a request for a response that are read when its tokens are counted."""
 
 _PAGE: list[Schema] = [
     {"name": "limit", "in": "query", "required": False, "description": "Items to return, 20 by default",
@@ -61,7 +65,7 @@ def _stored_and_new_responses(
         },
     )  # fmt: skip
     yield INPUT_TOKENS_PATH, "post", make_operation(
-        "Count the input tokens of a request for a response", INPUT_TOKENS, body=body_schema(RESPONSES, names),
+        "Count the input tokens of a request for a response", INPUT_TOKENS, body=body_schema(_COUNTED, names),
         error_statuses=error_statuses.replace(RESUMED, "").strip(),
     )  # fmt: skip
     one = f"{PATH}/{{id}}"

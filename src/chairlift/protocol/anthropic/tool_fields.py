@@ -40,6 +40,8 @@ def _tool(tool: Any, at: str) -> Json:
         )  # fmt: skip
     if not isinstance(tool.get("input_schema"), dict):
         raise invalid_param(f"{at}.input_schema", f"must be an object, got {format_short(tool.get('input_schema'))}")
+    if tool.get("strict") is not None:
+        boolean(f"{at}.strict", tool["strict"])
     function: Json = {"name": tool.get("name"), "parameters": tool["input_schema"]}
     function |= {name: tool[name] for name in ("description", "strict") if tool.get(name) is not None}
     return {"type": "function", "function": function}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from chairlift.core.render_limits import REASONING_EFFORTS
 from chairlift.core.sampling import MAX_TOKENS
 from chairlift.protocol.request_fields import CHAT, MAX_CHAT_LOGPROBS, MAX_MESSAGES, Effect, Field
-from chairlift.protocol.request_schemas import JSON_SCHEMA, MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
+from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
 
 PATH = "/v1/responses"
 MAX_METADATA = 16
@@ -87,7 +87,7 @@ _INPUT: Schema = {"anyOf": [
 _FORMAT: Schema = {"anyOf": [
     {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}},
     {"type": "object", "required": ["type", "schema"], "properties": {
-        "type": {"const": "json_schema"}, "schema": JSON_SCHEMA, "name": {"type": ["string", "null"]},
+        "type": {"const": "json_schema"}, "schema": {"type": "object"}, "name": {"type": ["string", "null"]},
         "strict": {"type": ["boolean", "null"]},
     }},
 ]}  # fmt: skip
