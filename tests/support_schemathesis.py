@@ -18,6 +18,9 @@ STRUCTURES = (
     "guided_choice", "guided_grammar", "json_schema", "ebnf",
 )  # fmt: skip
 
+OTHER_FORMATS = r"text\.format|output_(?:config\.)?format|format"
+"""What response_format is called in other APIs."""
+
 # Pattern of a field -> pattern of the whole message after its name, for rules that a schema cannot express.
 REASONS: tuple[tuple[str, str], ...] = (
     # rules of the model
@@ -59,7 +62,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"top_logprobs", rf"must be between 0 and {NUMBER}, got {NUMBER}"),
     (r"messages|input|prompt", rf"has {NUMBER} tokens( and \S+ is {NUMBER})?, .* {CONTEXT}"),
     (r"format", r"(?! ?(format )?must be json).+"),
-    ("|".join(STRUCTURES), rf"cannot be combined with ({'|'.join(STRUCTURES)}| and )+"),
+    (rf"{'|'.join(STRUCTURES)}|{OTHER_FORMATS}",
+     rf"cannot be combined with ({'|'.join(STRUCTURES)}|{OTHER_FORMATS}| and )+"),
     (r"structured_outputs", r"needs exactly one of json, regex, choice, grammar, json_object, got .+"),
     (r"messages", r"continue_final_message needs a final message (with content|of the assistant, got one of role \w+)"),
     (r"continue_final_message", r"cannot be combined with add_generation_prompt: true"),
@@ -88,7 +92,7 @@ REASONS: tuple[tuple[str, str], ...] = (
      rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
     (r"text\.format", r"\.schema.+"),
     (r"response_format", r"\.json_schema\.schema.+"),
-    (r"guided_json|json_schema", r"must be JSON: .+"),
+    (r"guided_json|json_schema|structured_outputs", r"(\.json )?must be JSON: .+"),
     (r"tools\[\d+\](\.function)?\.(parameters|input_schema)", r".+"),
     (r"output_(config\.)?format", r"\.schema.+"),
     # JSON Schema accepts 1.0 as an integer, but servers of OpenAI's API do not
