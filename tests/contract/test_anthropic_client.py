@@ -11,7 +11,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import BaseModel
 
 from chairlift.protocol.sse import EventReader
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_sdk_schemas import checked
 from support_server import Server, real_server, scripted_model_server
 
@@ -38,11 +38,8 @@ def replica() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["direct", "router"])
 def url(request: pytest.FixtureRequest, replica: Server) -> Iterator[str]:
-    if request.param == "direct":
-        yield replica.url
-        return
-    with router_server(replica) as router:
-        yield router.url
+    with direct_or_routed(request.param, replica) as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import ollama
 import pytest
 from pydantic import BaseModel
 
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_sdk_schemas import checked_closely
 from support_server import Server, real_server, scripted_model_server
 
@@ -48,21 +48,17 @@ def replica() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["direct", "router"])
 def url(request: pytest.FixtureRequest, replica: Server) -> Iterator[str]:
-    if request.param == "direct":
-        yield replica.url
-        return
-    with router_server(replica) as router:
-        yield router.url
+    with direct_or_routed(request.param, replica) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module", params=["direct", "router"])
 def demo_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    with real_server("--dtype", "float32", "--num-blocks", "512") as server:
-        if request.param == "direct":
-            yield server.url
-            return
-        with router_server(server) as router:
-            yield router.url
+    with (
+        real_server("--dtype", "float32", "--num-blocks", "512") as replica,
+        direct_or_routed(request.param, replica) as server,
+    ):
+        yield server.url
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from openai.types.shared import ErrorObject
 from pydantic import BaseModel
 
 from chairlift.protocol.request_fields import CHAT, COMPLETION, Effect
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_server import Server, real_server
 
 MODEL = "chairlift:demo"
@@ -42,11 +42,8 @@ def replica() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["direct", "router"])
 def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
-    if request.param == "direct":
-        yield replica
-        return
-    with router_server(replica) as router:
-        yield router
+    with direct_or_routed(request.param, replica) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

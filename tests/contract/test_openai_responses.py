@@ -11,7 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 
 from chairlift.protocol.sse import EventReader
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_sdk_schemas import checked
 from support_server import Server, scripted_model_server
 
@@ -41,11 +41,8 @@ def replica() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["direct", "router"])
 def url(request: pytest.FixtureRequest, replica: Server) -> Iterator[str]:
-    if request.param == "direct":
-        yield replica.url + "/v1"
-        return
-    with router_server(replica) as router:
-        yield router.url + "/v1"
+    with direct_or_routed(request.param, replica) as server:
+        yield server.url + "/v1"
 
 
 @pytest.fixture

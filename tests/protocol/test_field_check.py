@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.field_check import format_short, split_fields
+from chairlift.protocol.field_check import format_short, split_fields, string_member
 from chairlift.protocol.request_fields import CHAT, Effect, Field
 
 TABLE = {
@@ -43,3 +43,10 @@ def test_values_are_shown_shortly() -> None:
     assert [format_short(value) for value in ("a" * 99, 10**30, 1.5, [[]], None)] == [
         repr("a" * 40), "a huge number", "1.5", "list", "NoneType",
     ]  # fmt: skip
+
+
+def test_a_member_is_a_string() -> None:
+    assert string_member({"id": ""}, "id", "input[0]") == ""
+    for value, shown in (({}, "NoneType"), ({"id": 5}, "5"), ({"id": ["x"]}, "list")):
+        with pytest.raises(InvalidRequest, match=rf"^input\[0\]\.id must be a string, got {shown}$"):
+            string_member(value, "id", "input[0]")

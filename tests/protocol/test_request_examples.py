@@ -11,7 +11,7 @@ from chairlift.protocol import router_openapi
 from chairlift.protocol.openapi import page
 from chairlift.protocol.request_examples import EXAMPLES
 from chairlift.server import openapi
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_server import Server, real_server
 
 NO_MODEL = ("/admin/", "/v1/responses/{id}/cancel")
@@ -39,11 +39,8 @@ def replica() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["direct", "router"])
 def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
-    if request.param == "direct":
-        yield replica
-        return
-    with router_server(replica) as router:
-        yield router
+    with direct_or_routed(request.param, replica) as server:
+        yield server
 
 
 def test_a_server_accepts_every_example(server: Server) -> None:

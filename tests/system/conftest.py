@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from support_bad_input import send_good_request
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_server import Server, fake_server
 
 ROUTER_LIMITS = ("--max-body-bytes", "4000000", "--body-timeout", "1", "--idle-timeout", "2")
@@ -25,11 +25,8 @@ def replica() -> Iterator[Server]:
 @pytest.fixture(scope="module", params=["direct", "router"])
 def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
     """A server process with a fake engine, or a router in front of it; both have low limits."""
-    if request.param == "direct":
-        yield replica
-        return
-    with router_server(replica, options=ROUTER_LIMITS) as router:
-        yield router
+    with direct_or_routed(request.param, replica, options=ROUTER_LIMITS) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

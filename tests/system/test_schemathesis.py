@@ -17,7 +17,7 @@ import pytest
 
 import support_schemathesis as hooks
 from support_process import TIMEOUT_SECONDS, wait_until
-from support_router_process import router_server
+from support_router_process import direct_or_routed
 from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
@@ -48,11 +48,8 @@ def replica() -> Iterator[Server]:
 @pytest.fixture(scope="module", params=["direct", pytest.param("router", marks=pytest.mark.full)])
 def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
     """A replica, or a router in front of it."""
-    if request.param == "direct":
-        yield replica
-        return
-    with router_server(replica, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as router:
-        yield router
+    with direct_or_routed(request.param, replica, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as server:
+        yield server
 
 
 def run_schemathesis(folder: Path, url: str, *options: str) -> dict[str, Any]:

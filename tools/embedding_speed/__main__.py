@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
         rounds = [_measure(llm, options, Random(number)) for number in range(options.rounds + 1)][1:]
     result = summarize(rounds) | {"texts": options.texts, "tokens": options.tokens, "rounds": rounds}
     document = report.with_environment("chairlift embedding speed", result, source, ["embedding_speed", *words])
-    report.tell(_table(result), options.json, document, _print_line)
+    report.tell(_table(result), options.json, document, report.print_line)
     return 1 if result["greatest_difference"] > options.tolerance else 0
 
 
@@ -80,11 +80,6 @@ def summarize(rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         "single": median(each["single"] for each in rounds),
         "greatest_difference": max(each["difference"] for each in rounds),
     }
-
-
-def _print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:

@@ -47,9 +47,9 @@ def main(args: list[str]) -> int:
             "offline": stack.enter_context(run_offline_engine(spec)).run,
             "http": stack.enter_context(run_http_server(spec)).run,
         }
-        result = compare_arms(arms, options.turns, options.seed, _print_line)
+        result = compare_arms(arms, options.turns, options.seed, report.print_line)
     full_report = report.with_environment("chairlift http share", result, source, ["http_overhead", *args])
-    report.tell(_table(result), options.json, full_report, _print_line)
+    report.tell(_table(result), options.json, full_report, report.print_line)
     return 0
 
 
@@ -77,11 +77,6 @@ def compare_arms(
 def http_shares(speeds: Mapping[str, Sequence[float]]) -> list[float]:
     """Return the ratio of the speed of "http" to that of "offline" for each round."""
     return [http / offline for http, offline in zip(speeds["http"], speeds["offline"], strict=True)]
-
-
-def _print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:

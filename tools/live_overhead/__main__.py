@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         rounds = in_own_loop(partial(_measure, replica, options))
     result = summarize(rounds) | {"rounds": [[asdict(phase) for phase in pair] for pair in rounds]}
     document = report.with_environment("chairlift live overhead", result, source, ["live_overhead", *words])
-    report.tell(_table(result), options.json, document, _print_line)
+    report.tell(_table(result), options.json, document, report.print_line)
     return 0
 
 
@@ -48,7 +48,7 @@ async def _measure(replica: RunningReplica, options: argparse.Namespace) -> list
     client, random, rounds = replica.client(), Random(0), list[tuple[Phase, Phase]]()
     model = await find_model(client)
     load = (send_requests(client, model, options.max_tokens, Random(number)) for number in range(options.requests))
-    _print_line(f"about {options.rounds * 2 * (options.seconds + SETTLE_SECONDS) + WARMUP_SECONDS:.0f} s")
+    report.print_line(f"about {options.rounds * 2 * (options.seconds + SETTLE_SECONDS) + WARMUP_SECONDS:.0f} s")
     async with running(*load):
         await asyncio.sleep(WARMUP_SECONDS)
         for _ in range(options.rounds):
@@ -86,11 +86,6 @@ def summarize(rounds: Sequence[tuple[Phase, Phase]]) -> dict[str, Any]:
 
 def _quartiles(values: Sequence[float]) -> list[float]:
     return quantiles(values, n=QUARTILES, method="inclusive") if len(values) > 1 else [*values] * 3
-
-
-def _print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:

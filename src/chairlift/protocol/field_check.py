@@ -39,6 +39,14 @@ def format_short(value: Any) -> str:
     return format_value(value)[:40] if isinstance(value, int | float) else type(value).__name__
 
 
+def string_member(value: Mapping[str, Any], name: str, at: str) -> str:
+    """Return a string of an object whose place in the body is `at`. Raises InvalidRequest."""
+    member = value.get(name)
+    if not isinstance(member, str):
+        raise invalid_param(f"{at}.{name}", f"must be a string, got {format_short(member)}")
+    return member
+
+
 def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
     """Return the names of stream_options without effect: all of them unless stream is true."""
     options = fields["stream_options"]

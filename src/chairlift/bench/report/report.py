@@ -15,6 +15,7 @@ Percentiles interpolate linearly. Means of kv_cache_usage and kv_cache_waste are
 import errno
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -111,6 +112,12 @@ def _replace(target: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+def print_line(line: str) -> None:
+    """Write a line to the standard output at once, as a `note` of the functions here."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def tell(

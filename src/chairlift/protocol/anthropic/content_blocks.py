@@ -8,7 +8,7 @@ text, text                          ──>  one message of the user
 from typing import Any
 
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.field_check import format_short
+from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
@@ -101,12 +101,12 @@ class ChatMessages:
         for index, block in enumerate(blocks):
             block_at = f"{content_at}[{index}]"
             if _kind(block, "user", block_at) == "text":
-                texts.append(_text(block, "text", block_at))
+                texts.append(string_member(block, "text", block_at))
                 continue
             if texts:
                 self._append_text("user", texts, at)
                 texts = []
-            call_id = _text(block, "tool_use_id", block_at)
+            call_id = string_member(block, "tool_use_id", block_at)
             self._append({"role": "tool", "content": _result_texts(block, block_at), "tool_call_id": call_id}, block_at)
         if texts:
             self._append_text("user", texts, at)
@@ -118,10 +118,10 @@ class ChatMessages:
             block_at = f"{content_at}[{index}]"
             match _kind(block, "assistant", block_at):
                 case "text":
-                    if text := _text(block, "text", block_at):
+                    if text := string_member(block, "text", block_at):
                         answer["content"].append(text)
                 case "thinking":
-                    if text := _text(block, "thinking", block_at):
+                    if text := string_member(block, "thinking", block_at):
                         answer.setdefault("reasoning_content", []).append(text)
                 case "tool_use":
                     self._add_call(answer, block, block_at)
@@ -129,7 +129,7 @@ class ChatMessages:
     def _add_call(self, answer: Json, block: Json, at: str) -> None:
         if not isinstance(arguments := block.get("input"), dict):
             raise invalid_param(f"{at}.input", f"must be an object, got {format_short(arguments)}")
-        call_id, name = _text(block, "id", at), _text(block, "name", at)
+        call_id, name = string_member(block, "id", at), string_member(block, "name", at)
         calls = answer.setdefault("tool_calls", [])
         inner = f"messages[{len(self.messages) - 1}].tool_calls[{len(calls)}]"
         self.paths[f"{inner}.function.arguments"] = f"{at}.input"
@@ -175,7 +175,7 @@ def _texts(blocks: list[Any], at: str) -> list[str]:
     texts = []
     for index, block in enumerate(blocks):
         _kind(block, "system", f"{at}[{index}]")
-        texts.append(_text(block, "text", f"{at}[{index}]"))
+        texts.append(string_member(block, "text", f"{at}[{index}]"))
     return texts
 
 
@@ -186,10 +186,3 @@ def _result_texts(block: Json, at: str) -> list[str]:
         raise invalid_param(f"{at}.is_error", f"must be true or false, got {format_short(is_error)}")
     texts = [] if content is None else _texts(_blocks(content, f"{at}.content"), f"{at}.content")
     return [ERROR_PREFIX + (texts[0] if texts else ""), *texts[1:]] if is_error else texts
-
-
-def _text(block: Json, name: str, at: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        raise invalid_param(f"{at}.{name}", f"must be a string, got {format_short(value)}")
-    return value

@@ -7,7 +7,7 @@ function_call_output                              ──>  a message of the role
 from typing import Any
 
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.field_check import format_short
+from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
@@ -52,10 +52,11 @@ class MessageList:
             case "message":
                 self._add_role_message(item, at)
             case "function_call":
-                self._add_call(item, at, _text(item, "arguments", at))
+                self._add_call(item, at, string_member(item, "arguments", at))
             case "function_call_output":
                 self._append(
-                    {"role": "tool", "content": item.get("output"), "tool_call_id": _text(item, "call_id", at)}, at
+                    {"role": "tool", "content": item.get("output"), "tool_call_id": string_member(item, "call_id", at)},
+                    at,
                 )
             case "reasoning":
                 self._reasoning += [text for text in _reasoning_texts(item, at) if text]
@@ -83,8 +84,8 @@ class MessageList:
             self._append({"role": role, "content": content}, at)
 
     def _add_call(self, item: Json, at: str, arguments: str) -> None:
-        function = {"name": _text(item, "name", at), "arguments": arguments}
-        call = {"id": _text(item, "call_id", at), "type": "function", "function": function}
+        function = {"name": string_member(item, "name", at), "arguments": arguments}
+        call = {"id": string_member(item, "call_id", at), "type": "function", "function": function}
         self._answer(at).setdefault("tool_calls", []).append(call)
 
     def _answer(self, at: str) -> Json:
@@ -111,13 +112,6 @@ class MessageList:
     def _check_count(self, at: str) -> None:
         if len(self.messages) > MAX_MESSAGES:
             raise invalid_param(at.partition("[")[0], f"has more than {MAX_MESSAGES} messages, which is the limit")
-
-
-def _text(item: Json, name: str, at: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise invalid_param(f"{at}.{name}", f"must be a string, got {format_short(value)}")
-    return value
 
 
 def _reasoning_texts(item: Json, at: str) -> list[str]:

@@ -14,6 +14,7 @@ import orjson
 
 from chairlift.core.errors import NotFound
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.compact_json import compact_json
 from chairlift.protocol.translation.base import Json
 
 ENTRY_OVERHEAD_BYTES = 1024
@@ -95,7 +96,7 @@ class ResponseStore:
     def add(self, tenant: str, response: Json, items: list[Json]) -> None:
         """Store a response with its input items; one that is larger than the whole store is not stored."""
         entry = _Entry(
-            _json(items), _json(response["output"]), _json({**response, "output": []}),
+            compact_json(items), compact_json(response["output"]), compact_json({**response, "output": []}),
             response.get("previous_response_id") or "",
         )  # fmt: skip
         if entry.num_bytes > self.max_bytes:
@@ -189,8 +190,3 @@ def response_id_of(item: str) -> str:
     """Return the id of the response that an item's id names."""
     _, _, rest = item.partition("_")
     return PREFIX + rest.rpartition("_")[0]
-
-
-def _json(value: list[Json] | Json) -> bytes:
-    """Return JSON in memory of its own size: what orjson returns keeps a buffer of 4 KB or more."""
-    return bytes(memoryview(orjson.dumps(value)))

@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.compact_json import compact_json
 
 MAX_CUSTOM_ID_CHARS = 512
 MAX_REPORTED = 5
@@ -85,5 +86,4 @@ def _parse(number: int, text: bytes, known: frozenset[str]) -> BatchLine:
         raise InvalidRequest(f"body must be an object, got {type(body).__name__}")
     if body.get("stream"):
         raise InvalidRequest("body.stream must be false: a batch file has whole responses")
-    own_size = bytes(memoryview(orjson.dumps(body)))  # what orjson returns keeps a buffer of 4 KB or more
-    return BatchLine(number, custom_id, path, own_size)
+    return BatchLine(number, custom_id, path, compact_json(body))
