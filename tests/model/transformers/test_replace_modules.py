@@ -207,6 +207,20 @@ def test_layers_of_one_input_and_gated_mlps_are_multiplied_together(bias: bool) 
     assert torch.allclose(model(other)[..., :40], model.q(other), atol=1e-5)
 
 
+def test_replaced_layers_are_not_run_in_the_search_for_activations() -> None:
+    model, x, widths = Parallel(bias=False), torch.randn(2, 24), set[int]()
+
+    class Recording(Maker):
+        def linear(self, *args: Any) -> Multiply:
+            multiply = super().linear(*args)
+            return lambda rows: (widths.add(rows.shape[-1]), multiply(rows))[1]
+
+    replace_modules(model, Recording(), find_shared_inputs(model, lambda: model(x)))
+    assert not widths
+    model(x)
+    assert widths == {24, 32}
+
+
 def test_activations_of_many_operations_become_one() -> None:
     model, x = nn.Sequential(nn.Linear(24, 24), NewGELUActivation(), nn.Tanh()), torch.randn(3, 24)
     expected = model(x)

@@ -79,6 +79,9 @@ class FastNorm(nn.Module):
         return self.norm(x)
 
 
+_FAST = (PackedLinear, SharedLinear, FastNorm, Activation)
+
+
 class LayerMaker(Protocol):
     """Makes the fast layers of one kind of kernels. The weights are copied."""
 
@@ -171,6 +174,8 @@ def _leaves(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
 
 def _activation_of(module: nn.Module) -> Activation | None:
     """Return a module without parameters that computes a known activation as one of one operation."""
+    if isinstance(module, _FAST):  # its weights are packed, so that it has no parameters
+        return None
     if any(True for _ in (*module.parameters(), *module.buffers())) or not takes_one_tensor(module):
         return None
     name = activation_name(module)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.native_linear import NativeLinear
+from chairlift.model.kernels.cpu.native_linear import NativeLinear, NativeRMSNorm
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_native import instruction_sets, need_native
@@ -60,3 +60,12 @@ def test_rows_of_any_shape_stride_and_dtype_and_none_at_all() -> None:
     assert torch.equal(linear(rows.T.contiguous().T), expected)
     assert torch.equal(linear(rows.float()), expected)
     assert linear(rows[:0]).shape == (0, 64)
+
+
+def test_rows_of_another_width_are_refused() -> None:
+    linear = made(instruction_sets()[0], "bfloat16", random_bf16(64, 32))
+    norm = NativeRMSNorm(torch.ones(32), 1e-6, get_thread_pool(2), instruction_sets()[0])
+    for width in (31, 33, 241):
+        for layer in (linear, norm):
+            with pytest.raises(ValueError, match=f"the layer takes 32 inputs, and {width} are given"):
+                layer(random_bf16(2, width))

@@ -3,6 +3,7 @@
 import ctypes
 
 import numpy as np
+import pytest
 import torch
 
 from chairlift.engine.step_plan import TokenMasks
@@ -94,3 +95,13 @@ def test_a_head_alone_computes_the_logits_of_its_matrix_and_their_largest() -> N
         assert torch.allclose(alone.logits(hidden.float()).double(), expected, atol=1e-4)
         found = alone.head(hidden, LogitsRequest(np.zeros(5, bool)))
         assert found.argmax_ids.tolist() == exact.argmax(1).tolist() and not len(found.logits)
+
+
+def test_states_of_another_width_are_refused() -> None:
+    need_native()
+    pool = get_thread_pool(2)
+    weight, _ = Packer(pool, library.BFLOAT16).pack([torch.ones(VOCAB, WIDTH, dtype=torch.bfloat16)])
+    head = NativeHead(weight, VOCAB, None, pool, selected_instruction_set())
+    for width in (WIDTH - 1, WIDTH + 1):
+        with pytest.raises(ValueError, match=f"the lm_head takes {WIDTH} inputs, and {width} are given"):
+            head.logits(torch.ones(3, width, dtype=torch.bfloat16))

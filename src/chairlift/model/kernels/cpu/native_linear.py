@@ -53,8 +53,8 @@ class NativeLinear:
         return self._bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product of x [..., I]: bfloat16 [..., outputs]. Raises MemoryError."""
-        rows = _rows(x)
+        """Return the product of x [..., I] as bfloat16 [..., outputs]. Raises MemoryError, and ValueError for another I."""
+        rows = _rows(x, self.weight.struct.inputs)
         count, width = len(rows), self._width
         out = torch.empty(count, width, dtype=torch.bfloat16, device="cpu")
         code = self._multiply(
@@ -80,8 +80,8 @@ class NativeRMSNorm:
         self._rms_norm = library.load().rms_norm
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the norm of x [..., H], bfloat16. Raises MemoryError."""
-        rows = _rows(x)
+        """Return the norm of x [..., H], bfloat16. Raises MemoryError, and ValueError for another H."""
+        rows = _rows(x, len(self._factors))
         count, width = rows.shape
         out = torch.empty(count, width, dtype=torch.bfloat16, device="cpu")
         code = self._rms_norm(
@@ -93,8 +93,13 @@ class NativeRMSNorm:
         return out.view(x.shape)
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Return x [..., I] as bfloat16 rows [N, I] whose columns are adjacent."""
+def _rows(x: Tensor, width: int) -> Tensor:
+    """Return x [..., width] as bfloat16 rows [N, width] whose columns are adjacent.
+
+    Raises ValueError for another width: the library would read beyond the rows.
+    """
+    if x.shape[-1] != width:
+        raise ValueError(f"the layer takes {width} inputs, and {x.shape[-1]} are given")
     rows = x.reshape(-1, x.shape[-1])
     if rows.dtype is not torch.bfloat16 or rows.stride(1) != 1:
         rows = rows.to(torch.bfloat16).contiguous()

@@ -108,8 +108,13 @@ class NativeHead:
 
 
 def score(decoder: int, lm_head: LMHead, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
-    """Compute the requested output of hidden states [R, H] with a decoder of the library. Raises MemoryError."""
-    count = len(hidden)
+    """Compute the requested output of hidden states [R, H] with a decoder of the library.
+
+    Raises MemoryError, and ValueError for states of another width, beyond which the library would read.
+    """
+    count, inputs = len(hidden), lm_head.call.weight.contents.inputs
+    if hidden.shape[1] != inputs:
+        raise ValueError(f"the lm_head takes {inputs} inputs, and {hidden.shape[1]} are given")
     if hidden.dtype is not torch.bfloat16 or hidden.stride(1) != 1:
         hidden = hidden.to(torch.bfloat16).contiguous()
     lm_head.prepare(count, request)
