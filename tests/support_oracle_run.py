@@ -6,7 +6,7 @@ check_case(case)    runs a case, again where an abort came too late, and checks 
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -38,13 +38,19 @@ ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Run:
-    """The requests and the engine configuration of one case."""
+    """The requests and the engine configuration of one case.
+
+    Attributes:
+        num_blocks: blocks of the KV cache.
+        arrives_at_once: whether all requests must have arrived before the first step, so that one is preempted.
+    """
 
     warm_up: list[GenerateRequest]
     kept: list[GenerateRequest]
     aborted: list[GenerateRequest]
     num_blocks: int
     config: SchedulerConfig
+    arrives_at_once: bool = False
     outputs: "SimpleQueue[list[EngineOutput]]" = field(default_factory=SimpleQueue)
 
 
@@ -129,12 +135,13 @@ def preemptions(case: Case, run: Run, windows: tuple[int | None, ...], num_block
     return loop.scheduler.counters.preemptions
 
 
-def preempting_pool(case: Case, run: Run, windows: tuple[int | None, ...]) -> int:
-    """Return the smallest pool with a preemption for every gap between two arrivals."""
+def preempting_pool(case: Case, run: Run, windows: tuple[int | None, ...]) -> tuple[int, bool]:
+    """Return the smallest pool with a preemption, and whether it is one only if all requests arrive at once."""
     smallest = tightest(case, run, windows)
-    for num_blocks in range(smallest, 8 * smallest + 200, max(1, smallest // 12)):
-        if all(preemptions(case, run, windows, num_blocks, gap) for gap in GAPS):
-            return num_blocks
+    for gaps in (GAPS, (0,)):
+        for num_blocks in range(smallest, 8 * smallest + 200, max(1, smallest // 12)):
+            if all(preemptions(case, run, windows, num_blocks, gap) for gap in gaps):
+                return num_blocks, gaps is not GAPS
     raise AssertionError("no pool makes this case preempt")
 
 
@@ -173,7 +180,7 @@ def run_of(case: Case) -> Run:
     warm_up = [request_of(f"warm-{n}", prompt, 2, True) for n, prompt in enumerate(warm_prompts)]
     run = Run(warm_up, kept, aborted, PLENTY, config)
     if case.preemption:
-        run.num_blocks = preempting_pool(case, run, windows_of(case))
+        run.num_blocks, run.arrives_at_once = preempting_pool(case, run, windows_of(case))
     return run
 
 
@@ -187,7 +194,7 @@ def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
     )  # fmt: skip
     spec = RunnerSpec("chairlift.model.runner.torch_runner:build", settings.encode())
     client: EngineClient
-    if case.engine_mode == "inline":
+    if case.engine_mode == "inline" or run.arrives_at_once:  # an engine in another process cannot be paused
         client = InlineClient(EngineLoop(spec.build(), run.config))
     else:
         client = start_engine_process(spec, run.config)
@@ -218,12 +225,13 @@ def run_case(case: Case, run: Run, client: EngineClient) -> dict[str, RequestRec
     awaited = {request.request_id for request in [*arrivals, *late]}
     step = (
         len(arrivals)
-        if case.arrival != "staggered"
+        if case.arrival != "staggered" or run.arrives_at_once
         else max(2, len(arrivals) - 1 if case.preemption else len(arrivals) // 3)
     )
     for start in range(0, len(arrivals), step):
-        for request in arrivals[start : start + step]:
-            client.submit(request, run.outputs.put)
+        with client.paused() if run.arrives_at_once and isinstance(client, InlineClient) else nullcontext():
+            for request in arrivals[start : start + step]:
+                client.submit(request, run.outputs.put)
         if start + step < len(arrivals):
             _receive(run, client, records, aborts)
     while (

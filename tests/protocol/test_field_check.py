@@ -24,7 +24,7 @@ def test_fields_are_sorted_by_their_effect() -> None:
     ({"model": "m", "never": 1.0}, "never is not supported: do without"),
     ({}, "model is missing"),
     ({"model": None}, "model is missing"),
-    ({"model": 7}, "model must contain strings, got int"),
+    ({"model": 7}, "model must be a string, got int"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(body: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):

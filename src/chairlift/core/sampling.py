@@ -16,7 +16,7 @@ from chairlift.core import validation
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.core.sampling_names import RequestOutputKind, explain_unknown_names
 from chairlift.core.structured_output import StructuredOutput, StructuredOutputsParams
-from chairlift.core.validation import as_tuple, integer, invalid_param, number, string, token_ids
+from chairlift.core.validation import as_tuple, integer, invalid_param, number, strings, token_ids
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
@@ -112,7 +112,8 @@ def _processors(value: Any) -> tuple[tuple[str, str], ...]:
             raise invalid_param(
                 param, f"must have an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON as arguments"
             )
-        parsed.append((string(param, name, MAX_STOP_STRING_CHARS), arguments))
+        (name,) = strings(param, (name,), 1, MAX_STOP_STRING_CHARS)
+        parsed.append((name, arguments))
     return tuple(parsed)
 
 
@@ -124,7 +125,7 @@ def _as_json(param: str, value: Any) -> str:
 
 
 def _texts(value: Any, *, name: str, limit: int) -> tuple[str, ...]:
-    return tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in as_tuple(name, value, limit, str))
+    return strings(name, value, limit, MAX_STOP_STRING_CHARS)
 
 
 def _stop(value: Any) -> tuple[str, ...]:

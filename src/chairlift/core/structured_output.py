@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.validation import as_tuple, boolean, invalid_param, string
+from chairlift.core.validation import boolean, invalid_param, string, strings
 
 MAX_STRUCTURED_CHARS = 262_144
 """Most characters of a schema (as JSON), a regular expression, a grammar, or of all choices together."""
@@ -77,8 +77,9 @@ class StructuredOutput:
             if (text := getattr(self, name)) is not None:
                 put(self, name, string(f"structured.{name}", text, MAX_STRUCTURED_CHARS))
                 _check_brackets(f"structured.{name}", text)
-        choice = as_tuple("structured.choice", self.choice, MAX_CHOICE_STRINGS, str)
-        put(self, "choice", tuple(string("structured.choice", text, MAX_STRUCTURED_CHARS) for text in choice))
+        put(
+            self, "choice", strings("structured.choice", self.choice, MAX_CHOICE_STRINGS, MAX_STRUCTURED_CHARS)
+        )  # fmt: skip
         if (total := sum(map(len, self.choice))) > MAX_STRUCTURED_CHARS:
             raise invalid_param("structured.choice", f"has {total} characters, the limit is {MAX_STRUCTURED_CHARS}")
         kinds = [name for name in _KINDS if getattr(self, name) not in (None, False, ())]

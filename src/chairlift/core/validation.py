@@ -63,10 +63,20 @@ def token_ids(param: str, value: Any, limit: int, highest: int) -> tuple[int, ..
 
 def string(param: str, value: Any, limit: int, *, least: int = 1) -> str:
     """Return a plain string of `least` to `limit` characters that UTF-8 can encode."""
+    return _plain_string(param, value, least, limit, "must be a string")
+
+
+def strings(param: str, value: Any, limit: int, max_chars: int) -> tuple[str, ...]:
+    """Return a list of at most `limit` strings of 1 to `max_chars` characters, or a single one, as a tuple."""
+    entries = as_tuple(param, value, limit, str)
+    return tuple(_plain_string(param, entry, 1, max_chars, "must contain strings") for entry in entries)
+
+
+def _plain_string(param: str, value: Any, least: int, limit: int, must: str) -> str:
     if not isinstance(value, str):
-        raise invalid_param(param, f"must contain strings, got {type(value).__name__}")
+        raise invalid_param(param, f"{must}, got {type(value).__name__}")
     if not least <= len(value) <= limit:
-        raise invalid_param(param, f"must contain strings of {least} to {limit} characters, got {len(value)}")
+        raise invalid_param(param, f"{must} of {least} to {limit} characters, got {len(value)}")
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise invalid_param(param, "must be valid Unicode, got half of a surrogate pair")
     return str.__str__(value)

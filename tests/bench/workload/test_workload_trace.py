@@ -87,7 +87,7 @@ WHEN = "at must be seconds after the start, from 0 to 10000000, got"
         ({**GOOD, "structured": "json"}, "structured must be an object with one of json_schema, json_object, regex"),
         ({**GOOD, "structured": {"xml": 1}}, "structured must be an object with one of json_schema"),
         ({**GOOD, "structured": {}}, "structured needs exactly one of json_schema"),
-        ({**GOOD, "structured": {"regex": 5}}, "structured.regex must contain strings"),
+        ({**GOOD, "structured": {"regex": 5}}, "structured.regex must be a string"),
         ({**GOOD, "tenant": 5}, "tenant must be text, got 5"),
         ({**GOOD, "at": -1}, f"{WHEN} -1"),
         ('{"at": NaN, "prompt": [1], "output_tokens": 1}', f"{WHEN} nan"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.ollama.fields import CHAT
 from chairlift.protocol.ollama.request import (
     OllamaRequest,
     is_raw,
@@ -67,6 +68,7 @@ def test_tools_may_lack_their_type() -> None:
     tool = {"function": {"name": "f"}}
     assert chat(tools=[tool, 7]).body["tools"] == [{"type": "function", **tool}, 7]
     assert "tools" not in chat(tools=[]).body
+    assert CHAT["tools"].schema["items"]["required"] == ["function"]
 
 
 def test_a_prompt_is_a_conversation() -> None:

@@ -1,5 +1,6 @@
 """ResponsesTranslator: whole responses are stored for the tenant that asked, unless it does not want that."""
 
+import orjson
 import pytest
 
 from chairlift.core.errors import NotFound
@@ -30,3 +31,23 @@ def test_a_response_may_stay_out_of_the_store() -> None:
     store = ResponseStore(10**6)
     ResponsesTranslator(store).translate({"model": "m", "input": "Hi", "store": False}, Client()).response(COMPLETION)
     assert len(store) == 0
+
+
+def test_a_response_that_is_larger_than_the_store_says_that_it_is_not_stored() -> None:
+    for max_bytes, is_stored in ((10**6, True), (1_100, False)):
+        store = ResponseStore(max_bytes)
+        translation = ResponsesTranslator(store).translate({"model": "m", "input": "Hi"}, Client())
+        assert translation.response(COMPLETION)["store"] == is_stored == bool(len(store))
+        events = translation.stream()
+        chunk = {**COMPLETION, "choices": [{"index": 0, "delta": {"content": "Yes"}, "finish_reason": "stop"}]}
+        events.chunk(chunk)
+        last = orjson.loads(events.end().rpartition(b"data: ")[2])
+        assert (last["type"], last["response"]["store"]) == ("response.completed", is_stored)
+
+
+def test_a_response_that_failed_is_not_stored() -> None:
+    store = ResponseStore(10**6)
+    events = ResponsesTranslator(store).translate({"model": "m", "input": "Hi"}, Client()).stream()
+    events.chunk({**COMPLETION, "choices": [{"index": 0, "delta": {"content": "Yes"}, "finish_reason": None}]})
+    failed = orjson.loads(events.error({"message": "no"}).rpartition(b"data: ")[2])
+    assert failed["type"] == "response.failed" and failed["response"]["store"] is False and len(store) == 0

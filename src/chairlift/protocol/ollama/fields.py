@@ -1,6 +1,7 @@
 """CHAT, GENERATE and others: the fields of the bodies of Ollama's API, and the paths of its routes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from chairlift.protocol.ollama.messages import ROLES
 from chairlift.protocol.ollama.options import OPTIONS
@@ -14,7 +15,7 @@ from chairlift.protocol.request_fields import (
     Effect,
     Field,
 )
-from chairlift.protocol.request_schemas import Schema
+from chairlift.protocol.request_schemas import TOOL, Schema
 
 CHAT_PATH, GENERATE_PATH, EMBED_PATH, EMBEDDINGS_PATH = "/api/chat", "/api/generate", "/api/embed", "/api/embeddings"
 SHOW_PATH, TAGS_PATH, PS_PATH, VERSION_PATH = "/api/show", "/api/tags", "/api/ps", "/api/version"
@@ -72,7 +73,9 @@ CHAT: Mapping[str, Field] = {
         {"type": "array", "items": _MESSAGE, "maxItems": MAX_MESSAGES},
         "the conversation; without one the request only checks that the model is there",
     ),
-    "tools": OPENAI_CHAT["tools"],
+    "tools": replace(
+        OPENAI_CHAT["tools"], schema={**OPENAI_CHAT["tools"].schema, "items": {**TOOL, "required": ["function"]}}
+    ),
 }
 """Name of each field of /api/chat -> its declaration."""
 

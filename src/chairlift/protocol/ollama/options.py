@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.sampling import FLOAT_BOUNDS, INT_BOUNDS, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
-from chairlift.core.validation import as_tuple, integer, invalid_param, number, string
+from chairlift.core.validation import integer, invalid_param, number, strings
 from chairlift.protocol.field_check import format_short
 from chairlift.protocol.request_fields import CHAT
 from chairlift.protocol.request_schemas import Schema
@@ -72,4 +72,4 @@ def _checked(name: str, inner: str, value: Any) -> Any:
         return number(name, value, low, high, open_low=is_open)
     if inner in INT_BOUNDS:
         return integer(name, value, *INT_BOUNDS[inner])
-    return [string(name, text, MAX_STOP_STRING_CHARS) for text in as_tuple(name, value, MAX_STOP_STRINGS, str)]
+    return list(strings(name, value, MAX_STOP_STRINGS, MAX_STOP_STRING_CHARS))

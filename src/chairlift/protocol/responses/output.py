@@ -30,7 +30,8 @@ class ResponseWriter:
             "id": self._id, "object": "response", "created_at": self._created_at, "status": status, "error": error,
             "completed_at": int(time.time()) if status == COMPLETED else None,
             "incomplete_details": {"reason": reason} if reason else None, "model": self._model,
-            "output": output, "store": self._request.is_stored, "usage": usage, **self._request.echoed,
+            "output": output, "store": self._request.is_stored and status != FAILED, "usage": usage,
+            **self._request.echoed,
         }  # fmt: skip
 
     def reasoning(self, index: int, text: str | None, status: str) -> Json:

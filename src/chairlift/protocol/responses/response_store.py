@@ -93,14 +93,14 @@ class ResponseStore:
         """Bytes of all entries."""
         return self._num_bytes
 
-    def add(self, tenant: str, response: Json, items: list[Json]) -> None:
-        """Store a response with its input items; one that is larger than the whole store is not stored."""
+    def add(self, tenant: str, response: Json, items: list[Json]) -> bool:
+        """Store a response with its input items; returns False where it is larger than the whole store."""
         entry = _Entry(
             compact_json(items), compact_json(response["output"]), compact_json({**response, "output": []}),
             response.get("previous_response_id") or "",
         )  # fmt: skip
         if entry.num_bytes > self.max_bytes:
-            return
+            return False
         with self._lock:
             own = self._tenants.setdefault(tenant, _TenantEntries())
             own.entries[response["id"]] = entry
@@ -109,6 +109,7 @@ class ResponseStore:
             while self._num_bytes > self.max_bytes:
                 name = max(self._tenants, key=lambda each: self._tenants[each].num_bytes)
                 self._remove(name, next(iter(self._tenants[name].entries)))
+        return True
 
     def response(self, tenant: str, response_id: str) -> Json:
         """Return a stored response. Raises NotFound."""

@@ -50,4 +50,4 @@ class ResponseTranslation:
 
     def _save(self, response: Json) -> None:
         if self._request.is_stored:
-            self._store.add(self._tenant, response, self._request.items)
+            response["store"] = self._store.add(self._tenant, response, self._request.items)

@@ -53,7 +53,7 @@ class NativeLinear:
         return self._bias is not None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the product of x [..., I] as bfloat16 [..., outputs]. Raises MemoryError, and ValueError for another I."""
+        """Return the product of x [..., I] as bfloat16 [..., outputs]. Raises MemoryError or ValueError (another I)."""
         rows = _rows(x, self.weight.struct.inputs)
         count, width = len(rows), self._width
         out = torch.empty(count, width, dtype=torch.bfloat16, device="cpu")

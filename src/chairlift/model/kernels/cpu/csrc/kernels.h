@@ -88,7 +88,8 @@ struct LogitsRow {
 enum NormMode : int32_t { NORM_BF16 = 0, NORM_F32 = 1, NORM_ADD = 2 };
 
 struct NormCall {
-    const float* in;
+    const void* in;       // float32 or bfloat16
+    bool in_is_bf16;
     size_t in_stride;
     const float* weight;  // [width]
     float eps;

@@ -44,7 +44,7 @@ struct Norm : Operation {
     void run(const Step&, int begin, int end, int, int thread_index) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         const NormMode mode = to.kind == BF16 ? NORM_BF16 : adds ? NORM_ADD : NORM_F32;
-        NormCall norm = {from.f32(), from.stride, weight, eps, from.width, mode, to.data, to.stride};
+        NormCall norm = {from.data, false, from.stride, weight, eps, from.width, mode, to.data, to.stride};
         if (quantized < 0) return decoder.kernels.norm(norm, begin, end);
         QuantizeCall quantize = quantize_call(to, decoder.buffers[quantized]);
         norm.out = (char*)to.data + to.bytes(thread_index), norm.out_stride = 0;

@@ -33,45 +33,52 @@ static void embed(const EmbedCall& call, int begin, int end) {
     }
 }
 
-// Returns 1 / sqrt(mean of squares + eps) of `width` floats.
-CHAIRLIFT_INLINE float inverse_rms(const float* in, int width, float eps) {
-    Floats squares = {};
-    int i = 0;
-    for (; i + LANES <= width; i += LANES) {
-        Floats x = load<Floats>(in + i);
-        squares = fma(x, x, squares);
-    }
-    float total = reduce_sum(squares);
-    for (; i < width; i++) total += in[i] * in[i];
-    return 1.0f / sqrtf(total / width + eps);
-}
-
-static void norm(const NormCall& call, int begin, int end) {
-    for (int row = begin; row < end; row++) {
-        const float* in = call.in + row * call.in_stride;
-        const float inverse = inverse_rms(in, call.width, call.eps);
-        int i = 0;
-        if (call.mode == NORM_BF16) {
-            uint16_t* out = (uint16_t*)call.out + row * call.out_stride;
-            for (; i + LANES <= call.width; i += LANES)
-                store_bf16(out + i, load<Floats>(in + i) * inverse * load<Floats>(call.weight + i));
-            for (; i < call.width; i++) out[i] = f32_to_bf16(in[i] * inverse * call.weight[i]);
-        } else {
-            const bool adds = call.mode == NORM_ADD;
-            float* out = (float*)call.out + row * call.out_stride;
-            for (; i + LANES <= call.width; i += LANES) {
-                Floats normed = load<Floats>(in + i) * inverse * load<Floats>(call.weight + i);
-                store(out + i, adds ? load<Floats>(out + i) + normed : normed);
-            }
-            for (; i < call.width; i++) out[i] = (adds ? out[i] : 0.0f) + in[i] * inverse * call.weight[i];
-        }
-    }
-}
-
 CHAIRLIFT_INLINE Floats load_f32(const uint16_t* in) { return bf16_to_f32(in); }
 CHAIRLIFT_INLINE Floats load_f32(const float* in) { return load<Floats>(in); }
 CHAIRLIFT_INLINE float to_f32(uint16_t in) { return bf16_to_f32(in); }
 CHAIRLIFT_INLINE float to_f32(float in) { return in; }
+
+// Returns 1 / sqrt(mean of squares + eps) of `width` numbers.
+template <class In>
+CHAIRLIFT_INLINE float inverse_rms(const In* in, int width, float eps) {
+    Floats squares = {};
+    int i = 0;
+    for (; i + LANES <= width; i += LANES) {
+        Floats x = load_f32(in + i);
+        squares = fma(x, x, squares);
+    }
+    float total = reduce_sum(squares);
+    for (; i < width; i++) total += to_f32(in[i]) * to_f32(in[i]);
+    return 1.0f / sqrtf(total / width + eps);
+}
+
+template <class In>
+CHAIRLIFT_INLINE void norm_row(const NormCall& call, const In* in, int row) {
+    const float inverse = inverse_rms(in, call.width, call.eps);
+    int i = 0;
+    if (call.mode == NORM_BF16) {
+        uint16_t* out = (uint16_t*)call.out + row * call.out_stride;
+        for (; i + LANES <= call.width; i += LANES)
+            store_bf16(out + i, load_f32(in + i) * inverse * load<Floats>(call.weight + i));
+        for (; i < call.width; i++) out[i] = f32_to_bf16(to_f32(in[i]) * inverse * call.weight[i]);
+    } else {
+        const bool adds = call.mode == NORM_ADD;
+        float* out = (float*)call.out + row * call.out_stride;
+        for (; i + LANES <= call.width; i += LANES) {
+            Floats normed = load_f32(in + i) * inverse * load<Floats>(call.weight + i);
+            store(out + i, adds ? load<Floats>(out + i) + normed : normed);
+        }
+        for (; i < call.width; i++) out[i] = (adds ? out[i] : 0.0f) + to_f32(in[i]) * inverse * call.weight[i];
+    }
+}
+
+static void norm(const NormCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++)
+        if (call.in_is_bf16)
+            norm_row(call, (const uint16_t*)call.in + row * call.in_stride, row);
+        else
+            norm_row(call, (const float*)call.in + row * call.in_stride, row);
+}
 
 // Quantizes one group, or a whole row with one scale: int8 = round(x / scale), scale = max |x| / 127. A NaN or infinity
 // makes the scale NaN, so that it reaches the outputs of the row.

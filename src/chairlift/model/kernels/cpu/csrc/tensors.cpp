@@ -90,19 +90,8 @@ void multiply(
 void rms_norm(
     ThreadPool& pool, const Kernels& kernels, const Rows& rows, int width, const float* factors, float eps,
     uint16_t* out, size_t out_stride) {
-    const int num_tasks = (rows.count + TOKENS_PER_TASK - 1) / TOKENS_PER_TASK;
-    std::vector<float> scratch((size_t)num_tasks * width);
-    parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) {
-        float* wide = &scratch[(size_t)(begin / TOKENS_PER_TASK) * width];
-        for (int row = begin; row < end; row++) {
-            const uint16_t* from = rows.data + row * rows.stride;
-            for (int i = 0; i < width; i++) {
-                const uint32_t bits = (uint32_t)from[i] << 16;
-                memcpy(wide + i, &bits, 4);
-            }
-            kernels.norm({wide, 0, factors, eps, width, NORM_BF16, out + row * out_stride, 0}, 0, 1);
-        }
-    });
+    const NormCall call = {rows.data, true, rows.stride, factors, eps, width, NORM_BF16, out, out_stride};
+    parallel(pool, rows.count, TOKENS_PER_TASK, [&](int begin, int end) { kernels.norm(call, begin, end); });
 }
 
 void store_kv(
