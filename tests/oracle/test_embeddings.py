@@ -6,6 +6,8 @@ import torch
 import transformers
 
 from chairlift import LLM, SamplingParams
+from chairlift.model.layers.decoder import TorchDecoder
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from support_oracle import Oracle, oracle, own_prompt, shared_prompt
 from support_shares import each_value
 
@@ -60,6 +62,23 @@ def test_generation_in_the_same_steps_keeps_its_tokens() -> None:
     for prompt, processor in zip(PROMPTS, processors[4:], strict=True):
         states = np.frombuffer(processor.result().embedding, np.float32)
         assert_close(states.tolist(), expected(reference.model, prompt, "mean"))
+
+
+def test_a_step_of_embeddings_alone_computes_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+    head = TorchDecoder.head
+
+    def counted(self: TorchDecoder, hidden: torch.Tensor, request: LogitsRequest) -> LMHeadOutput:
+        rows.append(len(hidden))
+        return head(self, hidden, request)
+
+    monkeypatch.setattr(TorchDecoder, "head", counted)
+    with LLM(str(model_of("llama").folder), dtype="float64", num_blocks=100) as llm:
+        rows.clear()
+        assert all(output.embedding for output in llm.embed(PROMPTS, use_tqdm=False))
+        assert not rows
+        llm.generate([PROMPTS[0]], GREEDY, use_tqdm=False)
+        assert rows
 
 
 def test_native_kernels_make_the_same_embeddings() -> None:

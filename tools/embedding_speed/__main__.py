@@ -1,31 +1,42 @@
 """`python -m embedding_speed`: measures embeddings of many texts at once against one text after the other.
 
 Each round embeds new texts in both ways, in random order, and compares the embeddings. No text shares a prefix of a
-block with another, so the prefix cache does not help either.
+block with another, so the prefix cache does not help either. The engine runs in this process, or behind a server that
+is running already (--url).
 """
 
 import argparse
+import base64
+import http.client
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from random import Random
 from statistics import median
 from typing import Any
 
+import numpy as np
+import orjson
+
 from chairlift import LLM
 from chairlift.bench.report import environment, report
-from chairlift.llm.embeddings import EmbeddingOutput
 
 Texts = list[list[int]]
+Embed = Callable[[Texts], list[Sequence[float]]]
 
 MAX_TOKEN = 256
 """Token ids below this are in every vocabulary."""
+
+BLOCK_SIZE = 16
 
 
 def main(words: list[str]) -> int:
     """Run the measurement and return the exit code: 0, or 1 where both ways do not give the same embeddings."""
     parser = argparse.ArgumentParser(prog="embedding_speed", description=__doc__)
     parser.add_argument("model", nargs="?", help="a model's folder or name; the embedded demo model by default")
+    parser.add_argument("--url", help="a running server, such as http://127.0.0.1:8000, instead of a model")
     parser.add_argument("--texts", type=int, default=64, help="texts of a round (%(default)s)")
     parser.add_argument("--tokens", type=int, nargs=2, default=[8, 64], help="fewest and most tokens of a text")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of two measurements (%(default)s)")
@@ -33,35 +44,76 @@ def main(words: list[str]) -> int:
     parser.add_argument("--json", help="file to write the report to")
     options = parser.parse_args(words)
     source = environment.source()
-    with LLM(options.model) as llm:
-        rounds = [_measure(llm, options, Random(number)) for number in range(options.rounds + 1)][1:]
+    rounds = (_measure_server if options.url else _measure_engine)(options)
     result = summarize(rounds) | {"texts": options.texts, "tokens": options.tokens, "rounds": rounds}
     document = report.with_environment("chairlift embedding speed", result, source, ["embedding_speed", *words])
     report.tell(_table(result), options.json, document, report.print_line)
     return 1 if result["greatest_difference"] > options.tolerance else 0
 
 
-def _measure(llm: LLM, options: argparse.Namespace, random: Random) -> dict[str, float]:
+def _measure_engine(options: argparse.Namespace) -> list[dict[str, float]]:
+    """Measure the engine in this process. Its cache is small, so its memory is populated before the first round."""
+    num_blocks = 2 * options.texts * (options.tokens[1] // BLOCK_SIZE + 1)
+    with LLM(options.model, num_blocks=num_blocks, block_size=BLOCK_SIZE) as llm:
+
+        def embed(texts: Texts) -> list[Sequence[float]]:
+            return [output.embedding for output in llm.embed(texts, use_tqdm=False)]
+
+        return _rounds(embed, llm.flush_cache, options)
+
+
+def _measure_server(options: argparse.Namespace) -> list[dict[str, float]]:
+    """Measure a server over one connection."""
+    address = urllib.parse.urlsplit(options.url)
+    with closing(http.client.HTTPConnection(address.hostname or "", address.port)) as connection:
+
+        def call(path: str, body: Mapping[str, Any] | None) -> Any:
+            method, data = ("GET", None) if body is None else ("POST", orjson.dumps(body))
+            try:
+                connection.request(method, path, data, {"content-type": "application/json"})
+                response = connection.getresponse()
+                content = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise SystemExit(f"{options.url} does not answer: {error!r}") from error
+            if response.status != 200:
+                raise SystemExit(f"{path} failed with {response.status}: {content.decode(errors='replace')[:500]}")
+            return orjson.loads(content)
+
+        model = call("/v1/models", None)["data"][0]["id"]
+        ways = 0
+
+        def end_way() -> None:
+            nonlocal ways
+            ways += 1
+
+        def embed(texts: Texts) -> list[Sequence[float]]:
+            # The salt keeps a way from the prefix cache of the way before.
+            body = {"model": model, "input": texts, "encoding_format": "base64", "cache_salt": f"way {ways}"}
+            raw = [base64.b64decode(item["embedding"]) for item in call("/v1/embeddings", body)["data"]]
+            return [np.frombuffer(each, np.float32).tolist() for each in raw]
+
+        return _rounds(embed, end_way, options)
+
+
+def _rounds(embed: Embed, end_way: Callable[[], object], options: argparse.Namespace) -> list[dict[str, float]]:
+    """Run all rounds; the first one, which is slower, is left out. `end_way` runs after each way of a round."""
+    return [_round(embed, end_way, options, Random(number)) for number in range(options.rounds + 1)][1:]
+
+
+def _round(
+    embed: Embed, end_way: Callable[[], object], options: argparse.Namespace, random: Random
+) -> dict[str, float]:  # fmt: skip
     """Return the tokens a second of both ways, and the greatest difference of their embeddings."""
-    ways: list[tuple[str, Callable[[LLM, Texts], list[EmbeddingOutput]]]] = [("at_once", _at_once), ("single", _single)]
-    random.shuffle(ways)
+    ways: dict[str, Embed] = {"at_once": embed, "single": lambda texts: [embed([text])[0] for text in texts]}
     texts = _texts(random, options.texts, options.tokens)
     speeds, embeddings = {}, {}
-    for name, embed in ways:
+    for name in random.sample(sorted(ways), len(ways)):
         started_at = time.perf_counter()
-        embeddings[name] = embed(llm, texts)
+        embeddings[name] = ways[name](texts)
         speeds[name] = sum(map(len, texts)) / (time.perf_counter() - started_at)
-        llm.flush_cache()
+        end_way()
     pairs = zip(embeddings["at_once"], embeddings["single"], strict=True)
-    return speeds | {"difference": max(_difference(first.embedding, second.embedding) for first, second in pairs)}
-
-
-def _at_once(llm: LLM, texts: Texts) -> list[EmbeddingOutput]:
-    return llm.embed(texts, use_tqdm=False)
-
-
-def _single(llm: LLM, texts: Texts) -> list[EmbeddingOutput]:
-    return [output for text in texts for output in llm.embed([text], use_tqdm=False)]
+    return speeds | {"difference": max(_difference(first, second) for first, second in pairs)}
 
 
 def _texts(random: Random, number: int, tokens: Sequence[int]) -> Texts:

@@ -1,5 +1,6 @@
 """PromptPooling: which hidden states of a step belong to which prompt, row by row and chunk by chunk."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,16 @@ def test_a_released_or_replaced_slot_is_not_pooled() -> None:
     pooling.release(1)
     pooling.release(7)
     assert pooling.compute(plan_of((0, 0, 2)), numbered(2)) == ()
+
+
+def test_a_token_is_needed_unless_all_sampled_rows_request_states() -> None:
+    pooling = PromptPooling()
+    pooling.admit(pooled_sequence(0, (5, 6), "mean"))
+    pooling.admit(pooled_sequence(1, (5, 6), "last"))
+    pooling.admit(sequence(2, params(), (1, 2), ()))
+    plan = plan_of((0, 0, 2), (1, 0, 2), (2, 0, 2))
+    for rows, expected in (((), True), ((0, 1), True), ((1,), True), ((2,), False), ((0, 1, 2), False)):
+        assert pooling.needs_no_token(replace(plan, sample_rows=np.array(rows, np.int32))) == expected
 
 
 @pytest.mark.parametrize(

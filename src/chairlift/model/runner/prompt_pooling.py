@@ -34,6 +34,10 @@ class PromptPooling:
         """Remove a slot; an unknown slot is ignored."""
         self._requests.pop(slot, None)
 
+    def needs_no_token(self, plan: StepPlan) -> bool:
+        """Return whether every row to sample from requests hidden states: its token would be dropped."""
+        return all(slot in self._requests for slot in plan.slots[plan.sample_rows].tolist())
+
     def compute(self, plan: StepPlan, hidden: Tensor) -> PooledRows:
         """Return (row of the plan, states [H]) of the rows that request them.
 

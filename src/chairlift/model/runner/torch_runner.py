@@ -86,7 +86,8 @@ class _PendingSample:
 
     Attributes:
         plan: the plan of the step.
-        head: computes the requested lm_head output of the sample rows, after the layers where these have not run.
+        head: computes the requested lm_head output of the sample rows, after the layers where these have not run;
+            None where no token is needed.
         prompt_logprobs: prompt logprobs by row.
         row_errors: errors of prompt logprobs by row.
         pooled: hidden states by row.
@@ -358,7 +359,7 @@ def _forward(engine: _RunnerState, plan: StepPlan, *, waits: bool) -> _PendingSa
     hidden, sample_indices = engine.forward(plan)
     prompt_logprobs, row_errors = engine.prompt_logprobs.compute(plan, hidden, engine.loaded.model.logits)
     pooled = engine.prompt_pooling.compute(plan, hidden)
-    if not len(plan.sample_rows):
+    if engine.prompt_pooling.needs_no_token(plan):
         return _PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
     is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
     # Without masks to wait for, all states are used before the next step overwrites them.
@@ -368,7 +369,7 @@ def _forward(engine: _RunnerState, plan: StepPlan, *, waits: bool) -> _PendingSa
 
 def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | None) -> StepResult:
     """Sample tokens from the lm_head output of a computed step."""
-    plan, output = pending.plan, SamplerOutput(np.empty(0, np.int32))
+    plan, output = pending.plan, SamplerOutput(np.zeros(len(pending.plan.sample_rows), np.int32))
     if pending.head is not None:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
         output = engine.sampler.sample(pending.head, slots, masks)
