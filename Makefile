@@ -11,6 +11,7 @@
 # make api-overhead  measure the cost of the API server: chunks per second of one process, milliseconds per request (ARGS="--json FILE")
 # make http-overhead measure a workload's speed over HTTP as a share of the engine's speed without a server (ARGS="MODEL --json FILE")
 # make live-overhead measure what watchers of the live data cost a busy engine (ARGS="MODEL --json FILE")
+# make embedding-speed compare embeddings of many texts at once with one after the other (ARGS="MODEL --json FILE" or ARGS="--url URL")
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
