@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Several workers share few processors, where threads that spin while they wait take a processor from those that work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs run on the CPU
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 # A job in the background of a shell ignores Ctrl-C, and so would everything that it starts.

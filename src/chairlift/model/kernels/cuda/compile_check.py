@@ -1,0 +1,131 @@
+"""compile_kernel: compiles a Triton kernel for a GPU that need not be there, and reports the resources that it takes.
+
+Command: `python -m chairlift.model.kernels.cuda.compile_check [--capability 90 ..]` compiles every variant of every
+kernel and prints a line of JSON for each. A module of kernels names the variants in use by a function `variants`.
+"""
+
+import argparse
+import importlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+CAPABILITIES = (80, 90, 100)
+"""Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
+
+KERNEL_MODULES: tuple[str, ...] = ()
+"""Modules of this package that have kernels."""
+
+WARP_THREADS = 32
+_RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelVariant:
+    """One way in which a kernel is launched.
+
+    Attributes:
+        name: what distinguishes it, such as "decode bf16 head_dim 128".
+        kernel: the function that triton.jit has decorated.
+        signature: parameter -> Triton's name of its type: "*bf16", "*i32", "i32", "fp32", or "constexpr".
+        constants: values of the parameters whose type is "constexpr".
+        num_warps, num_stages: launch options.
+        needs_tensor_cores: whether its products must use the instructions for tiles of a whole warp group (wgmma),
+            where the GPU has them.
+    """
+
+    name: str
+    kernel: Any
+    signature: Mapping[str, str]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    num_warps: int = 4
+    num_stages: int = 3
+    needs_tensor_cores: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """The resources of a compiled variant.
+
+    Attributes:
+        name: the variant's name.
+        capability: compute capability times ten.
+        num_registers: registers of a thread.
+        stack_bytes: memory of a thread for values that found no register; 0 where nothing is spilled.
+        shared_bytes: shared memory of a block of threads.
+        num_wgmma: instructions that multiply tiles of a whole warp group (Hopper).
+        num_mma: other instructions that multiply tiles.
+    """
+
+    name: str
+    capability: int
+    num_registers: int
+    stack_bytes: int
+    shared_bytes: int
+    num_wgmma: int
+    num_mma: int
+
+
+def compile_kernel(variant: KernelVariant, capability: int) -> CompiledKernel:
+    """Compile a variant. Raises triton's CompilationError, and RuntimeError if the binary cannot be read."""
+    source = ASTSource(fn=variant.kernel, signature=dict(variant.signature), constexprs=dict(variant.constants))
+    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, WARP_THREADS), options=options)
+    ptx, (registers, stack, _) = str(compiled.asm["ptx"]), _resources(compiled.asm["cubin"])
+    return CompiledKernel(
+        name=variant.name, capability=capability, num_registers=registers, stack_bytes=stack,
+        shared_bytes=int(compiled.metadata.shared), num_wgmma=ptx.count("wgmma.mma_async"),
+        num_mma=ptx.count("mma.sync") + ptx.count("tcgen05.mma"),
+    )  # fmt: skip
+
+
+def all_variants() -> list[KernelVariant]:
+    """Return the variants of all kernels."""
+    modules = (importlib.import_module(f"{__package__}.{name}") for name in KERNEL_MODULES)
+    return [variant for module in modules for variant in module.variants()]
+
+
+def _resources(binary: bytes) -> tuple[int, int, int]:
+    """Return registers, bytes of stack and of static shared memory, as the disassembler in triton's package says."""
+    program = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        found = subprocess.run([program, "-res-usage", file.name], capture_output=True, text=True, check=False)
+    match = _RESOURCES.search(found.stdout)
+    if match is None:
+        raise RuntimeError(f"cuobjdump reports no resources: {found.stdout}{found.stderr}")
+    registers, stack, shared = map(int, match.groups())
+    return registers, stack, shared
+
+
+def _lines(capabilities: Sequence[int]) -> Iterator[str]:
+    for variant in all_variants():
+        for capability in capabilities:
+            needs = {"needs_tensor_cores": variant.needs_tensor_cores}
+            yield json.dumps(asdict(compile_kernel(variant, capability)) | needs)
+
+
+def main(words: Sequence[str]) -> int:
+    """Compile all variants and print their resources. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="compile_check", description=__doc__)
+    parser.add_argument(
+        "--capability", type=int, nargs="+", default=CAPABILITIES, help="compute capabilities times ten"
+    )
+    for line in _lines(parser.parse_args(words).capability):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

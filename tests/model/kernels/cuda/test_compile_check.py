@@ -1,0 +1,59 @@
+"""Every kernel compiles for GPUs that are not here, spills no register, and multiplies tiles where it must."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+SCALE = """
+    import sys, json
+    from dataclasses import asdict
+    import triton, triton.language as tl
+    from chairlift.model.kernels.cuda.compile_check import KernelVariant, compile_kernel
+
+    @triton.jit
+    def scale(x, y, n, SIZE: tl.constexpr):
+        i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+        tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+    @triton.jit
+    def square(x, y, SIZE: tl.constexpr):
+        i = tl.arange(0, SIZE)
+        tile = tl.load(x + i[:, None] * SIZE + i[None, :])
+        tl.store(y + i[:, None] * SIZE + i[None, :], tl.dot(tile, tile))
+
+    kinds = {
+        "scale": (scale, {"x": "*bf16", "y": "*bf16", "n": "i32", "SIZE": "constexpr"}, 128),
+        "square": (square, {"x": "*bf16", "y": "*fp32", "SIZE": "constexpr"}, 64),
+        "huge": (square, {"x": "*bf16", "y": "*fp32", "SIZE": "constexpr"}, 256),
+    }
+    for name, (kernel, signature, size) in kinds.items():
+        variant = KernelVariant(name=name, kernel=kernel, signature=signature, constants={"SIZE": size})
+        print(json.dumps(asdict(compile_kernel(variant, 90))))
+"""
+
+
+def compiled(*words: str) -> list[dict[str, Any]]:
+    """Run Python without Triton's interpreter and return the lines of JSON that it prints."""
+    environ = {**os.environ, "TRITON_INTERPRET": "0"}
+    run = subprocess.run([sys.executable, *words], env=environ, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_resources_are_read_from_the_binary(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(textwrap.dedent(SCALE))
+    scale, square, huge = compiled(str(tmp_path / "kernels.py"))
+    assert scale["stack_bytes"] == 0 and 0 < scale["num_registers"] < 64 and not scale["num_wgmma"]
+    assert square["num_wgmma"] > 0 and square["shared_bytes"] > 0
+    assert huge["stack_bytes"] > 0  # its sums do not fit into registers
+
+
+def test_every_kernel_compiles_without_spilling() -> None:
+    for each in compiled("-m", "chairlift.model.kernels.cuda.compile_check"):
+        assert each["stack_bytes"] == 0, each
+        if each["needs_tensor_cores"]:
+            assert each["num_wgmma"] if each["capability"] == 90 else each["num_mma"], each
