@@ -1,6 +1,6 @@
 """SlotBlockTables against a slow reference model on random plans; order of updates; ids outside the vocabulary."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -12,27 +12,10 @@ from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan
 from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
 from support_sampling import params
+from support_step_plans import array, plan_of
 
 CPU = torch.device("cpu")
 VOCAB = 97
-
-
-def array(*values: object) -> np.ndarray:
-    return np.array(values, np.int32)
-
-
-def plan_of(rows: list[tuple[int, int, list[int]]], **more: object) -> StepPlan:
-    """Make a plan from rows (slot, start position, input ids)."""
-    made = StepPlan(
-        step_id=0, released_slots=(), new_sequences=(),
-        slots=array(*(slot for slot, _, _ in rows)),
-        num_new_tokens=array(*(len(ids) for _, _, ids in rows)),
-        start_positions=array(*(start for _, start, _ in rows)),
-        new_blocks=np.empty((0, 4), np.int32),
-        input_ids=array(*(token for _, _, ids in rows for token in ids)),
-        sample_rows=np.arange(len(rows), dtype=np.int32),
-    )  # fmt: skip
-    return replace(made, **more)
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """TorchRunner: a Runner that computes step plans with a torch model and samples tokens.
 
-    StepPlan ─► SlotBlockTables (input_batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
+    StepPlan ─► InputBatch (input_batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
                                                                                       ▲
                                                                                   TokenMasks
 
@@ -38,7 +38,7 @@ from chairlift.model.loading.transformers_config import TransformersConfig
 from chairlift.model.model_backend import ModelBackend, select_backend
 from chairlift.model.runner.device_check import pick_device, use_device
 from chairlift.model.runner.host_memory import keep_freed_memory
-from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.runner.input_batch_choice import InputBatch, host_tables, make_input_batch
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
@@ -60,7 +60,7 @@ class _RunnerState:
     loaded: LoadedModel
     backend: AttentionBackend
     kv: list[PagedKV]
-    tables: SlotBlockTables
+    tables: InputBatch
     sampler: Sampler
     prompt_logprobs: PromptLogprobs
     prompt_pooling: PromptPooling
@@ -73,7 +73,7 @@ class _RunnerState:
         Returns hidden states [T, H], or padded to more, and the indices of the sample rows: integers [R].
         """
         if self.plan_model is not None:
-            hidden = self.plan_model.forward_plan(plan, self.tables, self.kv)
+            hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv)
             return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
         inputs = self.tables.inputs(plan, self.loaded.device)
         context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
@@ -134,9 +134,7 @@ class TorchRunner:
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool)
         model, slots = loaded.model, config.max_running_requests
-        tables = SlotBlockTables(
-            slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded_size
-        )
+        tables = make_input_batch(loaded, config)
         factories = import_factories(config.logits_processor_factories)
         sampler = Sampler(slots, model.vocab_size, factories, loaded.sampling_ops)
         prompt_logprobs = PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops)
@@ -236,9 +234,7 @@ class TorchRunner:
         assert not self._results, "a warm-up while steps are in flight"
         config, model = self._config, self._engine.loaded.model
         groups, slots = len(model.groups.windows), config.max_running_requests
-        tables = SlotBlockTables(
-            slots, groups, config.block_size, model.vocab_size, writes=False, padded=model.padded_size
-        )
+        tables = make_input_batch(self._engine.loaded, config, writes=False)
         sampling_ops = self._engine.loaded.sampling_ops
         sampler = Sampler(slots, model.vocab_size, sampling_ops=sampling_ops)
         prompt_logprobs = PromptLogprobs(slots, model.vocab_size, sampling_ops)
@@ -355,7 +351,7 @@ def _forward(engine: _RunnerState, plan: StepPlan, *, waits: bool) -> _PendingSa
     plan_model = engine.plan_model
     needs_states = engine.prompt_logprobs.has_requests or engine.prompt_pooling.has_requests
     if plan_model is not None and len(plan.sample_rows) and not waits and not needs_states:
-        return _PendingSample(plan, partial(plan_model.score_plan, plan, engine.tables, engine.kv), (), {})
+        return _PendingSample(plan, partial(plan_model.score_plan, plan, host_tables(engine.tables), engine.kv), (), {})
     hidden, sample_indices = engine.forward(plan)
     prompt_logprobs, row_errors = engine.prompt_logprobs.compute(plan, hidden, engine.loaded.model.logits)
     pooled = engine.prompt_pooling.compute(plan, hidden)

@@ -1,0 +1,50 @@
+"""make_input_batch: what makes the inputs of a step: numpy on the host, or kernels on a CUDA device."""
+
+import importlib.util
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from chairlift.engine.step_plan import Int32, StepPlan
+from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.runner_config import RunnerConfig
+
+
+class InputBatch(Protocol):
+    """The block table of each slot's sequence and the token it sampled last; makes the inputs of steps from them."""
+
+    def apply(self, plan: StepPlan) -> None:
+        """Apply a plan's released slots, new sequences and new blocks."""
+        ...
+
+    def inputs(self, plan: StepPlan, device: torch.device) -> StepInputs:
+        """Make the inputs of a step whose plan was applied. Raises TokenOutOfRange for an id outside the vocabulary."""
+        ...
+
+    def store_sampled(self, slots: NDArray[np.int64], tokens: Int32) -> None:
+        """Store the token that each slot sampled."""
+        ...
+
+
+def make_input_batch(loaded: LoadedModel, config: RunnerConfig, *, writes: bool = True) -> InputBatch:
+    """Return what makes the inputs of a loaded model's steps; without `writes` no token is written to the cache."""
+    model, slots, groups = loaded.model, config.max_running_requests, len(loaded.model.groups.windows)
+    if loaded.device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        from chairlift.model.runner.device_input_batch import DeviceInputBatch
+
+        return DeviceInputBatch(
+            slots, groups, config.block_size, model.vocab_size, device=loaded.device, writes=writes,
+            max_model_len=loaded.config.context_length(config.max_model_len), padded=model.padded_size,
+        )  # fmt: skip
+    return SlotBlockTables(
+        slots, groups, config.block_size, model.vocab_size, writes=writes, padded=model.padded_size
+    )  # fmt: skip
+
+
+def host_tables(batch: InputBatch) -> SlotBlockTables:
+    """Return an input batch on the host, as models that take step plans need it."""
+    assert isinstance(batch, SlotBlockTables), "a model of the native kernels runs on the CPU"
+    return batch
