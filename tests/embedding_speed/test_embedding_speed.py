@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
@@ -27,9 +28,20 @@ def test_an_engine_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "3 texts at once" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["m", "--url", "http://h"], ["--url", "https://h"], ["--url", "http://h/v1"]])
+def test_an_address_that_would_be_read_otherwise_is_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+
+
 def test_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     with real_server() as server:
-        assert main(["--url", server.url, *SHORT]) == 0
+        for _ in "12":  # the second run must not use what the first one has computed
+            assert main(["--url", server.url, *SHORT]) == 0
         assert "3 texts at once" in capsys.readouterr().out
+        metrics = httpx.get(f"{server.url}/metrics").text
+        cached = [line for line in metrics.splitlines() if line.startswith("chairlift_prefix_cached_tokens_total")]
+        assert cached and all(float(line.split()[-1]) == 0 for line in cached)
     with pytest.raises(SystemExit, match="does not answer"):
         main(["--url", server.url, *SHORT])

@@ -8,6 +8,7 @@ is running already (--url).
 import argparse
 import base64
 import http.client
+import secrets
 import sys
 import time
 import urllib.parse
@@ -25,6 +26,7 @@ from chairlift.bench.report import environment, report
 
 Texts = list[list[int]]
 Embed = Callable[[Texts], list[Sequence[float]]]
+Rounds = list[dict[str, float]]
 
 MAX_TOKEN = 256
 """Token ids below this are in every vocabulary."""
@@ -44,26 +46,37 @@ def main(words: list[str]) -> int:
     parser.add_argument("--json", help="file to write the report to")
     options = parser.parse_args(words)
     source = environment.source()
-    rounds = (_measure_server if options.url else _measure_engine)(options)
-    result = summarize(rounds) | {"texts": options.texts, "tokens": options.tokens, "rounds": rounds}
+    if options.url is not None and (options.model is not None or not _is_plain_http(options.url)):
+        parser.error("--url takes the address of a server, such as http://127.0.0.1:8000, and no MODEL beside it")
+    name, rounds = (_measure_engine if options.url is None else _measure_server)(options)
+    texts = {"model": name, "texts": options.texts, "tokens": options.tokens}
+    result = summarize(rounds) | texts | {"rounds": rounds}
     document = report.with_environment("chairlift embedding speed", result, source, ["embedding_speed", *words])
     report.tell(_table(result), options.json, document, report.print_line)
     return 1 if result["greatest_difference"] > options.tolerance else 0
 
 
-def _measure_engine(options: argparse.Namespace) -> list[dict[str, float]]:
-    """Measure the engine in this process. Its cache is small, so its memory is populated before the first round."""
+def _is_plain_http(url: str) -> bool:
+    address = urllib.parse.urlsplit(url)
+    return address.scheme == "http" and bool(address.hostname) and address.path in ("", "/") and not address.query
+
+
+def _measure_engine(options: argparse.Namespace) -> tuple[str, Rounds]:
+    """Measure the engine in this process; returns the model's name and the rounds.
+
+    Its cache is small, so its memory is populated before the first round.
+    """
     num_blocks = 2 * options.texts * (options.tokens[1] // BLOCK_SIZE + 1)
     with LLM(options.model, num_blocks=num_blocks, block_size=BLOCK_SIZE) as llm:
 
         def embed(texts: Texts) -> list[Sequence[float]]:
             return [output.embedding for output in llm.embed(texts, use_tqdm=False)]
 
-        return _rounds(embed, llm.flush_cache, options)
+        return options.model or "demo", _rounds(embed, llm.flush_cache, options)
 
 
-def _measure_server(options: argparse.Namespace) -> list[dict[str, float]]:
-    """Measure a server over one connection."""
+def _measure_server(options: argparse.Namespace) -> tuple[str, Rounds]:
+    """Measure a server over one connection; returns the model's name and the rounds."""
     address = urllib.parse.urlsplit(options.url)
     with closing(http.client.HTTPConnection(address.hostname or "", address.port)) as connection:
 
@@ -80,22 +93,22 @@ def _measure_server(options: argparse.Namespace) -> list[dict[str, float]]:
             return orjson.loads(content)
 
         model = call("/v1/models", None)["data"][0]["id"]
-        ways = 0
+        run, ways = secrets.token_hex(8), 0
 
         def end_way() -> None:
             nonlocal ways
             ways += 1
 
         def embed(texts: Texts) -> list[Sequence[float]]:
-            # The salt keeps a way from the prefix cache of the way before.
-            body = {"model": model, "input": texts, "encoding_format": "base64", "cache_salt": f"way {ways}"}
+            # The salt keeps a way from what the prefix cache has of the way before, or of an earlier run.
+            body = {"model": model, "input": texts, "encoding_format": "base64", "cache_salt": f"{run} {ways}"}
             raw = [base64.b64decode(item["embedding"]) for item in call("/v1/embeddings", body)["data"]]
             return [np.frombuffer(each, np.float32).tolist() for each in raw]
 
-        return _rounds(embed, end_way, options)
+        return model, _rounds(embed, end_way, options)
 
 
-def _rounds(embed: Embed, end_way: Callable[[], object], options: argparse.Namespace) -> list[dict[str, float]]:
+def _rounds(embed: Embed, end_way: Callable[[], object], options: argparse.Namespace) -> Rounds:
     """Run all rounds; the first one, which is slower, is left out. `end_way` runs after each way of a round."""
     return [_round(embed, end_way, options, Random(number)) for number in range(options.rounds + 1)][1:]
 

@@ -77,9 +77,7 @@ class StructuredOutput:
             if (text := getattr(self, name)) is not None:
                 put(self, name, string(f"structured.{name}", text, MAX_STRUCTURED_CHARS))
                 _check_brackets(f"structured.{name}", text)
-        put(
-            self, "choice", strings("structured.choice", self.choice, MAX_CHOICE_STRINGS, MAX_STRUCTURED_CHARS)
-        )  # fmt: skip
+        put(self, "choice", strings("structured.choice", self.choice, MAX_CHOICE_STRINGS, MAX_STRUCTURED_CHARS))
         if (total := sum(map(len, self.choice))) > MAX_STRUCTURED_CHARS:
             raise invalid_param("structured.choice", f"has {total} characters, the limit is {MAX_STRUCTURED_CHARS}")
         kinds = [name for name in _KINDS if getattr(self, name) not in (None, False, ())]

@@ -127,7 +127,7 @@ class StepResult:
 
     Attributes:
         step_id: id of the plan.
-        tokens: int32 [N], the sampled ids, sample row after sample row.
+        tokens: int32 [N], the sampled ids, sample row after sample row; meaningless for rows with pooling.
         cu_tokens: int32 [R + 1]; sample row i sampled tokens[cu_tokens[i]:cu_tokens[i + 1]].
         logprobs: for each of `tokens` its logprobs where requested, else None; empty when no row requests them.
         row_errors: (row of the plan, error) for rows that failed alone; their sampled tokens are invalid.

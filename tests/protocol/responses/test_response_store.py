@@ -109,12 +109,21 @@ def test_its_bytes_are_those_of_the_memory(num_chars: int) -> None:
 
 def test_what_is_larger_than_the_store_is_not_stored() -> None:
     store = ResponseStore(2000)
-    store.add("", response("resp_small"), [])
-    store.add("", response("resp_large", text="a" * 2000), [])
+    assert store.add("", response("resp_small"), [])
+    assert not store.add("", response("resp_large", text="a" * 2000), [])
     assert store.response("", "resp_small") and len(store) == 1
     none = ResponseStore(0)
-    none.add("", response("resp_small"), [])
+    assert not none.add("", response("resp_small"), [])
     assert len(none) == 0 and not none.is_enabled and store.is_enabled
+
+
+def test_a_conversation_that_is_larger_than_the_store_is_not_said_to_be_stored() -> None:
+    store = ResponseStore(10_000)
+    assert store.add("", response("resp_1", text="a" * 2500), [])
+    assert store.add("", response("resp_2", "resp_1", text="a" * 2500), [])
+    assert not store.add("", response("resp_3", "resp_2", text="a" * 2500), [])
+    with pytest.raises(NotFound):
+        store.response("", "resp_3")
 
 
 def test_ids_name_their_response_and_are_not_shown_raw() -> None:

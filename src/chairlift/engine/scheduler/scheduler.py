@@ -385,7 +385,7 @@ class Scheduler:
         )
 
     def _finish_pooled(self, sequence: Sequence, now: float) -> EngineOutput:
-        """Finish a request whose whole prompt is computed with its embedding; the sampled token is dropped."""
+        """Finish a request whose whole prompt is computed with its embedding; its token is dropped."""
         assert sequence.pooled_states is not None
         try:
             embedding = sequence.pooled_states.embedding()

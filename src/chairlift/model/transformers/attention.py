@@ -167,8 +167,9 @@ class PagedAttention:
 
 
 def _padded(heads: Tensor, width: int) -> Tensor:
-    """Return heads [T, heads, D], with zeros up to the width."""
+    """Return heads [T, heads, D], with zeros up to the width, which is that of the widest heads."""
     more = width - heads.shape[-1]
+    assert more >= 0, f"heads of {heads.shape[-1]} numbers, the measuring pass had at most {width}"
     return functional.pad(heads, (0, more)) if more else heads
 
 

@@ -94,7 +94,10 @@ class ResponseStore:
         return self._num_bytes
 
     def add(self, tenant: str, response: Json, items: list[Json]) -> bool:
-        """Store a response with its input items; returns False where it is larger than the whole store."""
+        """Store a response with its input items; returns whether there is room for it.
+
+        There is none for a response that, with those before it, is larger than the store or the tenant's share.
+        """
         entry = _Entry(
             compact_json(items), compact_json(response["output"]), compact_json({**response, "output": []}),
             response.get("previous_response_id") or "",
@@ -109,7 +112,7 @@ class ResponseStore:
             while self._num_bytes > self.max_bytes:
                 name = max(self._tenants, key=lambda each: self._tenants[each].num_bytes)
                 self._remove(name, next(iter(self._tenants[name].entries)))
-        return True
+            return response["id"] in own.entries
 
     def response(self, tenant: str, response_id: str) -> Json:
         """Return a stored response. Raises NotFound."""

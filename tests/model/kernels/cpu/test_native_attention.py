@@ -103,3 +103,26 @@ def test_a_token_has_the_same_bits_in_every_chunk(name: str, shared: int, window
             backend.attend(query[begin : begin + count], kv, batch, spec, None, out[begin : begin + count])
         found.append(out)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_other_shapes_and_dtypes_are_refused() -> None:
+    need_native()
+    backend = NativeAttention(get_thread_pool(2), instruction_sets()[0])
+    (kv,) = backend.allocate_kv_cache(1, 4, 16, 2, 32, torch.bfloat16, torch.device("cpu"))
+    slots = torch.arange(5)
+    good = torch.zeros(5, 2, 32, dtype=torch.bfloat16)
+    for bad in (good[:2], good[:, :1], good[..., :16], good.float(), torch.zeros(5, 2, 48, dtype=torch.bfloat16)):
+        for key, value in ((bad, good), (good, bad)):
+            with pytest.raises(ValueError, match=r"keys and values must be bfloat16 \(5, 2, 32\)"):
+                backend.write_kv(key, value, kv, slots)
+    for bad_slots in (slots.int(), torch.arange(10)[::2]):
+        with pytest.raises(ValueError, match="slot_mapping must be contiguous int64"):
+            backend.write_kv(good, good, kv, bad_slots)
+    batch, spec = make_batch((Row(5, 5, ((0,),)),), 16), AttentionSpec(0, 1.0)
+    query = torch.zeros(5, 4, 32, dtype=torch.bfloat16)
+    for bad in (query[:4], query[:, :3], query[..., :16], query.float()):
+        with pytest.raises(ValueError, match="queries must be bfloat16"):
+            backend.attend(bad, kv, batch, spec, None, torch.empty_like(query))
+    for bad in (query[:4], query.float()):
+        with pytest.raises(ValueError, match="the output must be like the queries"):
+            backend.attend(query, kv, batch, spec, None, torch.empty_like(bad))

@@ -47,7 +47,15 @@ class NativeAttention:
         """Do nothing: the library plans a step by itself."""
 
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
-        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
+        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped.
+
+        Raises MemoryError, and ValueError for other shapes and dtypes, with which the library would read elsewhere.
+        """
+        shape = (len(slot_mapping), *kv.key.shape[2:])
+        if key.shape != shape or value.shape != shape or {key.dtype, value.dtype} != {torch.bfloat16}:
+            raise ValueError(f"keys and values must be bfloat16 {shape}, got {_described(key)}, {_described(value)}")
+        if slot_mapping.dtype != torch.int64 or not slot_mapping.is_contiguous():
+            raise ValueError(f"slot_mapping must be contiguous int64, got {_described(slot_mapping)}")
         key, value = (each if each.stride(2) == 1 else each.contiguous() for each in (key, value))
         _, block_size, kv_heads, head_dim = kv.key.shape
         code = library.load().store_kv(
@@ -65,9 +73,19 @@ class NativeAttention:
     def attend(
         self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor
     ) -> None:
-        """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
-        _, heads, head_dim = query.shape
-        _, block_size, kv_heads, _ = kv.key.shape
+        """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros.
+
+        Raises MemoryError, and ValueError for other shapes and dtypes, with which the library would read elsewhere.
+        """
+        tokens, heads, head_dim = query.shape
+        _, block_size, kv_heads, cached_dim = kv.key.shape
+        if (tokens, head_dim, heads % kv_heads) != (batch.num_tokens, cached_dim, 0) or query.dtype != torch.bfloat16:
+            raise ValueError(
+                f"queries must be bfloat16 [{batch.num_tokens}, a multiple of {kv_heads}, {cached_dim}], got "
+                f"{_described(query)}"
+            )
+        if (out.shape, out.dtype) != (query.shape, query.dtype):
+            raise ValueError(f"the output must be like the queries, {_described(query)}, got {_described(out)}")
         key = id(spec), heads, kv_heads, head_dim, block_size
         program = self._programs.get(key)
         if program is None:
@@ -118,6 +136,10 @@ class AttentionProgram:
         )
         if code < 0:
             raise MemoryError("no memory for a step")
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def buffer_view(decoder: int, buffer: int, tokens: int) -> Tensor:

@@ -98,8 +98,9 @@ def _rows(x: Tensor, width: int) -> Tensor:
 
     Raises ValueError for another width: the library would read beyond the rows.
     """
-    if x.shape[-1] != width:
-        raise ValueError(f"the layer takes {width} inputs, and {x.shape[-1]} are given")
+    if x.shape[-1:] != (width,):
+        given = x.shape[-1] if x.ndim else "no dimension"
+        raise ValueError(f"the layer takes {width} inputs, and {given} are given")
     rows = x.reshape(-1, x.shape[-1])
     if rows.dtype is not torch.bfloat16 or rows.stride(1) != 1:
         rows = rows.to(torch.bfloat16).contiguous()

@@ -72,12 +72,13 @@ CHAIRLIFT_INLINE void norm_row(const NormCall& call, const In* in, int row) {
     }
 }
 
+template <class In>
+static void norm_rows(const NormCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) norm_row(call, (const In*)call.in + row * call.in_stride, row);
+}
+
 static void norm(const NormCall& call, int begin, int end) {
-    for (int row = begin; row < end; row++)
-        if (call.in_is_bf16)
-            norm_row(call, (const uint16_t*)call.in + row * call.in_stride, row);
-        else
-            norm_row(call, (const float*)call.in + row * call.in_stride, row);
+    return call.in_is_bf16 ? norm_rows<uint16_t>(call, begin, end) : norm_rows<float>(call, begin, end);
 }
 
 // Quantizes one group, or a whole row with one scale: int8 = round(x / scale), scale = max |x| / 127. A NaN or infinity
