@@ -266,7 +266,7 @@ def test_input_tokens_are_counted_as_the_response_counts_them(client: openai.Ope
     counted = client.responses.input_tokens.count(
         model=MODEL, **{name: body[name] for name in body.keys() - NOT_COUNTED}
     )
-    usage = client.responses.create(model=MODEL, **body).usage
+    usage = client.responses.create(model=MODEL, max_output_tokens=16, **body).usage
     assert usage is not None and counted.input_tokens == usage.input_tokens > 0
     assert counted.object == "response.input_tokens"
 

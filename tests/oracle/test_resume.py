@@ -11,7 +11,7 @@ from chairlift.llm.model_names import RANDOM
 from chairlift.llm.outputs import RequestOutput
 from support_engine import FULL
 
-COUNT = 200 if FULL else 64
+COUNT = 200 if FULL else 32
 OPTIONS: dict[str, Any] = {"dtype": "float64", "num_blocks": 900, "max_running_requests": 24, "max_batch_tokens": 256}
 STRUCTURES = (
     StructuredOutput(regex="[a-z]{3,9}( [a-z]{3,9}){2,4}"),
@@ -75,7 +75,7 @@ def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
 
 
 def test_it_goes_on_in_an_engine_of_another_process() -> None:
-    requests = [random_request(number) for number in range(24)]
+    requests = [random_request(number) for number in range(24 if FULL else 8)]
     prompts, params = [prompt for prompt, _ in requests], [chosen for _, chosen in requests]
     with LLM(RANDOM, **OPTIONS) as llm:
         whole = llm.generate(prompts, params, use_tqdm=False)
