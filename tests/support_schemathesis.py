@@ -88,7 +88,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"input", r"has no message, only reasoning without text"),
     (r"after", r"names no item of this response"),
     # values in another language
-    (r"(guided_)?(regex|grammar)|ebnf|structured_outputs",
+    (r"(guided_)?(regex|grammar)|ebnf|structured_outputs|response_format",
      rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
     (r"text\.format", r"\.schema.+"),
     (r"response_format", r"\.json_schema\.schema.+"),

@@ -36,9 +36,9 @@ ENDING_PATHS = ("/admin/live", "/admin/drain", "/admin/replicas/drain", "/admin/
 
 CONFIGURATION = """
 [checks.negative_data_rejection]
-expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
+expected-statuses = [400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 422, 428, 429, "5xx"]
 """
-"""schemathesis' own statuses of a rejection, and that of a body which is too large as well as wrong."""
+"""schemathesis' own statuses of a rejection, and those of a wrong body that is also too large, or has no time."""
 
 API_KEY = "the-key-of-the-api"
 SMALL = ("--max-model-len", "96", "--num-blocks", "1024")

@@ -14,16 +14,17 @@ from chairlift.protocol.field_check import split_fields
 from chairlift.protocol.model_details import COMPLETION, EMBEDDING, THINKING, TOOLS, model_details
 from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
-from chairlift.server.openai.parse_request import read_chat
+from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.template_messages import template_input
-from chairlift.server.openai.tool_choice import tool_schemas
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.middleware import send_object
 
 OWNER = "chairlift"
 FLAGS = {"add_special_tokens": True, "return_token_strs": False}
+OF_CHATS = [name for name, field in TOKENIZE.items() if CHAT.get(name) is field and name not in ("model", "messages")]
+"""Fields of /tokenize that only change the prompt of a chat."""
 
 
 class ModelRoutes:
@@ -106,15 +107,16 @@ class ModelRoutes:
         service = self._replica.service
         if service.tokenizer is None:
             raise InvalidRequest("the model has no tokenizer", param="prompt")
-        messages, prompt, tools = fields.get("messages"), fields.get("prompt"), fields.get("tools")
+        messages, prompt = fields.get("messages"), fields.get("prompt")
         if (messages is None) == (prompt is None):
             raise invalid_param("prompt", "or messages is required, but not both")
         if messages is not None:
             return self._chat_tokens(fields)
-        if tools is not None:
-            tool_schemas(tools)
         if not isinstance(prompt, str):
             raise invalid_param("prompt", f"must be a string, got {type(prompt).__name__}")
+        chat = {name: fields[name] for name in OF_CHATS if fields.get(name) is not None}
+        if chat:  # they change no tokens of a text, and are checked all the same
+            self._read_chat({**chat, "messages": [{"role": "user", "content": prompt}]})
         return service.tokenizer.encode(prompt, add_special_tokens=flags["add_special_tokens"])
 
     def _chat_tokens(self, fields: Mapping[str, Any]) -> "builtins.list[int]":
@@ -122,8 +124,7 @@ class ModelRoutes:
         replica, service = self._replica, self._replica.service
         if service.tokenizer is None or service.chat_template is None:
             raise InvalidRequest("the model has no chat template", param="messages")
-        body = {"model": replica.config.served_names[0], **{name: fields[name] for name in CHAT if name in fields}}
-        request = read_chat(body, replica.tool_format, service.chat_template)
+        request = self._read_chat({name: fields[name] for name in CHAT if name in fields})
         choice = request.tools
         messages, tools = template_input(
             request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
@@ -131,6 +132,10 @@ class ModelRoutes:
         rendered = service.chat_template.render(messages, tools=tools, options=request.rendering)
         prefill = "" if choice is None else choice.prefill
         return service.tokenizer.encode_chat(replace(rendered, text=rendered.text + prefill))
+
+    def _read_chat(self, fields: Mapping[str, Any]) -> ChatRequest:
+        body = {"model": self._replica.config.served_names[0], **fields}
+        return read_chat(body, self._replica.tool_format, self._replica.service.chat_template)
 
     def _detokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         service = self._replica.service
