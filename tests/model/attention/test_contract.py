@@ -234,6 +234,17 @@ def test_only_named_slots_are_written(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", EVERY)
+def test_a_cache_is_plain_if_its_backend_says_so(backend: str) -> None:
+    one = make(backend)
+    kv = one.allocate_kv_cache(1, 3, 16, 2, 16, torch.bfloat16, CPU)[0]
+    key, value = torch.randn(1, 2, 16).bfloat16(), torch.randn(1, 2, 16).bfloat16()
+    one.write_kv(key, value, kv, torch.tensor([37]))
+    holds_heads = torch.equal(kv.key[2, 5], key[0]) and torch.equal(kv.value[2, 5], value[0])
+    has_strides = kv.key.stride() == kv.value.stride() and kv.key.stride(-1) == 1
+    assert one.has_plain_kv == (holds_heads and has_strides)
+
+
+@pytest.mark.parametrize("backend", EVERY)
 def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None:
     one = make(backend)
     kv = one.allocate_kv_cache(2, 5, 16, 1, 16, torch.bfloat16, CPU)

@@ -151,6 +151,19 @@ def test_query_and_key_heads_keep_their_own_norms_when_they_are_normalised_toget
     assert torch.equal(together, torch.cat((query(x[:, :4], ops), key(x[:, 4:], ops)), 1))
 
 
+@pytest.mark.parametrize("gemma", [True, False])
+def test_a_norm_of_a_sum_is_that_of_its_kind(gemma: bool) -> None:
+    x, update = torch.randn(5, 8).bfloat16(), torch.randn(5, 8).bfloat16()
+    weight = torch.randn(8)
+    norm = RMSNorm(weight if gemma else weight.bfloat16(), 1e-6, gemma)
+    total, normed = norm.of_sum(x, update, ops)
+    assert torch.equal(total, x + update)
+    assert torch.equal(normed, norm(total, ops))
+    same, normed = norm.of_sum(x, None, ops)
+    assert same is x
+    assert torch.equal(normed, norm(x, ops))
+
+
 def test_a_norm_of_gemmas_kind_has_its_one_added_in_float32() -> None:
     def take(name: str, wanted: tuple[int, ...]) -> Tensor:
         return torch.full(wanted, 0.001, dtype=torch.bfloat16)

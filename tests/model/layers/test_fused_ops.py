@@ -8,6 +8,7 @@ from torch import Tensor
 
 from chairlift.model.layers.fused_ops import FusedOps, ops_for
 from chairlift.model.layers.ops import Ops, TorchOps
+from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.loading.decoder_config import ACTIVATIONS
 
 CPU = torch.device("cpu")
@@ -28,6 +29,10 @@ CALLS: dict[str, Callable[[Ops, Callable[[Tensor], Tensor]], Tensor]] = {
     "norm of heads": lambda ops, to: ops.rms_norm(to(drawn(5, 3, 16)), to(drawn(3, 16)), 1e-5),
     "gemma's norm": lambda ops, to: ops.rms_norm_float32(to(drawn(5, 48) * 3), to(drawn(48)).float() + 1, 1e-5),
     "gemma's norm of heads": lambda ops, to: ops.rms_norm_float32(to(drawn(5, 3, 16)), drawn(3, 16).float(), 1e-5),
+    "norm of a sum": lambda ops, to: ops.add_rms_norm(to(drawn(5, 48)), to(drawn(5, 48) * 2), to(drawn(48)), 1e-5)[1],
+    "gemma's norm of a sum": lambda ops, to: ops.add_rms_norm_float32(
+        to(drawn(5, 48)), to(drawn(5, 48) * 2), drawn(48).float() + 1, 1e-5
+    )[1],
     "rotation": lambda ops, to: ops.rotate(to(drawn(5, 7, 24))[:, 2:, :16], *map(to, rotation())),
     "cap": lambda ops, to: ops.softcap(to(drawn(5, 9) * 40), 30.0),
     "linear": lambda ops, to: ops.linear(to(drawn(5, 48)), to(drawn(7, 48)), to(drawn(7))),
@@ -79,6 +84,15 @@ def test_nothing_changes_its_arguments() -> None:
 def test_float64_stays_with_the_oracle() -> None:
     assert isinstance(ops_for(torch.float64, CPU), TorchOps)
     assert isinstance(ops_for(torch.float32, CPU), FusedOps)
+
+
+def test_a_gpu_runs_kernels_where_triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda", 1)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        assert isinstance(ops_for(dtype, gpu), TritonOps)
+    assert isinstance(ops_for(torch.float64, gpu), TorchOps)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert isinstance(ops_for(torch.bfloat16, gpu), FusedOps)
 
 
 def ops_packs(dtype: torch.dtype) -> bool:

@@ -35,6 +35,16 @@ def test_the_norm_of_gemma_weighs_before_it_rounds(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sum_is_rounded_before_it_is_normalised(dtype: torch.dtype) -> None:
+    x, y, weight = drawn(5, 48, dtype=dtype) * 3, drawn(5, 49, dtype=dtype)[:, 1:], drawn(48, dtype=dtype)
+    total = x + y
+    for norm in ("rms_norm", "rms_norm_float32"):
+        found, normed = getattr(ops, f"add_{norm}")(x, y, weight, 1e-5)
+        assert torch.equal(found, total)
+        assert torch.equal(normed, getattr(ops, norm)(total, weight, 1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_rotation_equals_transformers(dtype: torch.dtype) -> None:
     query, angles = drawn(6, 4, 16, dtype=dtype), drawn(6, 8, dtype=torch.float32)
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)

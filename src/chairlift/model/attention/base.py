@@ -100,7 +100,14 @@ def copy_blocks(kv: list[PagedKV], pairs: Tensor) -> None:
 
 
 class AttentionBackend(Protocol):
-    """Writes and reads the paged KV cache. Results match the reference within the dtype's error bound."""
+    """Writes and reads the paged KV cache. Results match the reference within the dtype's error bound.
+
+    Attributes:
+        has_plain_kv: whether kv.key[block, offset] and kv.value[block, offset] are the heads of a token as written,
+            in tensors of equal strides whose last is 1. A layer may then write them itself instead of by write_kv.
+    """
+
+    has_plain_kv: bool
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,

@@ -42,6 +42,8 @@ class ReferencePlan:
 class ReferenceAttention:
     """AttentionBackend in torch, on any device and dtype. The tests compare every other backend with it."""
 
+    has_plain_kv = True
+
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,

@@ -109,6 +109,8 @@ class TorchAttention:
     Owns: a workspace for gathered keys and values, as large as the largest step needs.
     """
 
+    has_plain_kv = True
+
     def __init__(self) -> None:
         self._workspace: Tensor | None = None
 

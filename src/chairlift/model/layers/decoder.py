@@ -19,7 +19,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.layers.ops import Ops
+from chairlift.model.layers.ops import Ops, RotatesHeads
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import Matrix, ParameterLoader, as_tensor
@@ -80,6 +80,13 @@ class RMSNorm:
         norm = ops.rms_norm_float32 if self.gemma else ops.rms_norm
         return norm(x, self.weight, self.eps)
 
+    def of_sum(self, x: Tensor, update: Tensor | None, ops: Ops) -> tuple[Tensor, Tensor]:
+        """Return x + update [T, H], or x if update is None, and its norm."""
+        if update is None:
+            return x, self(x, ops)
+        norm = ops.add_rms_norm_float32 if self.gemma else ops.add_rms_norm
+        return norm(x, update, self.weight, self.eps)
+
 
 @dataclass(frozen=True, slots=True)
 class MLP:
@@ -128,18 +135,27 @@ class Attention:
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
+        heads = self.projection(x, ops).view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
+        kv, backend = context.kv[self.kv_index], context.backend
+        slots = context.batch.groups[self.spec.group].slot_mapping
+        if backend.has_plain_kv and isinstance(ops, RotatesHeads):
+            norm = None if self.head_norm is None else (self.head_norm.weight, self.head_norm.eps)
+            query = ops.rotate_and_write(heads, norm, rotation, kv, slots)
+        else:
+            query, key, value = self._rotated(heads, rotation, ops)
+            backend.write_kv(key, value, kv, slots)
+        attended = query.new_empty(query.shape)
+        backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
+        return self.output(attended.view(len(x), -1), ops)
+
+    def _rotated(self, heads: Tensor, rotation: tuple[Tensor, Tensor], ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of heads, with norm and rotation applied."""
         num_rotated = self.num_heads + self.num_kv_heads
-        heads = self.projection(x, ops).view(len(x), num_rotated + self.num_kv_heads, -1)
         rotated, value = heads[:, :num_rotated], heads[:, num_rotated:]
         if self.head_norm is not None:
             rotated = self.head_norm(rotated, ops)
         rotated = ops.rotate(rotated, *rotation)
-        query, key = rotated[:, : self.num_heads], rotated[:, self.num_heads :]
-        kv, backend = context.kv[self.kv_index], context.backend
-        backend.write_kv(key, value, kv, context.batch.groups[self.spec.group].slot_mapping)
-        attended = query.new_empty(query.shape)
-        backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
-        return self.output(attended.view(len(x), -1), ops)
+        return rotated[:, : self.num_heads], rotated[:, self.num_heads :], value
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +169,20 @@ class DecoderLayer:
     mlp: MLP
     after_mlp: RMSNorm | None
 
-    def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
-        """Map x [T, H] to [T, H]."""
-        attended = self.attention(self.before_attention(x, ops), rotation, context, ops)
-        x = x + (attended if self.after_attention is None else self.after_attention(attended, ops))
-        mapped = self.mlp(self.before_mlp(x, ops), ops)
-        return x + (mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
+    def __call__(
+        self, x: Tensor, update: Tensor | None, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops
+    ) -> tuple[Tensor, Tensor]:
+        """Map x + update [T, H], or x if update is None, to the next x and update.
+
+        The sum is left to the next norm, which is computed together with it.
+        """
+        x, normed = self.before_attention.of_sum(x, update, ops)
+        attended = self.attention(normed, rotation, context, ops)
+        if self.after_attention is not None:
+            attended = self.after_attention(attended, ops)
+        x, normed = self.before_mlp.of_sum(x, attended, ops)
+        mapped = self.mlp(normed, ops)
+        return x, mapped if self.after_mlp is None else self.after_mlp(mapped, ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +247,10 @@ class TorchDecoder:
         x = self._ops.embed(input_ids, self._table)
         if self._embed_scale is not None:
             x = x * self._embed_scale
+        update: Tensor | None = None
         for layer, slides in zip(self._layers, self._slides, strict=True):
-            x = layer(x, rotations[slides], context, self._ops)
-        return self._norm(x, self._ops)
+            x, update = layer(x, update, rotations[slides], context, self._ops)
+        return self._norm.of_sum(x, update, self._ops)[1]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits [R, V] of the same dtype from hidden states [R, H]."""

@@ -5,6 +5,8 @@ weight is [H] (with [heads, H] twice, as in TorchOps), and a rotation twice, not
 differ from transformers, whose norms compute in float32; float64 models use TorchOps.
 """
 
+import importlib.util
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,6 +17,10 @@ from chairlift.model.layers.ops import Ops, TorchOps
 
 def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
     """Return the fastest Ops for a dtype on a device."""
+    if device.type == "cuda" and dtype != torch.float64 and importlib.util.find_spec("triton") is not None:
+        from chairlift.model.layers.triton_ops import TritonOps
+
+        return TritonOps()
     return TorchOps() if dtype == torch.float64 else FusedOps(onednn.usable(dtype, device))
 
 
@@ -54,6 +60,16 @@ class FusedOps:
     def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""
         return self.rms_norm(x.float(), weight, eps).to(x.dtype)
+
+    def add_rms_norm(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        total = x + y
+        return total, self.rms_norm(total, weight, eps)
+
+    def add_rms_norm_float32(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        total = x + y
+        return total, self.rms_norm_float32(total, weight, eps)
 
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops."""

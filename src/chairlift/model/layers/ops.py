@@ -1,5 +1,7 @@
 """Ops: the interface of a layer's operations besides attention, and TorchOps, the reference implementation.
 
+RotatesHeads is one more operation, which an Ops may have.
+
 The numerics are those of transformers; they differ from pure float64 in a float64 model, too:
 
     norm, Llama kind   x to float32, normalised, rounded to x's dtype, then multiplied by the weight
@@ -7,11 +9,13 @@ The numerics are those of transformers; they differ from pure float64 in a float
     RoPE               cosines and sines are float32 numbers (rope.py); the rotation is done in x's dtype
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from chairlift.model.attention.base import PagedKV
 
 
 class Ops(Protocol):
@@ -41,6 +45,14 @@ class Ops(Protocol):
         """Return Gemma's norm over the last axis; weight [H] or [heads, H] is float32 and has its 1 added."""
         ...
 
+    def add_rms_norm(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Return x + y and its rms_norm; weight is [H]."""
+        ...
+
+    def add_rms_norm_float32(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Return x + y and its rms_norm_float32; weight is [H]."""
+        ...
+
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """Return activation(gate) * up, elementwise; activation is one of config.ACTIVATIONS."""
         ...
@@ -54,6 +66,29 @@ class Ops(Protocol):
 
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
         """Return cap * tanh(logits / cap)."""
+        ...
+
+
+@runtime_checkable
+class RotatesHeads(Protocol):
+    """An Ops that prepares the heads of a layer for attention at once."""
+
+    def rotate_and_write(
+        self, heads: Tensor, norm: tuple[Tensor, float] | None, rotation: tuple[Tensor, Tensor], kv: PagedKV,
+        slot_mapping: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Normalise and rotate query and key heads, and write keys and values to the cache.
+
+        Args:
+            heads: [T, heads + 2 * kv_heads, D]: query heads, key heads and value heads.
+            norm: weight [heads + kv_heads, D] and eps of the norm of query and key heads, in the dtype of rms_norm or
+                that of rms_norm_float32; None for no norm.
+            rotation: cos and sin of `rotate`.
+            kv: cache of a backend with has_plain_kv.
+            slot_mapping: int64 [T]; nothing is written for -1.
+
+        Returns the queries [T, heads, D].
+        """
         ...
 
 
@@ -83,6 +118,16 @@ class TorchOps:
     def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""
         return (_normalised(x, eps) * weight).to(x.dtype)
+
+    def add_rms_norm(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        total = x + y
+        return total, self.rms_norm(total, weight, eps)
+
+    def add_rms_norm_float32(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        total = x + y
+        return total, self.rms_norm_float32(total, weight, eps)
 
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops."""

@@ -24,6 +24,8 @@ from chairlift.model.runner.page_prefault import lazy_zeros
 class NativeAttention:
     """An AttentionBackend in bfloat16. A row's result has the same bits in every batch."""
 
+    has_plain_kv = False
+
     def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._instruction_set = instruction_set

@@ -1,0 +1,128 @@
+"""TritonOps: a layer's operations on GPUs, each in one kernel.
+
+The numerics are those of TorchOps (ops.py) except for roundings: everything between loading and storing is float32,
+and each stored number is rounded once.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from chairlift.model.attention.base import PagedKV
+from chairlift.model.kernels.cuda import layer_kernels as kernels
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+"""Dtypes that the kernels compute as exactly as TorchOps."""
+
+
+class TritonOps:
+    """Ops and RotatesHeads (ops.py) on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
+
+    def padded_size(self, num_tokens: int) -> int:
+        """See Ops."""
+        return num_tokens
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """See Ops."""
+        return weight
+
+    def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
+        """See Ops."""
+        return functional.embedding(input_ids, table)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """See Ops."""
+        return functional.linear(x, weight, bias)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Ops."""
+        size, out = x.shape[-1], x.new_empty(x.shape)
+        heads = _dense_rows(x if weight.ndim == 2 else x.reshape(-1, 1, size))
+        rows, columns, num_warps = kernels.norm_launch(size)
+        num_rows = heads.shape[0] * heads.shape[1]
+        kernels.rms_norm_kernel[(-(-num_rows // rows),)](
+            heads, weight, out, num_rows, eps, heads.stride(0), heads.stride(1), size if weight.ndim == 2 else 0,
+            HEADS=heads.shape[1], SIZE=size, ROWS=rows, COLUMNS=columns, num_warps=num_warps,
+        )  # fmt: skip
+        return out
+
+    def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Ops."""
+        return self.rms_norm(x, weight, eps)
+
+    def add_rms_norm(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        size = x.shape[-1]
+        left, right = (_dense_rows(each.reshape(-1, size)) for each in (x, y))
+        total, out = x.new_empty(x.shape), x.new_empty(x.shape)
+        rows, columns, num_warps = kernels.norm_launch(size)
+        kernels.add_rms_norm_kernel[(-(-len(left) // rows),)](
+            left, right, weight, total, out, len(left), eps, left.stride(0), right.stride(0),
+            SIZE=size, ROWS=rows, COLUMNS=columns, num_warps=num_warps,
+        )  # fmt: skip
+        return total, out
+
+    def add_rms_norm_float32(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        return self.add_rms_norm(x, y, weight, eps)
+
+    def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+        """See Ops. Halves of one tensor are read where they are."""
+        out, size = gate.new_empty(gate.shape), gate.shape[-1]
+        gate, up = (_dense_rows(each.reshape(-1, size)) for each in (gate, up))
+        kernels.gated_activation_kernel[_elementwise_grid(gate)](
+            gate, up, out, gate.stride(0), up.stride(0),
+            SIZE=size, ACTIVATION=activation, COLUMNS=kernels.ELEMENTWISE_COLUMNS,
+        )  # fmt: skip
+        return out
+
+    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """See Ops."""
+        return _rotate_heads(_dense_rows(x), x.shape[1], None, 0.0, cos, sin, None, None)
+
+    def rotate_and_write(
+        self, heads: Tensor, norm: tuple[Tensor, float] | None, rotation: tuple[Tensor, Tensor], kv: PagedKV,
+        slot_mapping: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """See RotatesHeads."""
+        weight, eps = (None, 0.0) if norm is None else norm
+        num_heads = heads.shape[1] - 2 * kv.key.shape[2]
+        return _rotate_heads(_dense_rows(heads), num_heads, weight, eps, *rotation, kv, slot_mapping)
+
+    def softcap(self, logits: Tensor, cap: float) -> Tensor:
+        """See Ops."""
+        out, size = logits.new_empty(logits.shape), logits.shape[-1]
+        rows = _dense_rows(logits.reshape(-1, size))
+        kernels.softcap_kernel[_elementwise_grid(rows)](
+            rows, out, rows.stride(0), cap, SIZE=size, COLUMNS=kernels.ELEMENTWISE_COLUMNS
+        )
+        return out
+
+
+def _dense_rows(x: Tensor) -> Tensor:
+    """Return x, or a copy if its last stride is not 1."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _elementwise_grid(rows: Tensor) -> tuple[int, int]:
+    return len(rows), -(-rows.shape[1] // kernels.ELEMENTWISE_COLUMNS)
+
+
+def _rotate_heads(
+    heads: Tensor, num_heads: int, weight: Tensor | None, eps: float, cos: Tensor, sin: Tensor, kv: PagedKV | None,
+    slot_mapping: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Launch rotate_heads_kernel; without kv all heads are query heads. Returns the queries."""
+    tokens, total, width = heads.shape
+    query = heads.new_empty(tokens, num_heads, width)
+    programs, half, num_warps = kernels.heads_launch(total, width)
+    # A pointer that the kernel does not read may be any tensor.
+    key, value = (query, query) if kv is None else (kv.key, kv.value)
+    block_size, strides = (1, (0, 0, 0)) if kv is None else (key.shape[1], key.stride()[:3])
+    kernels.rotate_heads_kernel[(tokens, -(-total // programs))](
+        heads, query if weight is None else weight, cos, sin, query, key, value,
+        query if slot_mapping is None else slot_mapping, eps, heads.stride(0), heads.stride(1), block_size, *strides,
+        QUERY_HEADS=num_heads, KV_HEADS=(total - num_heads) // 2, HALF=width // 2, HAS_NORM=weight is not None,
+        HAS_KV=kv is not None, HEADS=programs, COLUMNS=half, num_warps=num_warps,
+    )  # fmt: skip
+    return query
