@@ -19,7 +19,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.layers.ops import Ops, RotatesHeads
+from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import Matrix, ParameterLoader, as_tensor
@@ -138,7 +138,7 @@ class Attention:
         heads = self.projection(x, ops).view(len(x), self.num_heads + 2 * self.num_kv_heads, -1)
         kv, backend = context.kv[self.kv_index], context.backend
         slots = context.batch.groups[self.spec.group].slot_mapping
-        if backend.has_plain_kv and isinstance(ops, RotatesHeads):
+        if ops.rotate_and_write is not None and backend.has_plain_kv:
             norm = None if self.head_norm is None else (self.head_norm.weight, self.head_norm.eps)
             query = ops.rotate_and_write(heads, norm, rotation, kv, slots)
         else:

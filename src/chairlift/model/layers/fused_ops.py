@@ -31,6 +31,8 @@ class FusedOps:
         packs: whether weights are packed for oneDNN.
     """
 
+    rotate_and_write = None
+
     def __init__(self, packs: bool) -> None:
         self.packs = packs
         self._linear = onednn.linear if packs else functional.linear

@@ -1,6 +1,6 @@
 """Ops: the interface of a layer's operations besides attention, and TorchOps, the reference implementation.
 
-RotatesHeads is one more operation, which an Ops may have.
+RotateAndWrite is one more operation, which an Ops may have.
 
 The numerics are those of transformers; they differ from pure float64 in a float64 model, too:
 
@@ -9,7 +9,7 @@ The numerics are those of transformers; they differ from pure float64 in a float
     RoPE               cosines and sines are float32 numbers (rope.py); the rotation is done in x's dtype
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,8 +18,35 @@ from torch.nn import functional
 from chairlift.model.attention.base import PagedKV
 
 
+class RotateAndWrite(Protocol):
+    """Prepares the heads of a layer for attention in one operation."""
+
+    def __call__(
+        self, heads: Tensor, norm: tuple[Tensor, float] | None, rotation: tuple[Tensor, Tensor], kv: PagedKV,
+        slot_mapping: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Normalise and rotate query and key heads, and write keys and values to the cache.
+
+        Args:
+            heads: [T, heads + 2 * kv_heads, D]: query heads, key heads and value heads.
+            norm: weight [heads + kv_heads, D] and eps of the norm of query and key heads, the weight as in rms_norm or
+                in rms_norm_float32; None for no norm.
+            rotation: cos and sin of Ops.rotate.
+            kv: cache of a backend with has_plain_kv.
+            slot_mapping: int64 [T]; nothing is written for -1.
+
+        Returns the queries [T, heads, D].
+        """
+        ...
+
+
 class Ops(Protocol):
     """The operations of a layer. No operation changes its arguments or mixes rows of different tokens."""
+
+    @property
+    def rotate_and_write(self) -> RotateAndWrite | None:
+        """Operation for norm, rotation and cache at once; None for one operation after another."""
+        ...
 
     def padded_size(self, num_tokens: int) -> int:
         """Return the padded number of rows, at least num_tokens, that a step should have."""
@@ -69,31 +96,10 @@ class Ops(Protocol):
         ...
 
 
-@runtime_checkable
-class RotatesHeads(Protocol):
-    """An Ops that prepares the heads of a layer for attention at once."""
-
-    def rotate_and_write(
-        self, heads: Tensor, norm: tuple[Tensor, float] | None, rotation: tuple[Tensor, Tensor], kv: PagedKV,
-        slot_mapping: Tensor,
-    ) -> Tensor:  # fmt: skip
-        """Normalise and rotate query and key heads, and write keys and values to the cache.
-
-        Args:
-            heads: [T, heads + 2 * kv_heads, D]: query heads, key heads and value heads.
-            norm: weight [heads + kv_heads, D] and eps of the norm of query and key heads, in the dtype of rms_norm or
-                that of rms_norm_float32; None for no norm.
-            rotation: cos and sin of `rotate`.
-            kv: cache of a backend with has_plain_kv.
-            slot_mapping: int64 [T]; nothing is written for -1.
-
-        Returns the queries [T, heads, D].
-        """
-        ...
-
-
 class TorchOps:
     """Ops in plain torch, on any device and dtype; the reference for every other implementation."""
+
+    rotate_and_write = None
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""

@@ -16,7 +16,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class TritonOps:
-    """Ops and RotatesHeads (ops.py) on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
+    """Ops on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
@@ -84,7 +84,7 @@ class TritonOps:
         self, heads: Tensor, norm: tuple[Tensor, float] | None, rotation: tuple[Tensor, Tensor], kv: PagedKV,
         slot_mapping: Tensor,
     ) -> Tensor:  # fmt: skip
-        """See RotatesHeads."""
+        """See RotateAndWrite."""
         weight, eps = (None, 0.0) if norm is None else norm
         num_heads = heads.shape[1] - 2 * kv.key.shape[2]
         return _rotate_heads(_dense_rows(heads), num_heads, weight, eps, *rotation, kv, slot_mapping)

@@ -100,7 +100,7 @@ def add_rms_norm_kernel(
         weight: [SIZE], of x's dtype or float32.
         x_stride, y_stride: strides of rows, in elements; the last stride is 1.
     """
-    row = tl.program_id(0).to(tl.int64)[None, None] * ROWS + tl.arange(0, ROWS)[:, None]
+    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, COLUMNS)[None, :]
     mask = (row < num_rows) & (column < SIZE)
     left = tl.load(x + row * x_stride + column, mask=mask, other=0.0).to(tl.float32)
