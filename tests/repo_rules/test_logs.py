@@ -34,7 +34,7 @@ def test_every_logger_and_level_is_listed_and_no_other() -> None:
 
 
 def test_every_logger_has_its_modules_name() -> None:
-    """The command line alone speaks of the root of them, and who hands its level on to an engine's process."""
+    """The command line alone speaks of the root of them, and who hands its level on to a process."""
     names = {
         (module_name(path), ast.unparse(node.args[0]))
         for path in SOURCES
@@ -48,7 +48,9 @@ def test_every_logger_has_its_modules_name() -> None:
         for module, _ in names
         if module.startswith("chairlift.llm.continuous_batching.")
     }
-    roots |= {(f"chairlift.engine.{name}", "'chairlift'") for name in ("ipc.spawn", "ipc.engine_main")}
+    roots |= {(f"chairlift.engine.ipc.{name}", "'chairlift'") for name in ("spawn", "engine_main")}
+    ranks = ("rank_main", "tensor_parallel_runner")
+    roots |= {(f"chairlift.model.distributed.{name}", "'chairlift'") for name in ranks}
     assert {pair for pair in names if pair[1] != "__name__"} <= roots
     assert ("chairlift.engine.engine_loop", "__name__") in names
 

@@ -17,7 +17,7 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
-from chairlift.engine.runner.base import ReleasesBlocks, Runner, RunnerInfo
+from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
@@ -87,6 +87,18 @@ class EngineLoop:
         if self._config.tune_limits:
             self._limit_tuner = LimitTuner(LimitsConfig.of(self._config, self.limits))
         return info
+
+    def watch_runner(self, post: Callable[[Callable[[], None]], object]) -> None:
+        """Raise a failure of the runner between two steps in the engine's thread; `post` queues a function for it."""
+
+        def fail(error: EngineDead) -> None:
+            def raise_error() -> None:
+                raise error
+
+            post(raise_error)
+
+        if isinstance(self._runner, FailsBetweenSteps):
+            self._runner.on_failure(fail)
 
     def stop(self) -> None:
         """Stop the runner."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNNER = "chairlift.model.runner.torch_runner:build"
+TENSOR_PARALLEL_RUNNER = "chairlift.model.distributed.tensor_parallel_runner:build"
 TINY_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -132,7 +133,8 @@ def prepare(
             _check_start(folder, runner, needs_full_length)
         if needs_device:
             _check_device(runner.device)
-        spec = RunnerSpec(RUNNER, runner.encode())
+        factory = RUNNER if runner.tensor_parallel_size == 1 else TENSOR_PARALLEL_RUNNER
+        spec = RunnerSpec(factory, runner.encode())
         tokenizer, chat = _text(folder, values)
         return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,

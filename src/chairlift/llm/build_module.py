@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.core.errors import ConfigError
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.scheduler.scheduler import Scheduler
@@ -24,6 +25,9 @@ def build_module_client(module: Any, options: Options) -> InlineClient:
 
     values: dict[str, Any] = dict(options)
     scheduler, config = validate_options(options), runner_config(None, values)
+    if (ranks := config.tensor_parallel_size) > 1:
+        message = f"tensor_parallel_size is {ranks}, a loaded model runs on one device; pass its folder to LLM instead"
+        raise ConfigError(message, option="tensor_parallel_size")
     runner = TorchRunner(config, load_module(module, config))
     return InlineClient(EngineLoop(runner, scheduler, enable_prefix_caching=values.get("enable_prefix_caching", True)))
 

@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
         cpu_threads: of the native kernels; when left out one per core, minus one with more than two cores.
         packed_weights_dir: a folder for weights packed for the native kernels, so that the next start is fast.
+        tensor_parallel_size: processes that share every layer of the model, each on its own device.
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
         chat_template: path of a Jinja file that replaces the model's chat template.
         default_chat_template_kwargs: variables of the chat template for requests that do not set them.
@@ -77,6 +78,7 @@ class Options(TypedDict, total=False):
     quantization: str
     cpu_threads: int | None
     packed_weights_dir: str | None
+    tensor_parallel_size: int
     seed: int | None
     chat_template: str | None
     default_chat_template_kwargs: dict[str, Any]

@@ -37,6 +37,7 @@ ALIAS_VALUES: dict[str, tuple[str, object]] = {
     "--schedule-policy": ("lpm", "cache_aware"), "--max-queued-requests": ("7", 7), "--async-scheduling": ("", True),
     "--no-async-scheduling": ("", False), "--disable-overlap-schedule": ("", False),
     "--disable-frontend-multiprocessing": ("", "inline"), "-t": ("4", 4), "--threads": ("4", 4),
+    "-tp": ("2", 2), "--tp-size": ("2", 2), "--tp": ("4", 4),
     "-a": ("toy", ["toy"]), "--alias": ("toy", ["toy"]), "--random-seed": ("3", 3), "-s": ("3", 3),
     "--ssl-keyfile": ("k", "k"), "--ssl-key-file": ("k", "k"), "--ssl-certfile": ("c", "c"),
     "--ssl-cert-file": ("c", "c"), "--ssl-ca-certs": ("ca", "ca"), "--chat-template-file": ("x.jinja", "x.jinja"),
@@ -176,9 +177,9 @@ SERVER_ALONE = (
     "--log-config-file --lora-modules --max-log-len --middleware --reasoning-parser-plugin --response-role "
     "--return-tokens-as-token-ids --root-path --ssl-ca-certs --ssl-cert-reqs --ssl-certfile --ssl-keyfile "
     "--stream-interval "
-    "--tool-parser-plugin --uds --uvicorn-log-level"
+    "--tool-parser-plugin --uds --uvicorn-log-level -tp"
 )
-"""vLLM's flags of the HTTP server, which its LLM class does not have as options."""
+"""vLLM's flags of the HTTP server, which its LLM class does not have as options, and a short name."""
 
 SERVER_SETTINGS = {"served_model_name", "disable_log_stats", "enable_log_requests", "otlp_traces_endpoint"}
 """vLLM's options that set something of the server, which an LLM does not have."""

@@ -24,5 +24,5 @@ def test_an_async_llm_starts_from_its_arguments_and_shuts_down() -> None:
 def test_wrong_arguments_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match="did you mean 'max_model_len'"):
         EngineArgs(max_model_length=5)
-    with pytest.raises(ConfigError, match="one device"):
-        EngineArgs(tensor_parallel_size=2)
+    with pytest.raises(ConfigError, match="one copy of a model"):
+        EngineArgs(pipeline_parallel_size=2)

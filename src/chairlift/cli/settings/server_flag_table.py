@@ -29,7 +29,7 @@ LOG_LEVELS = RenamedValues((
 SCHEDULE_POLICIES = RenamedValues((("fcfs", "fifo"), ("lpm", "cache_aware")))
 REASONING_FORMATS = RenamedValues((("auto", "auto"), ("deepseek", "auto"), ("none", "none")))
 SHARE = "it is a share of the memory that weights and a step leave free, not of the whole memory"
-ONE_DEVICE = "a model runs in one process on one device; start one server per device"
+ONE_COPY = "a server runs one copy of a model on one machine; set --tensor-parallel-size, or start more servers"
 TEXT_ONLY = "models take text only"
 IN_REQUESTS = "clients set it in their requests, and generation_config.json of the model has its default"
 FROM_CONFIG = "config.json of the model decides; change that file"
@@ -68,6 +68,7 @@ ALIASES = (
     switch("--disable-overlap-schedule", "overlap", False, SGLANG),
     switch("--disable-frontend-multiprocessing", "engine_mode", "inline", VLLM),
     alias("-t --threads", "cpu_threads", LLAMA_CPP, parse=thread_count),
+    alias("-tp --tp-size --tp", "tensor_parallel_size", VLLM, SGLANG),
     alias("-a --alias", "served_model_name", LLAMA_CPP),
     alias("--random-seed", "seed", SGLANG),
     alias("-s", "seed", LLAMA_CPP),
@@ -122,13 +123,12 @@ WITHOUT_EFFECT = (
 )  # fmt: skip
 
 SOME_VALUES = (
-    only("--tensor-parallel-size -tp --tp-size --tp", "1", ONE_DEVICE, VLLM, SGLANG),
-    only("--pipeline-parallel-size -pp --pp-size", "1", ONE_DEVICE, VLLM, SGLANG),
-    only("--data-parallel-size -dp --dp-size --dp", "1", ONE_DEVICE, VLLM, SGLANG),
-    only("--nnodes", "1", ONE_DEVICE, SGLANG),
-    only("--node-rank", "0", ONE_DEVICE, SGLANG),
+    only("--pipeline-parallel-size -pp --pp-size", "1", ONE_COPY, VLLM, SGLANG),
+    only("--data-parallel-size -dp --dp-size --dp", "1", ONE_COPY, VLLM, SGLANG),
+    only("--nnodes", "1", ONE_COPY, SGLANG),
+    only("--node-rank", "0", ONE_COPY, SGLANG),
     only("--api-server-count", "1", "one process serves the API; start more servers instead", VLLM),
-    only("--distributed-executor-backend", "mp uni", ONE_DEVICE, VLLM),
+    only("--distributed-executor-backend", "mp uni", ONE_COPY, VLLM),
     only("--load-format", "auto safetensors", "weights are read from safetensors files; convert others", VLLM, SGLANG),
     only("--kv-cache-dtype", "auto", "the KV cache has the data type of the model; set --dtype", VLLM, SGLANG),
     only("--generation-config", "auto", "the model folder's generation_config.json is read; change that file", VLLM),
@@ -181,8 +181,8 @@ REJECTED = (
     rejected("--mmproj", TEXT_ONLY, LLAMA_CPP),
     rejected("--is-embedding", NOT_EMBEDDING, SGLANG),
     rejected("--embedding --embeddings --reranking", NOT_EMBEDDING, LLAMA_CPP),
-    rejected("--enable-expert-parallel --headless", ONE_DEVICE, VLLM),
-    rejected("--dist-init-addr", ONE_DEVICE, SGLANG),
+    rejected("--enable-expert-parallel --headless", ONE_COPY, VLLM),
+    rejected("--dist-init-addr", ONE_COPY, SGLANG),
     rejected("--kv-transfer-config --kv-events-config", "the KV cache stays in one server; leave it out", VLLM),
     rejected("--root-path", "routes begin at /; let the proxy take its prefix away", VLLM),
     rejected("--uds", "the server listens on TCP; set --host and --port", VLLM),

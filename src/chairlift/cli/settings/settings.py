@@ -105,6 +105,8 @@ ENGINE_SECTIONS: Sections = {
                 help="number of threads of the native kernels"),
         Setting(name="packed_weights_dir", metavar="DIR",
                 help="keep the native kernels' packed weights in this folder, so that the next start is faster"),
+        Setting(name="tensor_parallel_size", parse=integer, metavar="N", default=1,
+                help="number of GPUs, or of processes on a CPU, that share every layer of the model"),
         Setting(name="logits_processor_factories", parse=named_factories, metavar="NAME=MODULE:FUNCTION,..",
                 help="register logits processors, which requests select by NAME"),
     ),
@@ -257,8 +259,8 @@ SIMULATE_SETTINGS = tuple(
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "packed_weights_dir", "logits_processor_factories", "profile", "model_impl", "engine_mode", "chat_template",
-        "default_chat_template_kwargs", "reasoning_parser",
+        "packed_weights_dir", "tensor_parallel_size", "logits_processor_factories", "profile", "model_impl",
+        "engine_mode", "chat_template", "default_chat_template_kwargs", "reasoning_parser",
     )
 )  # fmt: skip
 """The settings of ENGINE that need no model."""

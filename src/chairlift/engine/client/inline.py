@@ -295,6 +295,7 @@ class InlineClient:
             started.set_exception(error)
             return
         self._compile_queue = CompileQueue(self.loop.scheduler.config.max_queue_size)
+        self.loop.watch_runner(self.post)
         started.set_result(None)
         message = "the engine was closed"
         try:

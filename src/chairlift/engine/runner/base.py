@@ -1,10 +1,11 @@
 """Runner: the protocol of what turns a StepPlan into tokens. The engine has no other dependency on tensors."""
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from chairlift.core.errors import ConfigError
+from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.core.model_facts import ModelFacts
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
@@ -97,6 +98,15 @@ class ReleasesBlocks(Protocol):
 
         Their contents are lost. No sequence may hold them and no step may be in flight. They can be written again.
         """
+        ...
+
+
+@runtime_checkable
+class FailsBetweenSteps(Protocol):
+    """A Runner that may end for good while no call is in progress: one of its processes dies."""
+
+    def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
+        """Call the callback once, from any thread, when the runner cannot continue; at once if it cannot already."""
         ...
 
 

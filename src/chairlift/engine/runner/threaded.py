@@ -1,9 +1,11 @@
 """ThreadedRunner: a runner around a runner that works in a thread, so that two launches can be in flight."""
 
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 
-from chairlift.engine.runner.base import ReleasesBlocks, Runner, RunnerInfo
+from chairlift.core.errors import EngineDead
+from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 
@@ -36,6 +38,11 @@ class ThreadedRunner:
     def release_blocks(self, num_kept: int) -> int:
         """Release blocks of the inner runner, which is in no step."""
         return self._inner.release_blocks(num_kept) if isinstance(self._inner, ReleasesBlocks) else 0
+
+    def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
+        """Pass the callback to the inner runner, if it fails between steps."""
+        if isinstance(self._inner, FailsBetweenSteps):
+            self._inner.on_failure(callback)
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Hand the masks to the thread, which waits for them in a step with masked rows."""

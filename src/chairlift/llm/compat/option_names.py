@@ -43,7 +43,7 @@ def _refused(reason: str, *harmless: Any) -> VllmOption:
     return VllmOption(harmless=harmless, reason=reason)
 
 
-_ONE_DEVICE = "a model runs on one device; start one server for each device"
+_ONE_COPY = "a server runs one copy of a model on one machine; set tensor_parallel_size, or start more servers"
 _NO_LORA = "LoRA adapters are not supported; merge the adapter into the model's weights"
 _TEXT_ONLY = "models with images, audio or video are not supported"
 _NOT_COMPILED = "nothing is compiled or captured at start"
@@ -72,8 +72,8 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "disable_log_requests": _no_effect("requests are not logged"),
     "enable_log_requests": _no_effect("requests are not logged"),
     "otlp_traces_endpoint": _no_effect("LLM and AsyncLLM send no traces; `chairlift serve --otlp-endpoint` does"),
-    "disable_custom_all_reduce": _no_effect(_ONE_DEVICE),
-    "distributed_executor_backend": _refused(_ONE_DEVICE, "mp", "uni"),
+    "disable_custom_all_reduce": _no_effect(_ONE_COPY),
+    "distributed_executor_backend": _refused(_ONE_COPY, "mp", "uni"),
     "max_parallel_loading_workers": _no_effect("weights are loaded by one process"),
     "use_tqdm_on_load": _no_effect("loading shows no progress bar"),
     "prefix_caching_hash_algo": _no_effect("the hash is always collision resistant"),
@@ -86,10 +86,9 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "served_model_name": _no_effect("a name matters to a server alone"),
     # -- refused beside the values that change nothing
     "enable_chunked_prefill": _refused("prefill is always chunked; batching_policy='prefill_first' is nearest", True),
-    "tensor_parallel_size": _refused(_ONE_DEVICE, 1),
-    "pipeline_parallel_size": _refused(_ONE_DEVICE, 1),
-    "data_parallel_size": _refused(_ONE_DEVICE, 1),
-    "enable_expert_parallel": _refused(_ONE_DEVICE, False),
+    "pipeline_parallel_size": _refused(_ONE_COPY, 1),
+    "data_parallel_size": _refused(_ONE_COPY, 1),
+    "enable_expert_parallel": _refused(_ONE_COPY, False),
     "cpu_offload_gb": _refused("weights are not offloaded; use quantization='int8' or a smaller model", 0),
     "tokenizer": _refused(_ONE_FOLDER),
     "tokenizer_revision": _refused(_ONE_FOLDER),

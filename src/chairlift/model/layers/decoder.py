@@ -177,11 +177,11 @@ class DecoderLayer:
         The sum is left to the next norm, which is computed together with it.
         """
         x, normed = self.before_attention.of_sum(x, update, ops)
-        attended = self.attention(normed, rotation, context, ops)
+        attended = ops.sum_over_ranks(self.attention(normed, rotation, context, ops))
         if self.after_attention is not None:
             attended = self.after_attention(attended, ops)
         x, normed = self.before_mlp.of_sum(x, attended, ops)
-        mapped = self.mlp(normed, ops)
+        mapped = ops.sum_over_ranks(self.mlp(normed, ops))
         return x, mapped if self.after_mlp is None else self.after_mlp(mapped, ops)
 
 

@@ -64,6 +64,10 @@ class Ops(Protocol):
         """Return x [T, I] times the transpose of weight [O, I], packed or not, plus bias [O]."""
         ...
 
+    def sum_over_ranks(self, x: Tensor) -> Tensor:
+        """Return x [T, H] added up over the ranks that share the model; x itself for a whole model."""
+        ...
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return Llama's norm over the last axis; weight [H] or [heads, H] has x's dtype."""
         ...
@@ -116,6 +120,10 @@ class TorchOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""
         return functional.linear(x, weight, bias)
+
+    def sum_over_ranks(self, x: Tensor) -> Tensor:
+        """See Ops."""
+        return x
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""

@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.distributed.shard import Shard
 from chairlift.model.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_folder import INDEX_FILE, weight_files
@@ -144,17 +145,29 @@ class Checkpoint:
 
     def read(self, name: str) -> Tensor:
         """Return a tensor, mapped from its file, in its own dtype."""
-        stored = self.tensors[name]
-        if stored.file not in self._files:
-            self._files[stored.file] = safe_open(stored.file, framework="pt")
-        tensor: Tensor = self._files[stored.file].get_tensor(stored.name)
+        tensor: Tensor = self._file(name).get_tensor(self.tensors[name].name)
         return tensor
 
-    def loader(self, dtype: torch.dtype, device: torch.device) -> ParameterLoader:
-        """Return a ParameterLoader that converts each tensor when it is loaded."""
+    def read_part(self, name: str, shard: Shard, shape: tuple[int, ...]) -> Tensor:
+        """Return one rank's part of a tensor, of this shape, without reading the rest of the file."""
+        part = shard.part(name, self.tensors[name].shape, shape)
+        if any(each.start == each.stop for each in part):
+            return torch.zeros(shape)
+        tensor: Tensor = self._file(name).get_slice(self.tensors[name].name)[part]
+        return padded(tensor, shape)
+
+    def _file(self, name: str) -> Any:
+        file = self.tensors[name].file
+        if file not in self._files:
+            self._files[file] = safe_open(file, framework="pt")
+        return self._files[file]
+
+    def loader(self, dtype: torch.dtype, device: torch.device, shard: Shard | None = None) -> ParameterLoader:
+        """Return a ParameterLoader that converts each tensor when it is loaded; with a shard, one rank's parts."""
 
         def read(name: str, shape: tuple[int, ...]) -> Tensor:
-            tensor = self.read(name).to(device=device, dtype=dtype)
+            stored = self.read(name) if shard is None else self.read_part(name, shard, shape)
+            tensor = stored.to(device=device, dtype=dtype)
             assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
             return tensor
 
@@ -180,6 +193,15 @@ class Checkpoint:
         return True
 
 
+def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the tensor, followed by zeros along each axis where it is shorter than the shape."""
+    if tuple(tensor.shape) == shape:
+        return tensor
+    whole = tensor.new_zeros(shape)
+    whole[tuple(slice(0, size) for size in tensor.shape)] = tensor
+    return whole
+
+
 def canonical_name(name: str, architecture: str) -> str | None:
     """Return the canonical name of a tensor in a file; None for an ignored one."""
     if name.endswith(IGNORED_SUFFIX):
@@ -194,12 +216,18 @@ def canonical_name(name: str, architecture: str) -> str | None:
 
 
 def random_parameters(
-    config: DecoderConfig, seed: int, scale: float, change: Callable[[str, Tensor], Tensor] | None = None
+    config: DecoderConfig,
+    seed: int,
+    scale: float,
+    change: Callable[[str, Tensor], Tensor] | None = None,
+    shard: Shard | None = None,
+    whole_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Callable[[torch.dtype, torch.device], ParameterLoader]:
     """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and norms near one.
 
     A tensor depends on the seed, its name and its shape only; it is generated in float32, so each dtype rounds the
-    same numbers. `change` may replace the tensor of a name.
+    same numbers. `change` may replace the tensor of a name. With a shard the loaders have one rank's parts of the
+    tensors, whose `whole_shapes` are by name.
     """
     gemma = config.architecture.startswith("Gemma3")
 
@@ -212,8 +240,14 @@ def random_parameters(
         weights *= scale
         return weights if change is None else change(name, weights)
 
+    def generate_part(name: str, shape: tuple[int, ...]) -> Tensor:
+        if shard is None or whole_shapes is None:
+            return generate(name, shape)
+        whole = whole_shapes[name]
+        return padded(generate(name, whole)[shard.part(name, whole, shape)], shape)
+
     def make_loader(dtype: torch.dtype, device: torch.device) -> ParameterLoader:
-        return ParameterLoader(lambda name, shape: generate(name, shape).to(device=device, dtype=dtype))
+        return ParameterLoader(lambda name, shape: generate_part(name, shape).to(device=device, dtype=dtype))
 
     return make_loader
 

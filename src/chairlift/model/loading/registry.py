@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
+from chairlift.model.distributed.shard import Shard
 from chairlift.model.dtypes import resolve_dtype, torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
@@ -70,6 +71,7 @@ def load_model(
     device: torch.device,
     max_model_len: int | None,
     choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None,
+    shard: Shard | None = None,
 ) -> tuple[CausalLM, DecoderConfig]:
     """Load a model folder.
 
@@ -79,8 +81,10 @@ def load_model(
         device: device of the parameters.
         max_model_len: positions that the rotation tables cover; None is the model's own limit.
         choose_backend: returns the model backend for a config with the dtype as loaded; torch by default.
+        shard: the part of one rank of several, which `choose_backend` must have chosen a backend for; None is all.
 
-    Returns the model, and its config with `dtype` as loaded and `tie_word_embeddings` as the checkpoint has it.
+    Returns the model, and the whole model's config with `dtype` as loaded and `tie_word_embeddings` as the checkpoint
+    has it.
     Raises ModelError that names the file, the field or the tensor, and UnsupportedArchitecture.
     """
     config = read_decoder_config(folder)
@@ -94,7 +98,8 @@ def load_model(
     checkpoint.check(parameter_shapes(config))
     kind = torch_dtype(config.dtype)
     try:
-        return _build(config, checkpoint.loader(kind, device), kind, device, positions, choose_backend), config
+        loader = checkpoint.loader(kind, device, shard)
+        return _build(config, loader, kind, device, positions, choose_backend, shard), config
     # On the CPU torch raises a plain RuntimeError when memory is short.
     except (OSError, MemoryError, RuntimeError) as error:
         raise ModelError(f"cannot load the weights of {folder}: {error}", file=str(folder)) from error
@@ -103,24 +108,26 @@ def load_model(
 def random_model(
     config: DecoderConfig, *, seed: int, dtype: str, device: torch.device, max_model_len: int | None,
     scale: float = 0.2, change: Callable[[str, Tensor], Tensor] | None = None,
-    choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None,
+    choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None, shard: Shard | None = None,
 ) -> tuple[CausalLM, DecoderConfig]:  # fmt: skip
     """Build a model of this config with random weights, the same for the same seed; dtype "auto" is the config's own.
 
-    `change` may replace the random tensor of a name.
+    `change` may replace the random tensor of a name; `shard` as for load_model.
     """
     config = replace(config, dtype=resolve_dtype(dtype, config.dtype))
     kind = torch_dtype(config.dtype)
-    loader = random_parameters(config, seed, scale, change)(kind, device)
-    return _build(config, loader, kind, device, config.context_length(max_model_len), choose_backend), config
+    whole_shapes = None if shard is None else parameter_shapes(config)
+    loader = random_parameters(config, seed, scale, change, shard, whole_shapes)(kind, device)
+    return _build(config, loader, kind, device, config.context_length(max_model_len), choose_backend, shard), config
 
 
 def _build(
     config: DecoderConfig, loader: ParameterLoader, dtype: torch.dtype, device: torch.device, positions: int,
-    choose_backend: Callable[[DecoderConfig], ModelBackend] | None,
+    choose_backend: Callable[[DecoderConfig], ModelBackend] | None, shard: Shard | None = None,
 ) -> CausalLM:  # fmt: skip
     model_backend = TorchBackend.best(dtype, device) if choose_backend is None else choose_backend(config)
     dtype = model_backend.rope_dtype(dtype)
+    config = config if shard is None else shard.config(config)
     full = RopeTable.of(config.rope, config.head_dim, positions, dtype, device)
     if config.sliding_rope == config.rope:
         ropes = (full, full)

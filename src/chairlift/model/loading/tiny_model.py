@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 
+from chairlift.model.distributed.shard import Shard
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.registry import random_model
@@ -51,11 +52,12 @@ def tiny_model(
     device: torch.device,
     max_model_len: int | None = None,
     choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None,
+    shard: Shard | None = None,
 ) -> tuple[CausalLM, DecoderConfig]:
     """Build the model, the same for the same seed; dtype "auto" is float32.
 
     Its weights are large enough that greedy output varies instead of repeating one token. The lm_head's rows are zero
-    except for printable ASCII, so the output contains no terminal control characters.
+    except for printable ASCII, so the output contains no terminal control characters. `shard`: as for load_model.
     """
     return random_model(
         tiny_config(),
@@ -66,6 +68,7 @@ def tiny_model(
         scale=0.2,
         change=_keep_printable_rows,
         choose_backend=choose_backend,
+        shard=shard,
     )
 
 

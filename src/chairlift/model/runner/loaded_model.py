@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 
 from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
@@ -25,6 +26,7 @@ class LoadedModel:
         report: (name, value) pairs of the startup report.
         sampling_ops: operations that sample tokens from the logits.
         torch_threads: threads of torch in the engine thread, None for torch's default.
+        communicator: collectives of a rank that has a part of the model; None for a whole model.
     """
 
     model: CausalLM
@@ -37,3 +39,4 @@ class LoadedModel:
     report: tuple[tuple[str, str], ...] = ()
     sampling_ops: SamplingOps = field(default_factory=TorchSamplingOps)
     torch_threads: int | None = None
+    communicator: Communicator | None = None

@@ -44,6 +44,8 @@ class RunnerConfig:
         cpu_threads: threads of the native kernels; None is one per core, less one for the other processes where the
             machine has more than two cores.
         packed_weights_dir: folder that keeps packed weights for the next start; None keeps none.
+        tensor_parallel_size: processes that share every layer, each on its own device; needs an architecture of
+            Chairlift's own and torch's kernels.
         seed: seed of the tiny model's random weights.
         logits_processor_factories: name -> "package.module:factory" of the processors that requests may choose.
     """
@@ -63,6 +65,7 @@ class RunnerConfig:
     quantization: str = "none"
     cpu_threads: int | None = None
     packed_weights_dir: str | None = None
+    tensor_parallel_size: int = 1
     seed: int = 0
     logits_processor_factories: dict[str, str] = field(default_factory=dict)
 
@@ -82,10 +85,11 @@ def check_options(config: RunnerConfig) -> None:
     check_device_name(config.device)
     check_kernels(config)
     check_max_memory(config.max_memory)
+    check_tensor_parallel(config)
     minimums = {
         "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
         "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),
-        "max_model_len": (config.max_model_len, 2),
+        "max_model_len": (config.max_model_len, 2), "tensor_parallel_size": (config.tensor_parallel_size, 1),
     }  # fmt: skip
     for name, (value, minimum) in minimums.items():
         if value is not None and value < minimum:
@@ -100,6 +104,19 @@ def check_device_name(name: str) -> None:
             f"device {name!r} is unknown; known are auto, {', '.join(DEVICE_TYPES)}, with or without an index as in "
             "cuda:1", option="device",
         )  # fmt: skip
+
+
+def check_tensor_parallel(config: RunnerConfig) -> None:
+    """Raise ConfigError for options that more than one rank does not support, whatever the model."""
+    if config.tensor_parallel_size <= 1:
+        return
+    refused = {"quantization": QUANTIZATIONS[1:], "kernels": ("native",), "model_impl": ("transformers",)}
+    for name, values in refused.items():
+        if (value := getattr(config, name)) in values:
+            raise ConfigError(
+                f"tensor_parallel_size is {config.tensor_parallel_size}, but {name} {value!r} runs on one rank only; "
+                f"set tensor_parallel_size to 1, or leave {name} out", option="tensor_parallel_size",
+            )  # fmt: skip
 
 
 def check_max_memory(value: float | int | None) -> None:

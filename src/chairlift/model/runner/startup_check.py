@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from chairlift.model.distributed.shard import Shard, check_shards
 from chairlift.model.dtypes import resolve_dtype
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.decoder_config import DecoderConfig
@@ -28,6 +29,7 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     if folder is None:
         return
     config = read_config(folder, options.model_impl)
+    check_shards(config, options.tensor_parallel_size)
     for file in weight_files(folder):
         check_weight_file(file)
     max_model_len = config.context_length(options.max_model_len)
@@ -35,6 +37,7 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
         return  # the shape of the cache is known when transformers has loaded the model
     config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
     groups = LayerGroups.of(config.layer_windows)
+    config = Shard(0, options.tensor_parallel_size).config(config)
     pool = kv_cache_shape(options, config, groups, max_model_len)
     if options.num_blocks is not None and (needs_full_length or options.max_model_len is not None):
         check_num_blocks(pool, groups.windows, options.num_blocks)

@@ -26,6 +26,8 @@ from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolve_backend_name
+from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.distributed.sharded_decoder import ShardedBackend, agree_on_sizes
 from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
@@ -263,14 +265,16 @@ class TorchRunner:
             torch.cuda.empty_cache()
 
     def _size(self, loaded: LoadedModel, max_model_len: int) -> KVCacheSize:
-        config = self._config
-        pool, step = memory_shapes(config, loaded.config, loaded.model.groups, max_model_len)
+        config, shape, free = self._config, loaded.config, free_memory(loaded.device)
+        on_host = loaded.device.type != "cuda"
+        if loaded.communicator is not None:
+            shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
+        pool, step = memory_shapes(config, shape, loaded.model.groups, max_model_len)
         if config.num_blocks is not None and config.max_model_len is not None:
             check_num_blocks(pool, loaded.model.groups.windows, config.num_blocks)
         return size_kv_cache(
-            pool, step, free_memory(loaded.device), on_host=loaded.device.type != "cuda",
-            max_memory=config.max_memory, num_blocks=config.num_blocks,
-        )  # fmt: skip
+            pool, step, free, on_host=on_host, max_memory=config.max_memory, num_blocks=config.num_blocks
+        )
 
     def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize) -> list[PagedKV]:
         config, model = self._config, loaded.model
@@ -288,8 +292,11 @@ def build(payload: bytes) -> Runner:
     return TorchRunner(RunnerConfig.decode(payload))
 
 
-def load(config: RunnerConfig) -> LoadedModel:
-    """Load the model of the options. Raises ConfigError and ModelError."""
+def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
+    """Load the model of the options, or with a communicator one rank's part of it. Raises ConfigError and ModelError.
+
+    The model must pass check_shards.
+    """
     check_options(config)
     device = pick_device(config.device)
     if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
@@ -300,11 +307,17 @@ def load(config: RunnerConfig) -> LoadedModel:
 
     def choose_backend(shape: DecoderConfig) -> ModelBackend:
         name = _name_of(config, shape) if config.model else None
-        chosen.append(select_backend(config, shape, device, name))
+        backend = (
+            select_backend(config, shape, device, name)
+            if communicator is None
+            else ShardedBackend.of(shape, communicator, device)
+        )
+        chosen.append(backend)
         return chosen[0]
 
     common_arguments: Any = {
-        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len, "choose_backend": choose_backend
+        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len,
+        "choose_backend": choose_backend, "shard": None if communicator is None else communicator.shard,
     }  # fmt: skip
     if config.model == "":
         model, shape = tiny_model(seed=config.seed, **common_arguments)
@@ -313,17 +326,9 @@ def load(config: RunnerConfig) -> LoadedModel:
     name, model_backend = _name_of(config, shape), chosen[0]
     attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
     return LoadedModel(
-        model,
-        shape,
-        device,
-        name,
-        attention,
-        model_backend.chunk_tokens,
-        model_backend.cpus,
-        report,
-        sampling_ops,
-        model_backend.torch_threads,
-    )
+        model, shape, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
+        model_backend.torch_threads, communicator,
+    )  # fmt: skip
 
 
 def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:

@@ -1,0 +1,110 @@
+"""Communicator: the collectives of the ranks of one model, by NCCL on GPUs and by gloo on CPUs.
+
+The ranks meet at a file in a private folder, so no port is fixed; gloo listens on the loopback interface. It uses
+process groups of its own instead of torch's default group, so that one process can hold ranks of several engines.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chairlift.core.errors import EngineDead
+from chairlift.model.distributed.shard import Shard
+
+START_SECONDS = 1800.0
+"""Seconds that a rank waits for the others to load their weights."""
+
+STEP_SECONDS = 60.0
+"""Seconds that a rank waits for the others to connect, and within a step."""
+
+
+class Communicator:
+    """The collectives of one rank. Every rank must call the same ones in the same order.
+
+    Each waits STEP_SECONDS at most, `minimum` START_SECONDS, and raises EngineDead if another rank has ended, does not
+    call it in time, or calls another one.
+
+    Attributes:
+        shard: this rank and the number of ranks.
+        num_calls: collectives called so far.
+        failure: error of the last collective that failed; the ranks cannot go on after it.
+    """
+
+    def __init__(self, shard: Shard, meeting_file: Path, device: torch.device) -> None:
+        """Connect the ranks, which meet at a file that only they use. Raises EngineDead after STEP_SECONDS."""
+        self.shard = shard
+        self.num_calls = 0
+        self.failure: EngineDead | None = None
+        self._device = device
+        self._distributed: Any = import_module("torch.distributed")  # not at once: whole models need none of it
+        connect = self._connect_nccl if device.type == "cuda" else self._connect_gloo
+        try:
+            store = self._distributed.FileStore(str(meeting_file), shard.num_ranks)
+            self._group: Any = connect(store)
+        except (RuntimeError, ValueError) as error:
+            raise EngineDead(f"rank {shard.rank} cannot connect to the other ranks: {error}") from error
+
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """Add up a tensor over the ranks; returns the sum, in the same memory where that is contiguous."""
+        values = values.contiguous()
+        options = self._reduce_options("SUM", STEP_SECONDS)
+        self._run(lambda: self._group.allreduce([values], options))
+        return values
+
+    def gather_columns(self, values: Tensor) -> Tensor:
+        """Return the ranks' tensors [R, C] side by side, [R, ranks * C], the lowest rank first."""
+        (rows, columns), ranks = values.shape, self.shard.num_ranks
+        if not rows:
+            return values.new_empty(0, ranks * columns)
+        gathered = values.new_empty(ranks * rows, columns)
+        self._run(lambda: self._group._allgather_base(gathered, values.contiguous()))
+        return gathered.view(ranks, rows, columns).transpose(0, 1).reshape(rows, ranks * columns)
+
+    def minimum(self, value: int) -> int:
+        """Return the least value of all ranks."""
+        values = torch.tensor([value], dtype=torch.int64, device=self._device)
+        options = self._reduce_options("MIN", START_SECONDS)
+        self._run(lambda: self._group.allreduce([values], options))
+        return int(values.item())
+
+    def abort(self) -> None:
+        """End the collectives in progress, whose ranks then raise; later ones raise, too. From any thread."""
+        abort = getattr(self._group, "abort", None)
+        if abort is not None:
+            try:
+                abort()
+            except RuntimeError:  # gloo cannot; its connections end with the other ranks
+                return
+
+    def _run(self, start: Callable[[], Any]) -> None:
+        self.num_calls += 1
+        try:
+            start().wait()
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            self.failure = EngineDead(f"rank {self.shard.rank} lost the other ranks in a collective: {reason}")
+            raise self.failure from error
+
+    def _reduce_options(self, operation: str, seconds: float) -> Any:
+        options = self._distributed.AllreduceOptions()
+        options.reduceOp = getattr(self._distributed.ReduceOp, operation)
+        options.timeout = timedelta(seconds=seconds)
+        return options
+
+    def _connect_gloo(self, store: Any) -> Any:
+        gloo = self._distributed.ProcessGroupGloo
+        options = gloo._Options()
+        options._timeout = timedelta(seconds=STEP_SECONDS)
+        options._devices = [gloo.create_device(hostname="127.0.0.1")]
+        return gloo(store, self.shard.rank, self.shard.num_ranks, options)
+
+    def _connect_nccl(self, store: Any) -> Any:
+        nccl = self._distributed.ProcessGroupNCCL
+        options = nccl.Options()
+        options._timeout = timedelta(seconds=START_SECONDS)
+        return nccl(store, self.shard.rank, self.shard.num_ranks, options)

@@ -1,0 +1,141 @@
+"""RankMain: the process of one rank but rank 0, started by `python -m chairlift.model.distributed.rank_main`.
+
+    main thread     runs the calls of rank 0 in their order
+    reader thread   reads them from standard input; at its end, and at that of rank 0, it ends the process at once
+
+Reports go to standard output. Logs, and the output of the runner, go to standard error.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+
+from chairlift.engine.gc_tuning import tune_gc
+from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.distributed.frames import read_frame, write_frame
+from chairlift.model.distributed.rank_messages import (
+    Call,
+    CallFailed,
+    Collect,
+    Collected,
+    FromRank,
+    Launch,
+    Loading,
+    Masks,
+    ReleaseBlocks,
+    Started,
+    StartFailed,
+    StartRank,
+    ToRank,
+    Warmup,
+    decode_to_rank,
+    encode,
+)
+from chairlift.model.distributed.rank_process import SEND_SECONDS
+from chairlift.model.distributed.shard import Shard
+from chairlift.model.distributed.tensor_parallel_runner import digest
+from chairlift.model.runner.device_check import pick_device
+from chairlift.model.runner.torch_runner import TorchRunner, load
+
+log = logging.getLogger(__name__)
+
+
+class RankMain:
+    """The main thread of a rank's process."""
+
+    def __init__(self, source: int, target: int) -> None:
+        """Read calls from one descriptor, write reports to another."""
+        self._source, self._target = source, target
+        self._calls: SimpleQueue[ToRank] = SimpleQueue()
+        self._folder: Path | None = None
+
+    def run(self) -> int:
+        """Start the rank and run calls until the process ends; returns the exit code of one that cannot go on."""
+        threading.Thread(target=self._read, args=(os.getppid(),), name="chairlift-calls", daemon=True).start()
+        start = self._calls.get()
+        assert isinstance(start, StartRank), "the first message starts the rank"
+        self._folder = Path(start.meeting_file).parent
+        logging.getLogger("chairlift").setLevel(start.log_level)
+        try:
+            self._report(Loading())
+            shard = Shard(start.rank, start.num_ranks)
+            communicator = Communicator(shard, Path(start.meeting_file), pick_device(start.config.device))
+            runner = TorchRunner(start.config, load(start.config, communicator))
+            runner.start()
+            tune_gc()
+        except Exception as error:
+            self._report(StartFailed.of(error))
+            return 1
+        self._report(Started())
+        call = 0
+        while communicator.failure is None:
+            message = self._calls.get()
+            call += 1
+            assert not isinstance(message, StartRank), "the rank has started"
+            self._run_call(runner, communicator, call, message)
+        log.error("rank %d ends: %s", start.rank, communicator.failure)
+        return 1
+
+    def _run_call(self, runner: TorchRunner, communicator: Communicator, call: int, message: Call) -> None:
+        """Run one call and report its digest or its error; nothing is reported of a failed collective."""
+        try:
+            match message:
+                case Launch(plan):
+                    runner.launch(plan)
+                case Masks(step_id, masks):
+                    runner.supply_masks(step_id, masks)
+                case Collect():
+                    result = runner.collect()
+                    self._report(Collected(call, digest(result)))
+                case Warmup():
+                    runner.warmup()
+                case ReleaseBlocks(num_kept):
+                    runner.release_blocks(num_kept)
+        except Exception as error:
+            if communicator.failure is None:
+                self._report(CallFailed(call, communicator.num_calls, repr(error)))
+
+    def _report(self, message: FromRank) -> None:
+        write_frame(self._target, encode(message), SEND_SECONDS)
+
+    def _read(self, parent: int) -> None:
+        """Queue the messages of rank 0 until its end, then end this process, whatever it does."""
+        try:
+            while (content := read_frame(self._source, parent)) is not None:
+                self._calls.put(decode_to_rank(content))
+        except Exception:
+            log.exception("a call of rank 0 cannot be read")
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)  # rank 0 may have been killed
+        os._exit(0)
+
+
+def main() -> int:
+    """Run the rank that standard input describes; returns the exit code."""
+    for signal_number in (signal.SIGINT, signal.SIGTERM):  # rank 0 handles them: they may reach the whole group
+        signal.signal(signal_number, signal.SIG_IGN)
+    source, target = os.dup(0), os.dup(1)
+    with open(os.devnull, "rb") as null_file:
+        os.dup2(null_file.fileno(), 0)
+    os.dup2(2, 1)
+    os.set_blocking(target, False)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s rank[%(process)d] %(levelname)s %(message)s"
+    )
+    return RankMain(source, target).run()
+
+
+if __name__ == "__main__":
+    code = 1
+    try:
+        code = main()
+    except Exception:
+        log.exception("the process of a rank ended with an error")
+    finally:
+        logging.shutdown()
+        os._exit(code)  # a collective that hangs must not keep the process alive

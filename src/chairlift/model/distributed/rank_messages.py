@@ -1,0 +1,157 @@
+"""Messages between rank 0 and the processes of the other ranks: msgpack structs with their length before them.
+
+rank 0 ─► rank   StartRank, then each call of the runner in its order: Launch, Masks, Collect, Warmup, ReleaseBlocks
+rank ─► rank 0   Loading, Started or StartFailed; then Collected for each collected step, CallFailed for each error
+"""
+
+from numbers import Integral, Real
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from chairlift.core.errors import ChairliftError, Detail, EngineDead, error_from_wire
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.model.runner.runner_config import RunnerConfig
+
+LENGTH_BYTES = 4
+
+
+class StartRank(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What a rank must know to start.
+
+    Attributes:
+        config: options of its runner; the device is that of the rank.
+        rank, num_ranks: which part of the model it computes.
+        meeting_file: path of the file at which the ranks meet.
+        log_level: level of its log, which goes to standard error.
+    """
+
+    config: RunnerConfig
+    rank: int
+    num_ranks: int
+    meeting_file: str
+    log_level: int
+
+
+class Launch(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Runner.launch."""
+
+    plan: StepPlan
+
+
+class Masks(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Runner.supply_masks."""
+
+    step_id: int
+    masks: TokenMasks
+
+
+class Collect(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Runner.collect."""
+
+
+class Warmup(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Runner.warmup."""
+
+
+class ReleaseBlocks(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """ReleasesBlocks.release_blocks."""
+
+    num_kept: int
+
+
+class Loading(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The rank has imported its modules and connects to the others."""
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The rank's runner has started."""
+
+
+class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The rank's runner could not start; the process ends."""
+
+    code: str
+    message: str
+    details: dict[str, Detail]
+
+    @classmethod
+    def of(cls, error: BaseException) -> "StartFailed":
+        """Return the message about an error of any kind."""
+        if not isinstance(error, ChairliftError):
+            error = EngineDead(f"a rank did not start: {type(error).__name__}: {error}")
+        return cls(error.code, error.message, error.details)
+
+    def error(self) -> ChairliftError:
+        """Return the error."""
+        return error_from_wire(self.code, self.message, self.details)
+
+
+class Collected(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The rank collected a step.
+
+    Attributes:
+        call: number of the call, from 1.
+        digest: digest of the sampled tokens and the failed rows.
+    """
+
+    call: int
+    digest: int
+
+
+class CallFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A call raised an error.
+
+    Attributes:
+        call: number of the call, from 1.
+        num_collectives: collectives that the rank has called since its start.
+        reason: the error, for people.
+    """
+
+    call: int
+    num_collectives: int
+    reason: str
+
+
+Call = Launch | Masks | Collect | Warmup | ReleaseBlocks
+ToRank = StartRank | Call
+FromRank = Loading | Started | StartFailed | Collected | CallFailed
+
+
+def _encode_hook(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return (value.shape, np.ascontiguousarray(value, np.int32).tobytes())
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} cannot be sent to a rank")
+
+
+def _decode_hook(type_: Any, value: Any) -> Any:
+    shape, data = msgspec.convert(value, tuple[tuple[int, ...], bytes])
+    return np.frombuffer(bytearray(data), np.int32).reshape(shape)  # a copy, because torch wants writable memory
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_hook)
+_TO_RANK = msgspec.msgpack.Decoder(ToRank, dec_hook=_decode_hook)
+_FROM_RANK = msgspec.msgpack.Decoder(FromRank)
+
+
+def encode(message: ToRank | FromRank) -> bytes:
+    """Return the bytes of a message, their length first."""
+    content = _ENCODER.encode(message)
+    return len(content).to_bytes(LENGTH_BYTES, "big") + content
+
+
+def decode_to_rank(content: bytes) -> ToRank:
+    """Decode a message of rank 0, without its length."""
+    message: ToRank = _TO_RANK.decode(content)
+    return message
+
+
+def decode_from_rank(content: bytes) -> FromRank:
+    """Decode a message of another rank, without its length."""
+    message: FromRank = _FROM_RANK.decode(content)
+    return message

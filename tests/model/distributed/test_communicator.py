@@ -1,0 +1,60 @@
+"""The collectives of ranks that are threads, and what a rank notices of one that has ended."""
+
+import threading
+
+import pytest
+import torch
+
+from chairlift.core.errors import EngineDead
+from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.distributed.shard import Shard
+from support_ranks import CPU, run_ranks
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_sums_and_columns_are_those_of_all_ranks(num_ranks: int, dtype: torch.dtype) -> None:
+    def own(rank: int) -> torch.Tensor:
+        return torch.arange(6, dtype=dtype).view(2, 3) + 10 * rank
+
+    def run(communicator: Communicator) -> tuple[torch.Tensor, torch.Tensor, int]:
+        rank = communicator.shard.rank
+        summed = communicator.all_reduce(own(rank).T.contiguous().T)  # a tensor that is not contiguous
+        return summed, communicator.gather_columns(own(rank)), communicator.num_calls
+
+    for summed, gathered, num_calls in run_ranks(num_ranks, run):
+        assert torch.equal(summed, sum((own(rank) for rank in range(num_ranks)), torch.zeros(2, 3, dtype=dtype)))
+        assert torch.equal(gathered, torch.cat([own(rank) for rank in range(num_ranks)], dim=1))
+        assert num_calls == 2
+
+
+def test_the_columns_of_no_rows_need_no_collective() -> None:
+    for gathered in run_ranks(2, lambda communicator: communicator.gather_columns(torch.empty(0, 5))):
+        assert gathered.shape == (0, 10)
+
+
+def test_the_minimum_is_that_of_all_ranks() -> None:
+    big = 2**52  # bytes need more than 32 bits
+    assert run_ranks(3, lambda communicator: communicator.minimum(big + communicator.shard.rank)) == [big] * 3
+
+
+def test_a_rank_that_ended_fails_the_collective_and_later_ones() -> None:
+    has_ended = threading.Event()
+
+    def run(communicator: Communicator) -> None:
+        if communicator.shard.rank:
+            has_ended.set()
+            del communicator._group  # its connections are closed
+            return
+        assert has_ended.wait(30)
+        with pytest.raises(EngineDead, match="rank 0 lost the other ranks in a collective"):
+            communicator.all_reduce(torch.ones(100_000))
+        assert communicator.failure is not None
+
+    run_ranks(2, run)
+
+
+def test_a_rank_that_no_other_meets_gives_up(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.model.distributed.communicator.STEP_SECONDS", 0.2)
+    with pytest.raises(EngineDead, match="rank 0 cannot connect to the other ranks"):
+        Communicator(Shard(0, 2), tmp_path / "ranks", CPU)  # type: ignore[operator]

@@ -1,0 +1,118 @@
+"""The process of a rank that is alone: its start, its calls, and its end with standard input."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.step_plan import NewSequence, StepPlan, TokenMasks
+from chairlift.model.distributed.frames import read_frame
+from chairlift.model.distributed.rank_messages import (
+    CallFailed,
+    Collect,
+    Collected,
+    FromRank,
+    Launch,
+    Loading,
+    Masks,
+    ReleaseBlocks,
+    Started,
+    StartFailed,
+    StartRank,
+    ToRank,
+    Warmup,
+    decode_from_rank,
+    encode,
+)
+from chairlift.model.distributed.rank_process import COMMAND
+from chairlift.model.distributed.tensor_parallel_runner import digest
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import TorchRunner
+from support_plans import int32
+
+CONFIG = RunnerConfig(device="cpu", dtype="float64", num_blocks=64, kernels="torch", max_batch_tokens=64,
+                      max_running_requests=4)  # fmt: skip
+GREEDY = SamplingParams(temperature=0.0, max_tokens=9).with_defaults({}, max_tokens=9, seed=0)
+
+
+class Rank:
+    """The process and its pipes."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def send(self, *messages: ToRank) -> None:
+        assert self._process.stdin is not None
+        for message in messages:
+            self._process.stdin.write(encode(message))
+        self._process.stdin.flush()
+
+    def read(self) -> FromRank | None:
+        assert self._process.stdout is not None
+        content = read_frame(self._process.stdout.fileno())
+        return None if content is None else decode_from_rank(content)
+
+    def end(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._process.wait(30)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def rank() -> Iterator[Rank]:
+    made = Rank()
+    yield made
+    made.kill()
+
+
+def plan_of(step_id: int, token: int, *, masked: bool = False) -> StepPlan:
+    """Make the plan of one sequence with two prompt tokens, in block 0."""
+    return StepPlan(
+        step_id, (), (NewSequence(0, (5, token), 0, GREEDY),), int32(0), int32(2), int32(0),
+        np.zeros((1, 4), np.int32), int32(5, token), int32(0), masked_samples=int32(0) if masked else int32(),
+    )  # fmt: skip
+
+
+def test_a_rank_runs_calls_in_order_and_ends_with_its_input(rank: Rank, tmp_path: Path) -> None:
+    only_a = np.zeros((1, 9), np.int32)
+    only_a[0, ord("a") // 32] = 1 << ord("a") % 32
+    masks = TokenMasks(int32(0), only_a)
+    rank.send(
+        StartRank(CONFIG, 0, 1, str(tmp_path / "ranks" / "file"), 30), Warmup(), Launch(plan_of(0, 7)), Collect(),
+        Launch(plan_of(1, 300)), Launch(plan_of(2, 7, masked=True)), Masks(2, masks), Collect(), ReleaseBlocks(9),
+    )  # fmt: skip
+    (tmp_path / "ranks").mkdir()
+    assert (rank.read(), rank.read()) == (Loading(), Started())
+    own = TorchRunner(CONFIG)
+    own.start()
+    own.launch(plan_of(0, 7))
+    assert rank.read() == Collected(3, digest(own.collect()))
+    failed = rank.read()
+    assert isinstance(failed, CallFailed) and failed.call == 4 and "token id 300" in failed.reason
+    own.launch(plan_of(2, 7, masked=True))
+    own.supply_masks(2, masks)
+    result = own.collect()
+    own.stop()
+    assert result.tokens.tolist() == [ord("a")]
+    assert rank.read() == Collected(7, digest(result))
+    assert rank.end() == 0
+    assert rank.read() is None
+    assert not (tmp_path / "ranks").exists(), "rank 0 may have been killed"
+
+
+def test_a_rank_that_cannot_load_says_why_and_ends(rank: Rank, tmp_path: Path) -> None:
+    rank.send(StartRank(RunnerConfig(device="cpu", model=str(tmp_path)), 0, 1, str(tmp_path / "file"), 30))
+    assert rank.read() == Loading()
+    failed = rank.read()
+    assert isinstance(failed, StartFailed) and "config.json" in failed.message and failed.code == "model_error"
+    assert rank.read() is None

@@ -1,0 +1,201 @@
+"""Two ranks through the whole engine: the tokens of one rank and of transformers, and the ends of processes."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from chairlift import LLM, SamplingParams, StructuredOutput
+from chairlift.core.errors import ConfigError, EngineDead, SamplingFailed
+from chairlift.core.load_report import ReplicaState
+from chairlift.core.request import FinishReason
+from chairlift.engine.client.process import ProcessClient, start_engine_process
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.runner.base import RunnerSpec
+from chairlift.engine.step_plan import StepResult
+from chairlift.llm.build import TENSOR_PARALLEL_RUNNER
+from chairlift.llm.build_module import build_module_client
+from chairlift.llm.model_names import RANDOM
+from chairlift.model.distributed import tensor_parallel_runner
+from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices
+from chairlift.model.runner.runner_config import RunnerConfig
+from support_models import tiny_hf_model
+from support_oracle import oracle, own_prompt, shared_prompt
+from support_plans import int32
+from support_process import FAST_LIVENESS, RecordingSink, has_ended, make_request, pid_of, wait_until
+from support_ranks import rank_pids
+
+OPTIONS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "block_size": 4, "kernels": "torch"}
+RUNNER = RunnerConfig(dtype="float64", device="cpu", num_blocks=200, tensor_parallel_size=2)
+GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+SAMPLED = [
+    SamplingParams(temperature=1.1, top_p=0.9, seed=5, n=2, max_tokens=24, ignore_eos=True, logprobs=2),
+    SamplingParams(temperature=0.8, repetition_penalty=1.3, seed=-3, max_tokens=24, prompt_logprobs=1,
+                   allowed_token_ids=list(range(8, 200))),
+]  # fmt: skip
+
+
+def run_batch(llm: LLM, prompts: list[list[int]]) -> list[Any]:
+    params = [*[GREEDY] * (len(prompts) - 2), *SAMPLED]
+    return [
+        [(choice.token_ids, choice.finish_reason) for choice in output.outputs]
+        for output in llm.generate(prompts, params, use_tqdm=False)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "window", "overlap"), [
+    ("llama", None, True), ("qwen3", None, False), ("gemma3", 20, True),
+])  # fmt: skip
+def test_two_ranks_generate_the_tokens_of_one_and_of_transformers(kind: str, window: int | None, overlap: bool) -> None:
+    """With chunks, prefix hits, preemptions, and an aborted request."""
+    reference = oracle(kind, window)
+    prompts = [own_prompt(1, 41), shared_prompt(2, 40, 7), shared_prompt(3, 40, 3), own_prompt(4, 33), own_prompt(5, 9)]
+    options = {**OPTIONS, "max_chunk_tokens": 16, "overlap": overlap, "max_model_len": 96}
+    with LLM(str(reference.folder), num_blocks=900, **options) as one:
+        expected = run_batch(one, [list(prompt) for prompt in prompts])
+    for prompt, ((tokens, _),) in zip(prompts[:3], expected, strict=False):
+        assert list(tokens) == reference.continuation(prompt, ignore_eos=True)
+    num_blocks = 400 if window else 44  # without a window too few, so that sequences are preempted
+    with LLM(str(reference.folder), num_blocks=num_blocks, tensor_parallel_size=2, **options) as two:
+        sink, client = RecordingSink(), two._service.client
+        client.submit(make_request("long", own_prompt(6, 20), max_tokens=70, ignore_eos=True), sink)
+        sink.wait(lambda: len(sink.tokens.get("long", ())) > 3)
+        client.abort("long")
+        assert sink.end("long").finish_reason is FinishReason.ABORT
+        for _ in range(2):  # the second time with the prefixes of the first
+            assert run_batch(two, [list(prompt) for prompt in prompts]) == expected
+        assert window or two.scheduler_state()["preemptions"] > 0
+        assert client.load().cached_tokens > 40 and two.check_integrity() == []
+
+
+def test_grammars_logprobs_and_processors_on_two_ranks() -> None:
+    params = [
+        SamplingParams(structured=StructuredOutput(regex="[a-z]{4,9}( [a-z]{4,9}){2}"), temperature=1.2, seed=3, n=2,
+                       max_tokens=60),
+        SamplingParams(structured=StructuredOutput(regex="(ab|cd)+e"), temperature=0, max_tokens=9, logprobs=4),
+        SamplingParams(logits_processors={"top": {"top_k": 5}}, temperature=1.4, seed=8, max_tokens=24, logprobs=2),
+    ]  # fmt: skip
+    options = {**OPTIONS, "num_blocks": 200, "logits_processor_factories": {"top": "transformers:TopKLogitsWarper"}}
+    results = []
+    for ranks in (1, 2):
+        with LLM(RANDOM, tensor_parallel_size=ranks, **options) as llm:
+            assert llm.warmup() > 0
+            results.append(llm.generate(["the sky is"] * 3, params, use_tqdm=False))
+            with pytest.raises(Exception, match="outside the vocabulary"):
+                llm.generate([[5, 999]], GREEDY, use_tqdm=False)
+    for one, two in zip(*results, strict=True):
+        assert [choice.text for choice in one.outputs] == [choice.text for choice in two.outputs]
+        assert one.error is None and two.error is None
+        for ours, theirs in zip(one.outputs[0].token_logprobs or (), two.outputs[0].token_logprobs or (), strict=True):
+            assert ours.token_id == theirs.token_id and ours.logprob == pytest.approx(theirs.logprob, abs=1e-9)
+
+
+def test_ranks_that_sample_different_tokens_end_the_engine(children_import_tests: None) -> None:
+    factories = {"differs": "support_ranks:differs_by_rank"}
+    with LLM(RANDOM, tensor_parallel_size=2, num_blocks=200, logits_processor_factories=factories, **OPTIONS) as llm:
+        params = SamplingParams(logits_processors="differs", max_tokens=20, ignore_eos=True)
+        (output,) = llm.generate(["abc"], params, use_tqdm=False)
+        assert isinstance(output.error, EngineDead) and "sampled different tokens in one step" in str(output.error)
+
+
+def test_the_end_of_a_rank_ends_an_idle_engine_of_this_process() -> None:
+    with LLM(RANDOM, tensor_parallel_size=2, num_blocks=200, **OPTIONS) as llm:
+        (pid,) = rank_pids(os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        client = llm._service.client
+        wait_until(lambda: client.state is ReplicaState.DEAD)
+        with pytest.raises(EngineDead, match=f"rank 1 of 2 is lost.*process {pid} was killed by SIGKILL"):
+            llm.generate(["abc"], GREEDY, use_tqdm=False)
+    assert rank_pids(os.getpid()) == []
+
+
+def answer(client: ProcessClient, name: str, sink: RecordingSink) -> list[int]:
+    client.submit(make_request(name, (65, 66, 67), max_tokens=8, temperature=0.0), sink)
+    assert sink.end(name).error is None
+    return sink.tokens[name]
+
+
+@pytest.fixture
+def client() -> Iterator[ProcessClient]:
+    """An engine process with two ranks; at its end no process is left."""
+    spec = RunnerSpec(TENSOR_PARALLEL_RUNNER, RUNNER.encode())
+    made = start_engine_process(spec, SchedulerConfig(), watch=FAST_LIVENESS)
+    try:
+        yield made
+        ranks = rank_pids(pid_of(made))
+    finally:
+        made.close()
+    assert len(ranks) == 1
+    wait_until(lambda: has_ended(ranks[0]))
+
+
+def test_an_engine_process_restarts_after_the_end_of_a_rank(client: ProcessClient) -> None:
+    sink = RecordingSink()
+    tokens = answer(client, "first", sink)
+    (rank,) = rank_pids(pid_of(client))
+    client.submit(make_request("long", (65, 66), max_tokens=900, ignore_eos=True), sink)
+    sink.wait(lambda: "long" in sink.tokens)
+    os.kill(rank, signal.SIGKILL)
+    error = sink.end("long").error
+    assert isinstance(error, EngineDead) and f"process {rank} was killed by SIGKILL" in str(error)
+    wait_until(lambda: client.restarts == 1 and client.state is ReplicaState.READY)
+    assert answer(client, "second", sink) == tokens
+
+
+def test_the_ranks_of_an_engine_process_that_is_killed_end(client: ProcessClient) -> None:
+    (rank,) = rank_pids(pid_of(client))
+    os.kill(pid_of(client), signal.SIGKILL)
+    wait_until(lambda: has_ended(rank))
+    wait_until(lambda: client.restarts == 1 and client.state is ReplicaState.READY)
+
+
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"tensor_parallel_size": 3}, "tensor_parallel_size is 3, but the model's 4 query heads cannot be shared evenly"),
+    ({"tensor_parallel_size": 0}, "tensor_parallel_size must be at least 1, got 0"),
+    ({"tensor_parallel_size": 2, "quantization": "int8"}, "but quantization 'int8' runs on one rank only"),
+    ({"tensor_parallel_size": 2, "kernels": "native"}, "but kernels 'native' runs on one rank only"),
+    ({"tensor_parallel_size": 2, "model_impl": "transformers"}, "but model_impl 'transformers' runs on one rank only"),
+])  # fmt: skip
+def test_what_ranks_cannot_run_is_refused_before_a_process_starts(
+    options: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chairlift.model.distributed.rank_group.RankProcess", None)
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        LLM(RANDOM, device="cpu", **options)
+    assert caught.value.details["option"] == "tensor_parallel_size"
+
+
+def test_a_loaded_module_runs_on_one_rank() -> None:
+    with pytest.raises(ConfigError, match="tensor_parallel_size is 2, a loaded model runs on one device"):
+        build_module_client(tiny_hf_model("llama"), {"tensor_parallel_size": 2})
+
+
+def test_an_error_of_rank_0_at_the_start_ends_the_others() -> None:
+    runner = TensorParallelRunner(RunnerConfig(device="cpu", num_blocks=2**40, tensor_parallel_size=2))
+    with pytest.raises(ConfigError, match=r"num_blocks 1099511627776 needs .* shared by 2 ranks"):
+        runner.start()
+    assert rank_pids(os.getpid()) == []
+    runner.stop()
+
+
+def test_a_digest_covers_tokens_and_failed_rows() -> None:
+    runner = build(RunnerConfig(device="cpu").encode())
+    assert isinstance(runner, TensorParallelRunner)
+    base = StepResult(1, int32(4, 5), int32(0, 1, 2))
+    failed = StepResult(1, int32(4, 5), int32(0, 1, 2), row_errors=((1, SamplingFailed("x")),))
+    assert len({digest(base), digest(failed), digest(StepResult(1, int32(5, 4), int32(0, 1, 2)))}) == 3
+
+
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rank_devices("cpu", 3) == ["cpu"] * 3
+    monkeypatch.setattr(tensor_parallel_runner, "pick_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert rank_devices("cuda", 2) == ["cuda:0", "cuda:1"]
+    with pytest.raises(ConfigError, match="tensor_parallel_size is 3, but the machine has 2 GPUs"):
+        rank_devices("cuda", 3)
+    for name in ("cuda:1", "mps"):
+        with pytest.raises(ConfigError, match=f"tensor_parallel_size is 2, but device is '{name}'"):
+            rank_devices(name, 2)

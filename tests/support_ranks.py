@@ -1,0 +1,100 @@
+"""Ranks of one model: as threads of the test's process, as fakes without a process, and the processes of real ones."""
+
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.distributed.rank_messages import Loading, StartRank
+from chairlift.model.distributed.shard import Shard
+from chairlift.model.runner.runner_config import RunnerConfig
+
+CPU = torch.device("cpu")
+WAIT_SECONDS = 60.0
+"""Timeout of a thread, in seconds. Only a failing test waits this long."""
+
+T = TypeVar("T")
+
+
+def run_ranks(num_ranks: int, function: Callable[[Communicator], T]) -> list[T]:
+    """Connect the ranks, run the function on each, and return their results; raises the first error of a rank."""
+    results: dict[int, Any] = {}
+    errors: list[BaseException] = []
+
+    def run(rank: int, meeting_file: Path) -> None:
+        try:
+            with torch.inference_mode():
+                results[rank] = function(Communicator(Shard(rank, num_ranks), meeting_file, CPU))
+        except BaseException as error:
+            errors.append(error)
+
+    with tempfile.TemporaryDirectory() as folder:
+        threads = [threading.Thread(target=run, args=(rank, Path(folder) / "ranks")) for rank in range(num_ranks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+    if errors:
+        raise errors[0]
+    return [results[rank] for rank in range(num_ranks)]
+
+
+class FakeRank:
+    """A RankProcess without a process: it keeps the messages that it gets, and a test reports for it."""
+
+    made: "list[FakeRank]"
+
+    def __init__(self, start: StartRank, on_message: Callable[..., None], on_end: Callable[..., None]) -> None:
+        self.rank = start.rank
+        self.frames: list[bytes] = []
+        self.is_killed = self.is_closed = False
+        self.report = lambda message: on_message(self.rank, message)
+        self.end = lambda how: on_end(self.rank, how)
+        type(self).made.append(self)
+        self.report(Loading())
+
+    def send(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def start_messages(num_ranks: int) -> list[StartRank]:
+    return [StartRank(RunnerConfig(), rank, num_ranks, "/nowhere/ranks", 30) for rank in range(1, num_ranks)]
+
+
+def differs_by_rank() -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a logits processor that raises in the processes of ranks, but not in that of the test."""
+    main: Any = sys.modules["__main__"]
+    is_rank = main.__spec__ is not None and main.__spec__.name.endswith("rank_main")
+
+    def process(input_ids: Tensor, scores: Tensor) -> Tensor:
+        if is_rank:
+            raise ValueError("this rank differs")
+        return scores
+
+    return process
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below a process, those that have ended but were not waited for included."""
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def rank_pids(pid: int) -> list[int]:
+    """Return the processes of ranks below a process."""
+    return [each for each in descendants(pid) if b"rank_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
