@@ -1,6 +1,7 @@
 """EngineLoop: expire, schedule, launch, collect, commit; failures roll back and integrity is checked."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -210,3 +211,20 @@ def test_a_runner_gets_chunks_of_the_size_it_likes_unless_another_is_asked_for(
     while not loop.is_idle:
         loop.step()
     assert max(step.num_tokens for step in steps) == longest
+
+
+def test_a_failure_of_the_runner_between_two_steps_is_raised_in_the_engines_thread() -> None:
+    callbacks: list[Callable[[EngineDead], None]] = []
+    posted: list[Callable[[], None]] = []
+
+    class Fails(FakeRunner):
+        def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
+            callbacks.append(callback)
+
+    for overlap in (False, True):
+        EngineLoop(Fails(FakeConfig()), SchedulerConfig(overlap=overlap)).watch_runner(posted.append)
+    EngineLoop(FakeRunner(FakeConfig()), SchedulerConfig()).watch_runner(posted.append)
+    assert len(callbacks) == 2 and posted == []
+    callbacks[1](EngineDead("a rank is lost"))
+    with pytest.raises(EngineDead, match="a rank is lost"):
+        posted[0]()

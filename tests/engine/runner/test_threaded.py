@@ -1,7 +1,7 @@
 """ThreadedRunner: two launches in flight without a GPU; after a failure the later launch is void."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import numpy as np
@@ -190,3 +190,14 @@ def test_after_a_failure_in_flight_the_later_launch_leaves_no_trace() -> None:
 def test_blocks_are_released_by_an_inner_runner_that_can() -> None:
     assert ThreadedRunner(FakeRunner(FakeConfig(num_blocks=10))).release_blocks(4) == 6
     assert ThreadedRunner(cast("Runner", object())).release_blocks(4) == 0
+
+
+def test_a_failure_between_steps_is_that_of_an_inner_runner_that_has_one() -> None:
+    class Fails:
+        def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
+            callback(EngineDead("a rank is lost"))
+
+    failures: list[EngineDead] = []
+    ThreadedRunner(cast("Runner", Fails())).on_failure(failures.append)
+    ThreadedRunner(cast("Runner", object())).on_failure(failures.append)
+    assert [str(each) for each in failures] == ["a rank is lost"]

@@ -10,6 +10,7 @@ from chairlift.core.errors import ChairliftError, ConfigError, EngineDead, Token
 from chairlift.model.distributed import rank_group
 from chairlift.model.distributed.rank_group import RankGroup
 from chairlift.model.distributed.rank_messages import CallFailed, Collect, Collected, Started, StartFailed, encode
+from support_process import wait_until
 from support_ranks import FakeRank, start_messages
 
 
@@ -83,20 +84,21 @@ def test_errors_at_different_collectives_end_the_group(group: RankGroup) -> None
 @pytest.mark.parametrize("is_in_call", [False, True])
 def test_an_error_of_another_rank_alone_ends_the_group(group: RankGroup, is_in_call: bool) -> None:
     """It comes after the call of rank 0, or while that waits in a collective until the other ranks are killed."""
-    killed = threading.Event()
-    group.on_failure(lambda _: killed.set())
+    failures: list[EngineDead] = []
+    group.on_failure(failures.append)
 
     def in_collective() -> None:
         report(CallFailed(1, 4, "OutOfMemoryError"), (2,))
-        assert killed.wait(30)
+        wait_until(lambda: all(rank.is_killed for rank in FakeRank.made))
 
     if is_in_call:
         with pytest.raises(EngineDead, match="rank 2 failed alone in a step: OutOfMemoryError"):
             group.call(Collect(), in_collective)
+        assert failures == [], "the call has raised it"
     else:
         group.call(Collect(), lambda: None)
         report(CallFailed(1, 4, "OutOfMemoryError"), (2,))
-        assert killed.wait(30)
+        wait_until(lambda: len(failures) == 1)
         with pytest.raises(EngineDead, match="rank 2 failed alone"):
             group.check()
 

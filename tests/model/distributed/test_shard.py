@@ -47,6 +47,7 @@ def test_the_sizes_of_a_part() -> None:
     assert (own.num_heads, own.num_kv_heads, own.intermediate_size, own.vocab_size) == (1, 1, 32, 65)
     assert (own.head_dim, own.hidden_size, own.attention_scale) == (16, 64, 0.25)
     assert Shard(0, 1).config(tiny_config()) == tiny_config()
+    assert Shard(1, 4).step_sizes(tiny_config()) == replace(own, vocab_size=259), "each rank has all logits"
 
 
 @pytest.mark.parametrize(("num_ranks", "fields", "reason"), [

@@ -94,6 +94,20 @@ def test_weights_and_a_step_are_taken_off_what_is_free(tmp_path: Path, monkeypat
     assert inspect_model(tmp_path, options).facts["num_blocks"] == 10
 
 
+def test_ranks_share_the_weights_and_the_memory_of_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_report, "free_memory", lambda _: FreeMemory(1 << 30, "free here"))
+    folder, reports = save_tiny("qwen3", tmp_path), {}
+    for ranks in (1, 2):
+        options = RunnerConfig(device="cpu", tensor_parallel_size=ranks, max_model_len=64)
+        reports[ranks] = inspect_model(folder, options)
+        assert reports[ranks].problems == []
+    one, two = reports[1].facts, reports[2].facts
+    assert one["kv_bytes_per_token"] == 2 * two["kv_bytes_per_token"] and one["weight_bytes"] == two["weight_bytes"]
+    assert two["step_bytes"] < one["step_bytes"]
+    (problem,) = inspect_model(folder, RunnerConfig(device="cpu", tensor_parallel_size=3)).problems
+    assert "4 query heads cannot be shared evenly" in problem.message
+
+
 def test_the_machine_has_a_cpu_and_no_limit_that_is_none() -> None:
     found = inspect_machine()
     assert found["devices"][0]["name"] == "cpu" and found["threads"] >= 1 and "reference" in found["attention_backends"]

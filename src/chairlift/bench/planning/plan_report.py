@@ -95,8 +95,8 @@ def _problems(plan: Plan, problems: Sequence[str]) -> list[str]:
     found, sizes = list(problems), plan.replica.sizes
     if sizes.devices > 1:
         found.append(
-            f"a replica needs {sizes.devices} devices ({sizes}), and Chairlift runs a model on one device: a server "
-            "with these parallel sizes is needed"
+            f"a replica needs {sizes.devices} devices ({sizes}), and Chairlift runs plans on one device (its "
+            "--tensor-parallel-size is not measured on GPUs): a server with these parallel sizes is needed"
         )
     return found
 

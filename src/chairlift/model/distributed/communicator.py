@@ -4,6 +4,7 @@ The ranks meet at a file in a private folder, so no port is fixed; gloo listens 
 process groups of its own instead of torch's default group, so that one process can hold ranks of several engines.
 """
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
@@ -21,6 +22,10 @@ START_SECONDS = 1800.0
 
 STEP_SECONDS = 60.0
 """Seconds that a rank waits for the others to connect, and within a step."""
+
+
+_LOCATION = re.compile(r"^\[\S+\] ")
+"""Where in its own source gloo noticed an error."""
 
 
 class Communicator:
@@ -86,7 +91,7 @@ class Communicator:
         try:
             start().wait()
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
+            reason = _LOCATION.sub("", str(error).partition(". This is typically caused")[0].partition("\n")[0])
             self.failure = EngineDead(f"rank {self.shard.rank} lost the other ranks in a collective: {reason}")
             raise self.failure from error
 
@@ -106,5 +111,5 @@ class Communicator:
     def _connect_nccl(self, store: Any) -> Any:
         nccl = self._distributed.ProcessGroupNCCL
         options = nccl.Options()
-        options._timeout = timedelta(seconds=START_SECONDS)
+        options._timeout = timedelta(seconds=STEP_SECONDS)
         return nccl(store, self.shard.rank, self.shard.num_ranks, options)

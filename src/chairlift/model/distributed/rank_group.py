@@ -94,7 +94,8 @@ class RankGroup:
         Raises what the function raises, if every rank raises with it, else EngineDead.
         """
         self.check()
-        self._call += 1
+        with self._condition:
+            self._call += 1
         frame = encode(message)
         try:
             for process in self._processes:
@@ -200,7 +201,10 @@ class RankGroup:
     # -- end -------------------------------------------------------------------------------------------------------
 
     def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
-        """Call the callback when the group fails, once, in any thread; at once if it has failed."""
+        """Call the callback when the group fails between two calls, once, in any thread; at once if it has failed.
+
+        A failure during a call is raised by that call.
+        """
         with self._condition:
             self._on_failure, failure = callback, self._failure
         if isinstance(failure, EngineDead):
@@ -211,7 +215,8 @@ class RankGroup:
         with self._condition:
             if self._failure is not None or self._is_closing:
                 return
-            self._failure, callback = error, self._on_failure
+            self._failure = error
+            callback = self._on_failure if self._ended_call == self._call else None
             self._condition.notify_all()
         for process in self._processes:
             process.kill()

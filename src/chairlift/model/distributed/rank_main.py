@@ -40,7 +40,7 @@ from chairlift.model.distributed.rank_process import SEND_SECONDS
 from chairlift.model.distributed.shard import Shard
 from chairlift.model.distributed.tensor_parallel_runner import digest
 from chairlift.model.runner.device_check import pick_device
-from chairlift.model.runner.torch_runner import TorchRunner, load
+from chairlift.model.runner.torch_runner import TorchRunner
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class RankMain:
             self._report(Loading())
             shard = Shard(start.rank, start.num_ranks)
             communicator = Communicator(shard, Path(start.meeting_file), pick_device(start.config.device))
-            runner = TorchRunner(start.config, load(start.config, communicator))
+            runner = TorchRunner(start.config, communicator=communicator)
             runner.start()
             tune_gc()
         except Exception as error:

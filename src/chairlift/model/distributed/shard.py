@@ -42,6 +42,10 @@ class Shard:
             vocab_size=-(-model.vocab_size // self.num_ranks),
         )
 
+    def step_sizes(self, model: DecoderConfig) -> DecoderConfig:
+        """Return the sizes that a step of this part has: as config(), but with the logits of the whole vocabulary."""
+        return replace(self.config(model), vocab_size=model.vocab_size)
+
     def part(self, name: str, whole: tuple[int, ...], own: tuple[int, ...]) -> Part:
         """Return which elements of a parameter this rank reads; zeros follow where they are fewer than its own.
 
@@ -84,5 +88,5 @@ def check_shards(model: ModelConfig, num_ranks: int) -> None:
 def _uneven(num_ranks: int, count: int, what: str) -> ConfigError:
     return ConfigError(
         f"tensor_parallel_size is {num_ranks}, but the model's {count} {what} cannot be shared evenly; "
-        f"set a tensor_parallel_size that fits {count}", option="tensor_parallel_size",
+        "set it to a number that divides them", option="tensor_parallel_size",
     )  # fmt: skip

@@ -204,5 +204,4 @@ def agree_on_sizes(
     if on_host:
         least, limit = least // shard.num_ranks, f"{free.limit}, shared by {shard.num_ranks} ranks"
     assert isinstance(model, DecoderConfig), "a sharded model is one of Chairlift's own"
-    own = replace(shard.config(model), vocab_size=model.vocab_size)  # every rank holds all logits
-    return own, FreeMemory(least, limit)
+    return shard.step_sizes(model), FreeMemory(least, limit)

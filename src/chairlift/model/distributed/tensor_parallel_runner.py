@@ -32,7 +32,7 @@ from chairlift.model.loading.model_impl import read_config
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
-from chairlift.model.runner.torch_runner import TorchRunner, load
+from chairlift.model.runner.torch_runner import TorchRunner
 
 MEETING_FILE = "ranks"
 
@@ -71,7 +71,7 @@ class TensorParallelRunner:
             communicator = Communicator(Shard(0, ranks), meeting_file, pick_device(devices[0]))
             self._group.attach(communicator)
             own = replace(config, device=devices[0])
-            self._inner = TorchRunner(own, load(own, communicator))
+            self._inner = TorchRunner(own, communicator=communicator)
             info = self._inner.start()
             self._group.wait_until_started()
         except EngineDead as error:

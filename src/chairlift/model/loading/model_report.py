@@ -10,6 +10,7 @@ import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.attention.registry import BACKENDS
+from chairlift.model.distributed.shard import Shard, check_shards
 from chairlift.model.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.threads import chosen_cpus
@@ -165,7 +166,9 @@ def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig
     report.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
     free = report.attempt(lambda: free_memory(device))
     if free is not None:
-        left = FreeMemory(max(0, free.num_bytes - weights), f"{free.limit}, less the weights")
+        ranks, shares_memory = options.tensor_parallel_size, device.type != "cuda"
+        own_bytes = free.num_bytes // ranks if shares_memory else free.num_bytes
+        left = FreeMemory(max(0, own_bytes - weights // ranks), f"{free.limit}, less the weights")
         report.attempt(lambda: _size(report, options, config, max_model_len, left))
 
 
@@ -173,6 +176,9 @@ def _size(
     report: ModelReport, options: RunnerConfig, config: ModelConfig, max_model_len: int, free: FreeMemory
 ) -> None:
     groups = LayerGroups.of(config.layer_windows)
+    check_shards(config, options.tensor_parallel_size)
+    if isinstance(config, DecoderConfig):
+        config = Shard(0, options.tensor_parallel_size).step_sizes(config)
     pool, step = memory_shapes(options, config, groups, max_model_len)
     report.facts |= {
         "kv_bytes_per_token": pool.page_bytes * pool.groups // pool.block_size,

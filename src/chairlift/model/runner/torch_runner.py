@@ -108,9 +108,14 @@ class TorchRunner:
     Owns: the paged cache, block tables and sampling state of all slots, results not yet collected.
     """
 
-    def __init__(self, config: RunnerConfig, loaded: LoadedModel | None = None) -> None:
-        """Store the options; with a `loaded` model the options model, dtype and device are unused."""
-        self._config = config
+    def __init__(
+        self, config: RunnerConfig, loaded: LoadedModel | None = None, communicator: Communicator | None = None
+    ) -> None:
+        """Store the options; with a `loaded` model the options model, dtype and device are unused.
+
+        With a communicator it is the runner of one rank, see load().
+        """
+        self._config, self._communicator = config, communicator
         self._preloaded = loaded
         self._engine: _RunnerState | None = None
         self._results: deque[StepResult | _PendingSample] = deque()
@@ -124,7 +129,7 @@ class TorchRunner:
         config, clock = self._config, SystemClock()
         check_options(config)
         began = clock.now()
-        loaded = self._preloaded or load(config)
+        loaded = self._preloaded or load(config, self._communicator)
         use_device(loaded.device)
         loaded_at = clock.now()
         if loaded.torch_threads is not None:
