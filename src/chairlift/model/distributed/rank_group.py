@@ -94,9 +94,9 @@ class RankGroup:
         Raises what the function raises, if every rank raises with it, else EngineDead.
         """
         self.check()
+        frame = encode(message)
         with self._condition:
             self._call += 1
-        frame = encode(message)
         try:
             for process in self._processes:
                 process.send(frame)
@@ -136,8 +136,11 @@ class RankGroup:
     def _agreed_error(self, error: Exception) -> Exception:
         """Return the error of a call if it came on every rank, else that of the failed group."""
         communicator, call = self._communicator, self._call
-        if isinstance(error, EngineDead) or (communicator is not None and communicator.failure is not None):
-            self.fail(self.cause(error if isinstance(error, EngineDead) else communicator.failure))  # type: ignore
+        lost = None if communicator is None else communicator.failure
+        if isinstance(error, EngineDead):
+            lost = error
+        if lost is not None:
+            self.fail(self.cause(lost))
         with self._condition:
             errors = self._rank_errors.setdefault(call, {})
             self._condition.wait_for(lambda: self._failure or len(errors) == len(self._processes), AGREEMENT_SECONDS)
