@@ -13,6 +13,7 @@ from torch import Tensor
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.rank_messages import Loading, StartRank
 from chairlift.model.distributed.shard import Shard
+from chairlift.model.layers.decoder import MLP
 from chairlift.model.runner.runner_config import RunnerConfig
 
 CPU = torch.device("cpu")
@@ -73,17 +74,32 @@ def start_messages(num_ranks: int) -> list[StartRank]:
     return [StartRank(RunnerConfig(), rank, num_ranks, "/nowhere/ranks", 30) for rank in range(1, num_ranks)]
 
 
-def differs_by_rank() -> Callable[[Tensor, Tensor], Tensor]:
-    """Make a logits processor that raises in the processes of ranks, but not in that of the test."""
+def _is_rank() -> bool:
+    """Whether this is the process of a rank, not that of the test."""
     main: Any = sys.modules["__main__"]
-    is_rank = main.__spec__ is not None and main.__spec__.name.endswith("rank_main")
+    return main.__spec__ is not None and main.__spec__.name.endswith("rank_main")
+
+
+def differs_by_rank() -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a logits processor that raises in the processes of ranks only."""
 
     def process(input_ids: Tensor, scores: Tensor) -> Tensor:
-        if is_rank:
+        if _is_rank():
             raise ValueError("this rank differs")
         return scores
 
     return process
+
+
+def breaks_layers_of_rank() -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a logits processor that does nothing; in the processes of ranks every later step fails in its layers."""
+
+    def run_out_of_memory(*_: Any) -> Tensor:
+        raise MemoryError("this rank has no memory")
+
+    if _is_rank():
+        MLP.__call__ = run_out_of_memory  # type: ignore[method-assign]
+    return lambda input_ids, scores: scores
 
 
 def descendants(pid: int) -> list[int]:

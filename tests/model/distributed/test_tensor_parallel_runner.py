@@ -1,6 +1,7 @@
 """Two ranks through the whole engine: the tokens of one rank and of transformers, and the ends of processes."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from chairlift.engine.step_plan import StepResult
 from chairlift.llm.build import TENSOR_PARALLEL_RUNNER
 from chairlift.llm.build_module import build_module_client
 from chairlift.llm.model_names import RANDOM
-from chairlift.model.distributed import tensor_parallel_runner
+from chairlift.model.distributed import rank_group, tensor_parallel_runner
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_models import tiny_hf_model
@@ -93,12 +94,21 @@ def test_grammars_logprobs_and_processors_on_two_ranks() -> None:
             assert ours.token_id == theirs.token_id and ours.logprob == pytest.approx(theirs.logprob, abs=1e-9)
 
 
-def test_ranks_that_sample_different_tokens_end_the_engine(children_import_tests: None) -> None:
-    factories = {"differs": "support_ranks:differs_by_rank"}
-    with LLM(RANDOM, tensor_parallel_size=2, num_blocks=200, logits_processor_factories=factories, **OPTIONS) as llm:
-        params = SamplingParams(logits_processors="differs", max_tokens=20, ignore_eos=True)
+@pytest.mark.parametrize(("factory", "reason"), [
+    ("differs_by_rank", "ranks 0, 1 sampled different tokens in one step"),
+    ("breaks_layers_of_rank", r"rank 1 failed alone in a step: MemoryError\('this rank has no memory'\)"),
+])  # fmt: skip
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_happens_on_one_rank_alone_ends_the_engine(
+    factory: str, reason: str, overlap: bool, children_import_tests: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 waits in a collective for the rank whose layers fail, until that is killed."""
+    monkeypatch.setattr(rank_group, "AGREEMENT_SECONDS", 0.5)
+    options = {**OPTIONS, "overlap": overlap, "logits_processor_factories": {"alone": f"support_ranks:{factory}"}}
+    with LLM(RANDOM, tensor_parallel_size=2, num_blocks=200, **options) as llm:
+        params = SamplingParams(logits_processors="alone", max_tokens=20, ignore_eos=True)
         (output,) = llm.generate(["abc"], params, use_tqdm=False)
-        assert isinstance(output.error, EngineDead) and "sampled different tokens in one step" in str(output.error)
+        assert isinstance(output.error, EngineDead) and re.search(reason, str(output.error))
 
 
 def test_the_end_of_a_rank_ends_an_idle_engine_of_this_process() -> None:
