@@ -9,9 +9,12 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
+from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.model_backend import TorchBackend, select_backend
 from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.sampling import sampling_ops
+from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_native import need_native
 
 CPU = torch.device("cpu")
@@ -43,6 +46,13 @@ def test_torch_keeps_all_processors_busy_if_it_has_a_thread_for_each(monkeypatch
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         assert TorchBackend.best(torch.float32, CPU).cpus == busy
     assert TorchBackend.best(torch.float32, torch.device("meta")).cpus == ()
+
+
+def test_torch_samples_by_the_kernels_of_a_gpu_that_has_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_found, kind in ((True, TritonSamplingOps), (False, TorchSamplingOps)):
+        monkeypatch.setattr(sampling_ops, "find_spec", lambda name, is_found=is_found: is_found or None)
+        assert type(TorchBackend.best(torch.float32, torch.device("cuda")).sampling_ops()) is kind
+        assert type(TorchBackend.best(torch.float32, CPU).sampling_ops()) is TorchSamplingOps
 
 
 @pytest.mark.parametrize("asked", [{"kernels": "native"}, {"quantization": "int8"}])

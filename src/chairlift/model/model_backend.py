@@ -1,7 +1,7 @@
 """ModelBackend: runs the decoder that an architecture built, and decides the layout of its weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from chairlift.model.layers.ops import Ops
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps, can_use_triton
 
 
 class ModelBackend(Protocol):
@@ -78,6 +78,7 @@ class TorchBackend:
         why: reason for choosing it, for the startup report.
         chunk_tokens, cpus: see RunnerInfo.
         torch_threads: see ModelBackend.
+        sampler: operations that sample tokens.
     """
 
     ops: Ops
@@ -85,13 +86,15 @@ class TorchBackend:
     chunk_tokens: int | None = None
     torch_threads: int | None = None
     cpus: tuple[int, ...] = ()
+    sampler: SamplingOps = field(default_factory=TorchSamplingOps)
 
     @classmethod
     def best(cls, dtype: torch.dtype, device: torch.device) -> "TorchBackend":
         """Return the fastest torch backend for a dtype on a device."""
         cpus = usable_cpus() if device.type == "cpu" else frozenset()
         is_full = len(cpus) <= torch.get_num_threads()
-        return cls(ops_for(dtype, device), cpus=tuple(sorted(cpus)) if is_full else ())
+        busy = tuple(sorted(cpus)) if is_full else ()
+        return cls(ops_for(dtype, device), cpus=busy, sampler=sampling_ops_for(device))
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend."""
@@ -110,7 +113,7 @@ class TorchBackend:
 
     def sampling_ops(self) -> SamplingOps:
         """See ModelBackend."""
-        return TorchSamplingOps()
+        return self.sampler
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
@@ -139,3 +142,12 @@ def select_backend(
                 raise
             why = f"torch ({error.message})"
     return replace(TorchBackend.best(torch_dtype(model.dtype), device), why=why)
+
+
+def sampling_ops_for(device: torch.device) -> SamplingOps:
+    """Return the fastest implementation on a device for models that torch runs."""
+    if not can_use_triton(device):
+        return TorchSamplingOps()
+    from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
+
+    return TritonSamplingOps()

@@ -1,7 +1,9 @@
 """SamplingOps: the operations over rows of logits [N, V] that the sampler and prompt logprobs use."""
 
+from importlib.util import find_spec
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from chairlift.model.sampling import truncated_sampling
@@ -38,3 +40,8 @@ class TorchSamplingOps:
     def logsumexp(self, logits: Tensor, max_logits: Tensor) -> Tensor:
         """See SamplingOps; sums by ascending id."""
         return (logits.double() - max_logits.double()).exp_().cumsum(-1)[:, -1:].log()
+
+
+def can_use_triton(device: torch.device) -> bool:
+    """Return whether Triton's kernels run on the device: an NVIDIA GPU, with the package installed."""
+    return device.type == "cuda" and torch.version.hip is None and find_spec("triton") is not None
