@@ -29,6 +29,9 @@ EVERY = (*BACKENDS, "native")
 EXACT_ALONE = {"reference", "native"}
 """Backends that compute each row alone: its bits do not depend on its neighbours."""
 
+ALONE_BOUNDS = {torch.float64: 1e-14, torch.float32: 2e-6}
+"""Largest difference of a row alone and in a batch, for other backends."""
+
 # (new tokens, tokens before them) of each row; those with one token come first.
 BATCHES = {
     "pure decode": ((1, 0), (1, 1), (1, 36), (1, 63), (1, 130)),
@@ -58,7 +61,7 @@ def make(name: str) -> AttentionBackend:
 
 
 def widest(backend: str) -> torch.dtype:
-    return torch.bfloat16 if backend == "native" else torch.float64
+    return {"native": torch.bfloat16, "triton": torch.float32}.get(backend, torch.float64)
 
 
 def make_case(
@@ -198,6 +201,8 @@ def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtyp
         with pytest.raises(ConfigError, match="bfloat16"):
             make(backend).allocate_kv_cache(1, 1, 16, 2, 16, dtype, CPU)
         return
+    if backend == "triton" and dtype != torch.float32:
+        pytest.skip("Triton's interpreter multiplies tiles of 16-bit numbers wrongly; a GPU is needed")
     case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
     check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
 
@@ -218,7 +223,7 @@ def test_a_row_has_the_same_result_alone(backend: str, window: int | None, name:
             case.query[rows], window,
         )  # fmt: skip
         differs = (attended(make(backend), alone, spec, 16, widest(backend)) - together[rows]).abs().max()
-        assert differs <= (0 if backend in EXACT_ALONE else 1e-14)
+        assert differs <= (0 if backend in EXACT_ALONE else ALONE_BOUNDS[widest(backend)])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

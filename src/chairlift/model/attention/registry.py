@@ -1,6 +1,7 @@
 """BACKENDS, make_backend: attention backends by name, imported on demand. Imports no torch."""
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,30 @@ AUTO = "auto"
 
 BACKENDS: Mapping[str, str] = {
     "torch": "chairlift.model.attention.torch_paged:TorchAttention",
+    "triton": "chairlift.model.attention.triton:TritonAttention",
     "reference": "chairlift.model.attention.reference:ReferenceAttention",
 }
 """Value of the option `attention_backend` -> "module:class"; the class takes no arguments."""
 
 
-def resolve_backend_name(name: str) -> str:
-    """Return the name of the backend that `name`, possibly "auto", selects."""
-    return "torch" if name == AUTO else name
+TRITON_DTYPES = ("float32", "bfloat16", "float16")
+"""Dtypes of the backend `triton`."""
+
+
+def resolve_backend_name(name: str, device_type: str, dtype: str) -> str:
+    """Return the name of the backend that `name`, possibly "auto", selects.
+
+    "auto" is triton on a CUDA device, where triton can be imported and has the dtype, and torch otherwise.
+
+    Args:
+        name: value of the option `attention_backend`.
+        device_type: "cpu", "cuda" or another type of torch's devices.
+        dtype: of keys and values, such as "bfloat16".
+    """
+    if name != AUTO:
+        return name
+    has_triton = importlib.util.find_spec("triton") is not None
+    return "triton" if device_type == "cuda" and dtype in TRITON_DTYPES and has_triton else "torch"
 
 
 def check_backend_name(name: str) -> None:
@@ -33,10 +50,19 @@ def check_backend_name(name: str) -> None:
         )
 
 
-def make_backend(name: str) -> "AttentionBackend":
-    """Import a backend by name or "auto" and create it. Raises ConfigError for an unknown name."""
+def make_backend(name: str, device_type: str = "cpu", dtype: str = "float32") -> "AttentionBackend":
+    """Import a backend by name, or "auto" for this device and dtype, and create it.
+
+    Raises ConfigError for an unknown name, and for triton where it cannot be imported.
+    """
     check_backend_name(name)
-    name = resolve_backend_name(name)
+    name = resolve_backend_name(name, device_type, dtype)
+    if name == "triton" and importlib.util.find_spec("triton") is None:
+        raise ConfigError(
+            "attention_backend 'triton' needs the package triton, which is not installed; "
+            "install it or set attention_backend to torch",
+            option="attention_backend",
+        )
     module, _, kind = BACKENDS[name].partition(":")
     backend: AttentionBackend = getattr(importlib.import_module(module), kind)()
     return backend

@@ -136,7 +136,8 @@ class TorchRunner:
             torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
         if loaded.device.type == "cpu":
             keep_freed_memory()
-        backend = loaded.attention() if loaded.attention else make_backend(config.attention_backend)
+        kind = (config.attention_backend, loaded.device.type, str(loaded.config.dtype))
+        backend = loaded.attention() if loaded.attention else make_backend(*kind)
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool)
@@ -171,7 +172,7 @@ class TorchRunner:
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
-                ("attention", "native" if loaded.attention else resolve_backend_name(config.attention_backend)),
+                ("attention", "native" if loaded.attention else resolve_backend_name(*kind)),
                 *loaded.report,
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
                 *pool.report,

@@ -23,10 +23,13 @@ from triton.compiler import ASTSource
 CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
 
-KERNEL_MODULES = ("layer_kernels", "sampling_kernels", "step_kernels")
+KERNEL_MODULES = ("attention_variants", "layer_kernels", "sampling_kernels", "step_kernels")
 """Modules of this package that have kernels."""
 
 WARP_THREADS = 32
+POINTER_ALIGNMENT = 16
+"""Bytes that Triton finds every address of a fresh tensor to be a multiple of, which allows wide loads."""
+
 _RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
 
@@ -77,8 +80,15 @@ class CompiledKernel:
 
 
 def compile_kernel(variant: KernelVariant, capability: int) -> CompiledKernel:
-    """Compile a variant. Raises triton's CompilationError, and RuntimeError if the binary cannot be read."""
-    source = ASTSource(fn=variant.kernel, signature=dict(variant.signature), constexprs=dict(variant.constants))
+    """Compile a variant, with pointers that are aligned as those of torch's tensors are.
+
+    Raises triton's CompilationError, and RuntimeError if the binary cannot be read.
+    """
+    names, aligned = variant.kernel.arg_names, [["tt.divisibility", POINTER_ALIGNMENT]]
+    source = ASTSource(
+        fn=variant.kernel, signature=dict(variant.signature), constexprs=dict(variant.constants),
+        attrs={(names.index(name),): aligned for name, kind in variant.signature.items() if kind.startswith("*")},
+    )  # fmt: skip
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, WARP_THREADS), options=options)
     ptx, (registers, stack, _) = str(compiled.asm["ptx"]), _resources(compiled.asm["cubin"])

@@ -1,0 +1,69 @@
+"""AttentionTiles, decode_tiles, extend_tiles: tile sizes and launch options of the attention kernels.
+
+They depend on nothing that changes from step to step, so that they never change a row's bits.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+MIN_TILE = 16
+"""Least size of a tile in each direction, which the GPU's instructions for products of tiles demand."""
+
+EXACT, FAST = "tf32x3", "tf32"
+"""Three products of the tensor cores, which add up to a product of float32, and one, whose factors have 10 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTiles:
+    """How a kernel is launched.
+
+    Attributes:
+        rows: query rows of a tile.
+        keys: keys of a tile.
+        width: elements of a head, padded to a power of two.
+        num_warps, num_stages: Triton's launch options.
+        precision: of products of float32, as Triton names it; 16-bit products are exact.
+    """
+
+    rows: int
+    keys: int
+    width: int
+    num_warps: int
+    num_stages: int
+    precision: str
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def head_width(head_dim: int) -> int:
+    """Return the elements of a head, padded to a power of two that a tile can have."""
+    return max(MIN_TILE, _power_of_two(head_dim))
+
+
+def decode_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTiles:
+    """Return the tiles of decode_kernel; `group` is the number of query heads of a KV head."""
+    width, rows = head_width(head_dim), max(MIN_TILE, _power_of_two(group))
+    if dtype == torch.float32:
+        keys, num_warps = (32, 4) if width <= 128 else (16, 8)
+        return AttentionTiles(rows=rows, keys=keys, width=width, num_warps=num_warps, num_stages=2, precision=EXACT)
+    keys = 64 if width <= 128 else 32
+    return AttentionTiles(rows=rows, keys=keys, width=width, num_warps=4, num_stages=3, precision=FAST)
+
+
+def extend_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTiles:
+    """Return the tiles of extend_kernel; `group` is the number of query heads of a KV head.
+
+    A warp group of Hopper multiplies 64 rows at once. Shared memory stays below the 99 KiB of consumer GPUs.
+    """
+    width, least = head_width(head_dim), _power_of_two(group)
+    if dtype == torch.float32:
+        size, num_warps = (32, 4) if width <= 128 else (16, 8)
+        return AttentionTiles(
+            rows=max(size, least), keys=size, width=width, num_warps=num_warps, num_stages=1, precision=EXACT
+        )
+    if width <= 128:
+        return AttentionTiles(rows=max(128, least), keys=64, width=width, num_warps=8, num_stages=3, precision=FAST)
+    return AttentionTiles(rows=max(64, least), keys=32, width=width, num_warps=8, num_stages=3, precision=FAST)

@@ -1,0 +1,115 @@
+"""variants: the attention kernels as they are launched for common models, for compile_check."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from chairlift.model.kernels.cuda.attention_kernels import (
+    REDUCE_SPLITS,
+    WRITE_HEADS,
+    decode_kernel,
+    extend_kernel,
+    reduce_kernel,
+    write_kv_kernel,
+)  # fmt: skip
+from chairlift.model.kernels.cuda.attention_tiles import AttentionTiles, decode_tiles, extend_tiles
+from chairlift.model.kernels.cuda.compile_check import KernelVariant
+
+KV_HEADS = 8
+GROUP = 4
+HEAD_DIMS = (64, 128, 256)
+BLOCK_SIZES = (16, 64)
+MOST_USED = (128, 16)
+"""Head size and block size for which each feature of a layer is compiled alone, too."""
+
+POINTERS = {"query": "*bf16", "key_cache": "*bf16", "value_cache": "*bf16", "block_table": "*i32", "seq_lens": "*i32",
+            "sinks": "*bf16", "out": "*bf16"}  # fmt: skip
+NUMBERS = {"window": "i32", "score_scale": "fp32", "cap": "fp32", "stride_table": "i32"}
+SPLITS = {"max_splits": "i32", "min_tiles": "i32"}
+
+
+def variants() -> list[KernelVariant]:
+    """Return all kernels in bfloat16 for each head size, decode and extend also for each block size."""
+    tiled = [
+        make(head_dim, block_size, name, features)
+        for make in (_decode, _extend)
+        for head_dim in HEAD_DIMS
+        for block_size in BLOCK_SIZES
+        for name, features in _features(every=(head_dim, block_size) == MOST_USED)
+    ]
+    split = next(each for each in tiled if each.constants["HEAD_DIM"] == MOST_USED[0])
+    in_one = replace(split, name=f"{split.name} in one", constants={**split.constants, "IS_SPLIT": False})
+    return [*tiled, in_one, *map(_write, HEAD_DIMS), *map(_reduce, HEAD_DIMS)]
+
+
+def _signature(pointers: dict[str, str], numbers: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:
+    return pointers | numbers | dict.fromkeys(constants, "constexpr")
+
+
+def _layout(head_dim: int, block_size: int, width: int) -> dict[str, Any]:
+    slot = KV_HEADS * head_dim
+    return {"STRIDE_BLOCK": block_size * slot, "STRIDE_SLOT": slot, "STRIDE_HEAD": head_dim, "HEAD_DIM": head_dim,
+            "WIDTH": width, "BLOCK_SIZE": block_size}  # fmt: skip
+
+
+def _features(*, every: bool) -> Iterator[tuple[str, dict[str, bool]]]:
+    """Yield the kinds of layers: plain, with all features, and on demand with each of them."""
+    off = {"HAS_WINDOW": False, "HAS_CAP": False, "HAS_SINKS": False}
+    yield "", off
+    yield " window cap sinks", dict.fromkeys(off, True)
+    for name in off if every else ():
+        yield f" {name.removeprefix('HAS_').lower()}", off | {name: True}
+
+
+def _constants(head_dim: int, block_size: int, tiles: AttentionTiles) -> dict[str, Any]:
+    heads = GROUP * head_dim * KV_HEADS
+    return _layout(head_dim, block_size, tiles.width) | {
+        "STRIDE_QUERY": heads + 2 * KV_HEADS * head_dim, "STRIDE_OUT": heads, "GROUP": GROUP, "TILE_ROWS": tiles.rows,
+        "TILE_KEYS": tiles.keys, "PRECISION": tiles.precision,
+    }  # fmt: skip
+
+
+def _decode(head_dim: int, block_size: int, name: str, features: dict[str, bool]) -> KernelVariant:
+    tiles = decode_tiles(torch.bfloat16, head_dim, GROUP)
+    constants = _constants(head_dim, block_size, tiles) | features | {"IS_SPLIT": True}
+    pointers = POINTERS | {"partial": "*fp32", "statistics": "*fp32"}
+    return KernelVariant(
+        name=f"decode bf16 head_dim {head_dim} block {block_size}{name}", kernel=decode_kernel, constants=constants,
+        signature=_signature(pointers, NUMBERS | SPLITS, constants), num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+    )  # fmt: skip
+
+
+def _extend(head_dim: int, block_size: int, name: str, features: dict[str, bool]) -> KernelVariant:
+    tiles = extend_tiles(torch.bfloat16, head_dim, GROUP)
+    constants = _constants(head_dim, block_size, tiles) | features
+    pointers = POINTERS | {"cu_seqlens": "*i32"}
+    numbers = NUMBERS | {"first_row": "i32", "num_rows": "i32", "num_tokens": "i32"}
+    return KernelVariant(
+        name=f"extend bf16 head_dim {head_dim} block {block_size}{name}", kernel=extend_kernel, constants=constants,
+        signature=_signature(pointers, numbers, constants), num_warps=tiles.num_warps, num_stages=tiles.num_stages,
+        needs_tensor_cores=True,
+    )  # fmt: skip
+
+
+def _write(head_dim: int) -> KernelVariant:
+    width = decode_tiles(torch.bfloat16, head_dim, GROUP).width
+    constants = _layout(head_dim, BLOCK_SIZES[0], width) | {"KV_HEADS": KV_HEADS, "TILE_HEADS": WRITE_HEADS}
+    pointers = {"key": "*bf16", "value": "*bf16", "key_cache": "*bf16", "value_cache": "*bf16", "slot_mapping": "*i64"}
+    return KernelVariant(
+        name=f"write_kv bf16 head_dim {head_dim}", kernel=write_kv_kernel, constants=constants,
+        signature=_signature(pointers, {"stride_key": "i32", "stride_value": "i32"}, constants),
+    )  # fmt: skip
+
+
+def _reduce(head_dim: int) -> KernelVariant:
+    tiles = decode_tiles(torch.bfloat16, head_dim, GROUP)
+    constants = {"STRIDE_OUT": KV_HEADS * GROUP * head_dim, "HEAD_DIM": head_dim, "WIDTH": tiles.width,
+                 "TILE_KEYS": tiles.keys, "HAS_WINDOW": True, "SPLITS": REDUCE_SPLITS}  # fmt: skip
+    pointers = {"partial": "*fp32", "statistics": "*fp32", "seq_lens": "*i32", "out": "*bf16"}
+    return KernelVariant(
+        name=f"reduce bf16 head_dim {head_dim} window", kernel=reduce_kernel, constants=constants,
+        signature=_signature(pointers, SPLITS | {"window": "i32", "num_splits": "i32"}, constants),
+    )  # fmt: skip
