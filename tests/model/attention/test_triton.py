@@ -47,7 +47,7 @@ def fill_cache(
         key, value = torch.randn(2, row.seq_len, heads, width, generator=generator, dtype=torch.float64).to(dtype)
         at = torch.arange(row.seq_len)
         slots = torch.tensor(row.tables[0])[at // block_size] * block_size + at % block_size
-        backend.write_kv(key, value, kv, slots)
+        kv.key.view(-1, heads, width)[slots], kv.value.view(-1, heads, width)[slots] = key, value
     return kv
 
 

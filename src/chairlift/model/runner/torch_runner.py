@@ -136,8 +136,7 @@ class TorchRunner:
             torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
         if loaded.device.type == "cpu":
             keep_freed_memory()
-        kind = (config.attention_backend, loaded.device.type, str(loaded.config.dtype))
-        backend = loaded.attention() if loaded.attention else make_backend(*kind)
+        backend = loaded.attention() if loaded.attention else make_backend(*_attention_kind(config, loaded))
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool)
@@ -172,7 +171,7 @@ class TorchRunner:
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
-                ("attention", "native" if loaded.attention else resolve_backend_name(*kind)),
+                ("attention", "native" if loaded.attention else resolve_backend_name(*_attention_kind(config, loaded))),
                 *loaded.report,
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
                 *pool.report,
@@ -296,6 +295,11 @@ class TorchRunner:
 def build(payload: bytes) -> Runner:
     """Build a runner from the bytes of a RunnerConfig: the factory "chairlift.model.runner.torch_runner:build"."""
     return TorchRunner(RunnerConfig.decode(payload))
+
+
+def _attention_kind(config: RunnerConfig, loaded: LoadedModel) -> tuple[str, str, str]:
+    """Return what decides the attention backend: the option, the device's type and the dtype."""
+    return config.attention_backend, loaded.device.type, str(loaded.config.dtype)
 
 
 def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:

@@ -194,6 +194,20 @@ def _row_of_tile(cu_seqlens, first_token, num_rows, tile, TILE_TOKENS: tl.conste
     return low
 
 
+@triton.jit
+def _chunk_range(lowest, end, window, TILE_KEYS: tl.constexpr, HAS_WINDOW: tl.constexpr):
+    """Return the first visible key, its tile, and the tiles [common, whole) that all tokens from `lowest` on see."""
+    first, begin, common = lowest * 0, lowest * 0, lowest * 0
+    if HAS_WINDOW:
+        first = tl.maximum(lowest - window + 1, 0)
+        begin = first // TILE_KEYS * TILE_KEYS
+        common = tl.maximum(tl.cdiv(tl.maximum(end - window, 0), TILE_KEYS) * TILE_KEYS, begin)
+    whole = tl.maximum((lowest + 1) // TILE_KEYS * TILE_KEYS, common)
+    if end <= 0:
+        begin, common, whole = end, end, end
+    return first, begin, common, whole
+
+
 @triton.jit(do_not_specialize=_RUNTIME)
 def extend_kernel(
     query, key_cache, value_cache, block_table, cu_seqlens, seq_lens, sinks, out,
@@ -232,14 +246,7 @@ def extend_kernel(
     lowest = seq_len - (row_end - row_begin) + start  # positions of the tile's first and last tokens
     position = lowest + rows // GROUP
     end = tl.minimum(lowest + tile_tokens, seq_len)
-    first, begin, common = lowest * 0, lowest * 0, lowest * 0  # keys [common, whole) are visible to all tokens
-    if HAS_WINDOW:
-        first = tl.maximum(lowest - window + 1, 0)
-        begin = first // TILE_KEYS * TILE_KEYS
-        common = tl.maximum(tl.cdiv(tl.maximum(end - window, 0), TILE_KEYS) * TILE_KEYS, begin)
-    whole = tl.maximum((lowest + 1) // TILE_KEYS * TILE_KEYS, common)
-    if end <= 0:
-        begin, common, whole = end, end, end
+    first, begin, common, whole = _chunk_range(lowest, end, window, TILE_KEYS, HAS_WINDOW)
     keys, values = key_cache + kv_head * STRIDE_HEAD, value_cache + kv_head * STRIDE_HEAD
     table = block_table + row.to(tl.int64) * stride_table
     attended, highest, total = _start_sums(sinks, head, is_row, TILE_ROWS, WIDTH, HAS_SINKS)

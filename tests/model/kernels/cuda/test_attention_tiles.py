@@ -1,0 +1,32 @@
+"""decode_tiles, extend_tiles: sizes that Triton accepts, and extend tiles large enough for whole warp groups."""
+
+import pytest
+import torch
+
+from chairlift.model.kernels.cuda.attention_tiles import MIN_TILE, decode_tiles, extend_tiles, head_width
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize(("head_dim", "width"), [(8, 16), (16, 16), (80, 128), (96, 128), (128, 128), (160, 256)])
+def test_heads_are_padded_to_a_power_of_two(head_dim: int, width: int) -> None:
+    assert head_width(head_dim) == width
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [32, 80, 128, 256])
+@pytest.mark.parametrize("group", [1, 5, 16, 71])
+def test_a_tile_holds_the_heads_of_a_group(group: int, head_dim: int, dtype: torch.dtype) -> None:
+    for tiles in (decode_tiles(dtype, head_dim, group), extend_tiles(dtype, head_dim, group)):
+        for size in (tiles.rows, tiles.keys, tiles.width):
+            assert size >= MIN_TILE and size & (size - 1) == 0
+        assert tiles.rows >= group and tiles.width >= head_dim
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_extend_tiles_of_16_bits_fill_a_warp_group(head_dim: int) -> None:
+    assert extend_tiles(torch.bfloat16, head_dim, 4).rows == (128 if head_dim <= 128 else 64)
+
+
+def test_products_of_float32_are_not_rounded_to_10_bits() -> None:
+    assert decode_tiles(torch.float32, 64, 1).precision == extend_tiles(torch.float32, 64, 1).precision == "tf32x3"
