@@ -78,6 +78,8 @@ class TritonAttention:
     their product.
     """
 
+    has_plain_kv = True
+
     def __init__(self, *, deterministic: bool = False) -> None:
         """Store the options.
 
