@@ -4,8 +4,11 @@ Every KV slot that no row of the batch owns holds NaN, and so does every block b
 A new backend is tested as soon as model/attention/registry.py names it.
 """
 
+import itertools
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_batches import Row, make_batch
 from support_native import need_native
+from support_shares import each_value
 
 CPU = torch.device("cpu")
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -154,10 +158,16 @@ def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype:
     assert torch.equal(found[real:], torch.zeros_like(found[real:]))
 
 
-@pytest.mark.parametrize("window", [None, 1, 20, 64])
-@pytest.mark.parametrize("block_size", [1, 16, 32, 37, 64])
-@pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", EVERY)
+def combinations(*factors: Iterable[Any], count: int) -> list[tuple[Any, ...]]:
+    """Return each backend with all combinations; in `make test` Triton's slow interpreter has `count` of them."""
+    every, few = list(itertools.product(*factors)), each_value(*factors, count=count)
+    return [(backend, *values) for backend in EVERY for values in (few if backend == "triton" else every)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "block_size", "window"),
+    combinations(BATCHES, [1, 16, 32, 37, 64], [None, 1, 20, 64], count=12),
+)
 def test_every_batch_equals_dense_attention(backend: str, name: str, block_size: int, window: int | None) -> None:
     if backend == "native" and block_size % 16:
         with pytest.raises(ConfigError, match="multiples of 16"):
@@ -176,11 +186,10 @@ def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) ->
         check(backend, case, AttentionSpec(0, 0.3, 20), 16, widest(backend))
 
 
-@pytest.mark.parametrize("softcap", [None, 0.7])
-@pytest.mark.parametrize("sinks", [False, True])
-@pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize(
+    ("backend", "name", "window", "sinks", "softcap"),
+    combinations(BATCHES, [None, 20], [False, True], [None, 0.7], count=8),
+)
 def test_soft_cap_and_sinks(backend: str, name: str, window: int | None, sinks: bool, softcap: float | None) -> None:
     case = make_case(name, 16, 2, 2, window, 0, seed=1)
     logits = torch.tensor([1.5, -2.0, 0.0, 4.0], dtype=torch.float64) if sinks else None

@@ -1,7 +1,8 @@
 """compile_kernel: compiles a Triton kernel for a GPU that need not be there, and reports the resources that it takes.
 
-Command: `python -m chairlift.model.kernels.cuda.compile_check [--capability 90 ..]` compiles every variant of every
-kernel and prints a line of JSON for each. A module of kernels names the variants in use by a function `variants`.
+Command: `python -m chairlift.model.kernels.cuda.compile_check [--capability 90 ..] [--part 0 2]` compiles every
+variant of every kernel, or one of several parts of them, and prints a line of JSON for each. A module of kernels
+names the variants in use by a function `variants`.
 """
 
 import argparse
@@ -119,8 +120,8 @@ def _resources(binary: bytes) -> tuple[int, int, int]:
     return registers, stack, shared
 
 
-def _lines(capabilities: Sequence[int]) -> Iterator[str]:
-    for variant in all_variants():
+def _lines(capabilities: Sequence[int], part: int, num_parts: int) -> Iterator[str]:
+    for variant in all_variants()[part::num_parts]:
         for capability in capabilities:
             needs = {"needs_tensor_cores": variant.needs_tensor_cores}
             yield json.dumps(asdict(compile_kernel(variant, capability)) | needs)
@@ -132,7 +133,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--capability", type=int, nargs="+", default=CAPABILITIES, help="compute capabilities times ten"
     )
-    for line in _lines(parser.parse_args(words).capability):
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="which of how many parts of the variants")
+    options = parser.parse_args(words)
+    for line in _lines(options.capability, *options.part):
         sys.stdout.write(f"{line}\n")
     return 0
 
