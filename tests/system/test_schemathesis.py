@@ -94,12 +94,13 @@ def test_everything_with_an_admins_key(tmp_path: Path, server: Server, replica: 
     excluded = [word for path in ENDING_PATHS for word in ("--exclude-path", path)]
     result = run_schemathesis(tmp_path, server.url, "--phases", PHASES, "-n", str(EXAMPLES), *excluded, *admin)
     assert result["test_cases"]["generated"] >= MIN_CASES
-    num_excluded = len(json.loads((tmp_path / "openapi.json").read_bytes())["paths"].keys() & {*ENDING_PATHS})
+    paths = json.loads((tmp_path / "openapi.json").read_bytes())["paths"].keys()
+    num_excluded = len(paths & {*ENDING_PATHS})
     assert result["operations"]["tested"] == result["operations"]["total"] - num_excluded
     if server is not replica:
         one_by_one = ("--phases", "examples,coverage,fuzzing", "--include-path-regex", "/admin/replicas/")
         result = run_schemathesis(tmp_path, server.url, "-n", str(EXAMPLES), *one_by_one, *admin)
-        assert result["operations"]["tested"] == 3
+        assert result["operations"]["tested"] == sum(path.startswith("/admin/replicas/") for path in paths) >= 5
     wait_until(replica.is_idle)
     assert replica.metric("engine_restarts_total") == 0 and server.metric("requests_finished_total") > 0
 
