@@ -1,5 +1,6 @@
 """select_backend: native kernels if they can run a model, else torch; an error if the options require the kernels."""
 
+import importlib.util
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,6 @@ from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.model_backend import TorchBackend, select_backend
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.sampling import sampling_ops
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_native import need_native
 
@@ -50,7 +50,7 @@ def test_torch_keeps_all_processors_busy_if_it_has_a_thread_for_each(monkeypatch
 
 def test_torch_samples_by_the_kernels_of_a_gpu_that_has_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_found, kind in ((True, TritonSamplingOps), (False, TorchSamplingOps)):
-        monkeypatch.setattr(sampling_ops, "find_spec", lambda name, is_found=is_found: is_found or None)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, is_found=is_found: is_found or None)
         assert type(TorchBackend.best(torch.float32, torch.device("cuda")).sampling_ops()) is kind
         assert type(TorchBackend.best(torch.float32, CPU).sampling_ops()) is TorchSamplingOps
 

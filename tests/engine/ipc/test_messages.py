@@ -45,7 +45,6 @@ from chairlift.engine.ipc.messages import (
     UnknownClient,
     WatchSteps,
     WireError,
-    as_engine_error,
     decode_client_message,
     decode_engine_message,
     decode_reply,
@@ -53,6 +52,7 @@ from chairlift.engine.ipc.messages import (
     encode_reply,
     read_start,
 )
+from chairlift.engine.ipc.wire_values import as_engine_error
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from support_step_stats import make_stats
 

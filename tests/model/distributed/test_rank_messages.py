@@ -68,3 +68,8 @@ def test_the_error_of_a_start_keeps_its_type_and_details() -> None:
     assert isinstance(error, ConfigError) and error.details == {"option": "num_blocks"}
     other = StartFailed.of(ZeroDivisionError("by zero")).error()
     assert isinstance(other, EngineDead) and "ZeroDivisionError: by zero" in other.message
+
+
+def test_the_error_of_a_start_may_have_any_text() -> None:
+    report = decode_from_rank(encode(StartFailed.of(ConfigError("half \ud800", size=2**70)))[LENGTH_BYTES:])
+    assert isinstance(report, StartFailed) and report.error().message == "half ?"

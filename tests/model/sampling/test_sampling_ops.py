@@ -1,5 +1,6 @@
 """TorchSamplingOps on rows of logits, and a sampler with other sampling ops."""
 
+import importlib.util
 from importlib.machinery import ModuleSpec
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.sampling import sampling_ops as sampling_ops_module
 from chairlift.model.sampling.sampler import Sampler
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps, can_use_triton
 from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams, sample_tokens, top_k_tokens
@@ -49,11 +49,11 @@ def test_a_sampler_uses_the_given_sampling_ops() -> None:
 
 
 def test_triton_runs_on_nvidia_gpus_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_ops_module, "find_spec", lambda name: ModuleSpec(name, None))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
     devices = [torch.device(name) for name in ("cpu", "meta", "cuda", "cuda:1")]
     assert list(map(can_use_triton, devices)) == [False, False, True, True]
     monkeypatch.setattr(torch.version, "hip", "7.0")
     assert not any(map(can_use_triton, devices))
     monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(sampling_ops_module, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert not any(map(can_use_triton, devices))

@@ -40,13 +40,13 @@ from chairlift.engine.ipc.messages import (
     UnknownClient,
     WatchSteps,
     WireError,
-    as_engine_error,
     encode,
 )
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.pending_calls import PendingCalls
 from chairlift.engine.ipc.send_queue import SendQueue
 from chairlift.engine.ipc.spawn import EngineProcess, PrespawnedProcess, spawn
+from chairlift.engine.ipc.wire_values import as_engine_error
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats

@@ -9,16 +9,16 @@ class. A frame that cannot be decoded raises WireError: the receiver logs it and
 """
 
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import msgspec
 
-from chairlift.core.errors import ChairliftError, Detail, EngineDead, error_from_wire
+from chairlift.core.errors import ChairliftError, Detail, error_from_wire
 from chairlift.core.load_report import LoadReport
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.wire_values import as_engine_error, encode_value
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
@@ -173,28 +173,6 @@ ToEngine = Hello | Submit | Abort | WatchSteps | RemoteCall | Ack | ClientHeartb
 ToClient = Ready | StartFailed | EngineHeartbeat | Outputs | RemoteReply | UnknownClient | Goodbye
 
 
-def _detail(value: Any) -> Detail:
-    """Convert a detail of an error to a type that msgpack can encode."""
-    if value is None:
-        return None
-    if isinstance(value, Integral) and -(2**63) <= int(value) < 2**64:
-        return int(value)
-    if isinstance(value, Real) and not isinstance(value, Integral):
-        return float(value)
-    return str(value).encode("utf-8", "replace").decode()
-
-
-def _encode_hook(value: Any) -> Any:
-    if isinstance(value, ChairliftError):
-        message = value.message.encode("utf-8", "replace").decode()
-        return (value.code, message, {name: _detail(value) for name, value in value.details.items()})
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} cannot be sent to another process")
-
-
 def _decode_hook(type_: type, value: Any) -> Any:
     if not issubclass(type_, ChairliftError):
         raise TypeError(f"{type_.__name__} cannot be received from another process")
@@ -202,7 +180,7 @@ def _decode_hook(type_: type, value: Any) -> Any:
     return error_from_wire(code, message, details)
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_hook)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=encode_value)
 _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_decode_hook)
 _TO_CLIENT = msgspec.msgpack.Decoder(ToClient, dec_hook=_decode_hook)
 
@@ -257,8 +235,3 @@ def decode_reply(method: str, payload: bytes) -> Any:
         return msgspec.msgpack.decode(payload, type=REMOTE_METHODS[method])
     except Exception as error:
         raise WireError(f"a reply of {len(payload)} bytes to {method!r} cannot be decoded: {error}") from error
-
-
-def as_engine_error(error: BaseException, message: str) -> ChairliftError:
-    """Return a ChairliftError as it is, another error as EngineDead with `message` in front of it."""
-    return error if isinstance(error, ChairliftError) else EngineDead(f"{message}: {type(error).__name__}: {error}")

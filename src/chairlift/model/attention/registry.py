@@ -1,11 +1,11 @@
 """BACKENDS, make_backend: attention backends by name, imported on demand. Imports no torch."""
 
 import importlib
-import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.triton_package import has_triton
 
 if TYPE_CHECKING:
     from chairlift.model.attention.base import AttentionBackend
@@ -37,8 +37,7 @@ def resolve_backend_name(name: str, device_type: str, dtype: str) -> str:
     """
     if name != AUTO:
         return name
-    has_triton = importlib.util.find_spec("triton") is not None
-    return "triton" if device_type == "cuda" and dtype in TRITON_DTYPES and has_triton else "torch"
+    return "triton" if device_type == "cuda" and dtype in TRITON_DTYPES and has_triton() else "torch"
 
 
 def check_backend_name(name: str) -> None:
@@ -57,7 +56,7 @@ def make_backend(name: str, device_type: str = "cpu", dtype: str = "float32") ->
     """
     check_backend_name(name)
     name = resolve_backend_name(name, device_type, dtype)
-    if name == "triton" and importlib.util.find_spec("triton") is None:
+    if name == "triton" and not has_triton():
         raise ConfigError(
             "attention_backend 'triton' needs the package triton, which is not installed; "
             "install it or set attention_backend to torch",

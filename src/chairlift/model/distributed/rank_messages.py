@@ -4,13 +4,13 @@ rank 0 ─► rank   StartRank, then each call of the runner in its order: Launc
 rank ─► rank 0   Loading, Started or StartFailed; then Collected for each collected step, CallFailed for each error
 """
 
-from numbers import Integral, Real
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from chairlift.core.errors import ChairliftError, Detail, EngineDead, error_from_wire
+from chairlift.core.errors import ChairliftError, Detail, error_from_wire
+from chairlift.engine.ipc.wire_values import as_engine_error, encode_value, error_fields
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.model.runner.runner_config import RunnerConfig
 
@@ -79,9 +79,7 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     @classmethod
     def of(cls, error: BaseException) -> "StartFailed":
         """Return the message about an error of any kind."""
-        if not isinstance(error, ChairliftError):
-            error = EngineDead(f"a rank did not start: {type(error).__name__}: {error}")
-        return cls(error.code, error.message, error.details)
+        return cls(*error_fields(as_engine_error(error, "a rank did not start")))
 
     def error(self) -> ChairliftError:
         """Return the error."""
@@ -122,11 +120,7 @@ FromRank = Loading | Started | StartFailed | Collected | CallFailed
 def _encode_hook(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return (value.shape, np.ascontiguousarray(value, np.int32).tobytes())
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} cannot be sent to a rank")
+    return encode_value(value)
 
 
 def _decode_hook(type_: Any, value: Any) -> Any:

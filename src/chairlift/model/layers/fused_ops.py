@@ -5,33 +5,30 @@ weight is [H] (with [heads, H] twice, as in TorchOps), and a rotation twice, not
 differ from transformers, whose norms compute in float32; float64 models use TorchOps.
 """
 
-import importlib.util
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.layers import onednn
 from chairlift.model.layers.ops import Ops, TorchOps
+from chairlift.model.triton_package import has_triton
 
 
 def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
     """Return the fastest Ops for a dtype on a device."""
-    if device.type == "cuda" and dtype != torch.float64 and importlib.util.find_spec("triton") is not None:
+    if device.type == "cuda" and dtype != torch.float64 and has_triton():
         from chairlift.model.layers.triton_ops import TritonOps
 
         return TritonOps()
     return TorchOps() if dtype == torch.float64 else FusedOps(onednn.usable(dtype, device))
 
 
-class FusedOps:
+class FusedOps(TorchOps):
     """Ops on any device, in any dtype but float64.
 
     Attributes:
         packs: whether weights are packed for oneDNN.
     """
-
-    rotate_and_write = None
 
     def __init__(self, packs: bool) -> None:
         self.packs = packs
@@ -45,17 +42,9 @@ class FusedOps:
         """See Ops."""
         return onednn.pack(weight) if self.packs else weight
 
-    def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
-        """See Ops."""
-        return functional.embedding(input_ids, table)
-
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""
         return self._linear(x, weight, bias)
-
-    def sum_over_ranks(self, x: Tensor) -> Tensor:
-        """See Ops."""
-        return x
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""
@@ -66,16 +55,6 @@ class FusedOps:
     def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""
         return self.rms_norm(x.float(), weight, eps).to(x.dtype)
-
-    def add_rms_norm(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """See Ops."""
-        total = x + y
-        return total, self.rms_norm(total, weight, eps)
-
-    def add_rms_norm_float32(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """See Ops."""
-        total = x + y
-        return total, self.rms_norm_float32(total, weight, eps)
 
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops."""

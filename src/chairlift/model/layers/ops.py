@@ -101,9 +101,9 @@ class Ops(Protocol):
 
 
 class TorchOps:
-    """Ops in plain torch, on any device and dtype; the reference for every other implementation."""
+    """Ops in plain torch, on any device and dtype; the reference of other implementations, which inherit from it."""
 
-    rotate_and_write = None
+    rotate_and_write: RotateAndWrite | None = None
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""

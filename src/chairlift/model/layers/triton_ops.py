@@ -6,37 +6,17 @@ and each stored number is rounded once.
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cuda import layer_kernels as kernels
+from chairlift.model.layers.ops import TorchOps
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes that the kernels compute as exactly as TorchOps."""
 
 
-class TritonOps:
+class TritonOps(TorchOps):
     """Ops on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
-
-    def padded_size(self, num_tokens: int) -> int:
-        """See Ops."""
-        return num_tokens
-
-    def pack(self, weight: Tensor) -> Tensor:
-        """See Ops."""
-        return weight
-
-    def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
-        """See Ops."""
-        return functional.embedding(input_ids, table)
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """See Ops."""
-        return functional.linear(x, weight, bias)
-
-    def sum_over_ranks(self, x: Tensor) -> Tensor:
-        """See Ops."""
-        return x
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""

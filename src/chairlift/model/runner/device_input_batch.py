@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
 from chairlift.model.attention.base import ForwardBatch, GroupBatch
 from chairlift.model.kernels.cuda import step_kernels
-from chairlift.model.runner.input_batch import StepInputs
+from chairlift.model.runner.input_batch import StepInputs, check_ids, count_decodes
 from chairlift.model.runner.staging_buffers import Event, StagingBuffers
 
 NUM_STAGED = 3
@@ -72,10 +71,9 @@ class DeviceInputBatch:
         cu_q = np.zeros(plan.num_rows + 1, np.int32)
         np.cumsum(counts, out=cu_q[1:])
         assert cu_q[-1] == plan.num_tokens, f"{cu_q[-1]} tokens in rows, {plan.num_tokens} input ids"
-        self._check_ids(plan.input_ids)
+        check_ids(plan.input_ids[plan.input_ids != LAST_SAMPLED], self.vocab_size)
         seq_lens, max_q = starts + counts, int(counts.max(initial=0))
-        num_decodes = plan.num_rows if max_q <= 1 else int(np.argmax(counts != 1))
-        assert max_q <= 1 or (counts[num_decodes:] > 1).all(), "rows with one token come first"
+        num_decodes = count_decodes(counts, max_q)
         logits_indices = cu_q[plan.sample_rows + 1] - 1
         rows = (plan.slots, counts, starts, cu_q[:-1])
         packed = self._staging.copy((*rows, plan.input_ids, self._new_blocks, logits_indices))
@@ -117,11 +115,6 @@ class DeviceInputBatch:
 
     def _empty(self, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=self._device)
-
-    def _check_ids(self, ids: Int32) -> None:
-        outside = ((ids < 0) & (ids != LAST_SAMPLED)) | (ids >= self.vocab_size)
-        if outside.any():
-            raise TokenOutOfRange(int(ids[outside][0]), self.vocab_size)
 
     def _write_new_blocks(self) -> None:
         if len(self._new_blocks):

@@ -89,10 +89,7 @@ class SlotBlockTables:
         seq_lens = (plan.start_positions + counts).astype(np.int32, copy=False)
         max_kv, max_q = int(seq_lens.max(initial=0)), int(counts.max(initial=0))
         cu_q, rows, positions = _expand_rows(plan, max_q)
-        num_decodes = plan.num_rows if max_q <= 1 else int(np.argmax(counts != 1))
-        assert max_q <= 1 or (counts[num_decodes:] > 1).all(), (
-            "rows with one token come first; every row has one or more"
-        )
+        num_decodes = count_decodes(counts, max_q)
         width = -(-max_kv // self._block_size)
         self._widen(width)
         groups = tuple(
@@ -122,9 +119,7 @@ class SlotBlockTables:
 
     def _ids(self, plan: StepPlan, rows: Int64) -> Int64:
         ids = np.where(plan.input_ids == LAST_SAMPLED, self.last_sampled[plan.slots[rows]], plan.input_ids)
-        outside = (ids < 0) | (ids >= self.vocab_size)
-        if outside.any():
-            raise TokenOutOfRange(int(ids[outside][0]), self.vocab_size)
+        check_ids(ids, self.vocab_size)
         return ids.astype(np.int64)
 
     def _group(self, table: Int32, rows: Int64, positions: Int64, device: torch.device) -> GroupBatch:
@@ -142,6 +137,20 @@ class SlotBlockTables:
         if width > have:
             more = max(width, 2 * have) - have
             self.blocks = np.pad(self.blocks, ((0, 0), (0, 0), (0, more)), constant_values=-1)
+
+
+def count_decodes(counts: Int32, max_q: int) -> int:
+    """Return the number of rows with one token, of rows with `counts` tokens, at most max_q."""
+    num_decodes = len(counts) if max_q <= 1 else int(np.argmax(counts != 1))
+    assert max_q <= 1 or (counts[num_decodes:] > 1).all(), "rows with one token come first; every row has one or more"
+    return num_decodes
+
+
+def check_ids(ids: Int32, vocab_size: int) -> None:
+    """Raise TokenOutOfRange for an id outside the vocabulary."""
+    outside = (ids < 0) | (ids >= vocab_size)
+    if outside.any():
+        raise TokenOutOfRange(int(ids[outside][0]), vocab_size)
 
 
 def _expand_rows(plan: StepPlan, max_q: int) -> tuple[Int32, Int64, Int64]:

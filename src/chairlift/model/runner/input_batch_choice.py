@@ -1,6 +1,5 @@
 """make_input_batch: what makes the inputs of a step: numpy on the host, or kernels on a CUDA device."""
 
-import importlib.util
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ from chairlift.engine.step_plan import Int32, StepPlan
 from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.triton_package import has_triton
 
 
 class InputBatch(Protocol):
@@ -32,7 +32,7 @@ class InputBatch(Protocol):
 def make_input_batch(loaded: LoadedModel, config: RunnerConfig, *, writes: bool = True) -> InputBatch:
     """Return what makes the inputs of a loaded model's steps; without `writes` no token is written to the cache."""
     model, slots, groups = loaded.model, config.max_running_requests, len(loaded.model.groups.windows)
-    if loaded.device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+    if loaded.device.type == "cuda" and has_triton():
         from chairlift.model.runner.device_input_batch import DeviceInputBatch
 
         return DeviceInputBatch(

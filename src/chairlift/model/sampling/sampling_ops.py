@@ -1,6 +1,5 @@
 """SamplingOps: the operations over rows of logits [N, V] that the sampler and prompt logprobs use."""
 
-from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor
 
 from chairlift.model.sampling import truncated_sampling
 from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams
+from chairlift.model.triton_package import has_triton
 
 
 class SamplingOps(Protocol):
@@ -44,4 +44,4 @@ class TorchSamplingOps:
 
 def can_use_triton(device: torch.device) -> bool:
     """Return whether Triton's kernels run on the device: an NVIDIA GPU, with the package installed."""
-    return device.type == "cuda" and torch.version.hip is None and find_spec("triton") is not None
+    return device.type == "cuda" and torch.version.hip is None and has_triton()

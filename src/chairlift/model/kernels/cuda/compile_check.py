@@ -31,7 +31,7 @@ WARP_THREADS = 32
 POINTER_ALIGNMENT = 16
 """Bytes that Triton finds every address of a fresh tensor to be a multiple of, which allows wide loads."""
 
-_RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+_RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def compile_kernel(variant: KernelVariant, capability: int) -> CompiledKernel:
     )  # fmt: skip
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, WARP_THREADS), options=options)
-    ptx, (registers, stack, _) = str(compiled.asm["ptx"]), _resources(compiled.asm["cubin"])
+    ptx, (registers, stack) = str(compiled.asm["ptx"]), _resources(compiled.asm["cubin"])
     return CompiledKernel(
         name=variant.name, capability=capability, num_registers=registers, stack_bytes=stack,
         shared_bytes=int(compiled.metadata.shared), num_wgmma=ptx.count("wgmma.mma_async"),
@@ -106,8 +106,8 @@ def all_variants() -> list[KernelVariant]:
     return [variant for module in modules for variant in module.variants()]
 
 
-def _resources(binary: bytes) -> tuple[int, int, int]:
-    """Return registers, bytes of stack and of static shared memory, as the disassembler in triton's package says."""
+def _resources(binary: bytes) -> tuple[int, int]:
+    """Return registers and bytes of stack, as the disassembler in triton's package says."""
     program = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
@@ -116,8 +116,7 @@ def _resources(binary: bytes) -> tuple[int, int, int]:
     match = _RESOURCES.search(found.stdout)
     if match is None:
         raise RuntimeError(f"cuobjdump reports no resources: {found.stdout}{found.stderr}")
-    registers, stack, shared = map(int, match.groups())
-    return registers, stack, shared
+    return int(match[1]), int(match[2])
 
 
 def _lines(capabilities: Sequence[int], part: int, num_parts: int) -> Iterator[str]:
