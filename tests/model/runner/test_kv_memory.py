@@ -29,8 +29,8 @@ from chairlift.model.runner.kv_memory import (
     memory_shapes,
     size_kv_cache,
 )  # fmt: skip
+from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.runner.torch_runner import load
 from chairlift.model.sampling.lm_head_output import compute_lm_head_output
 from chairlift.model.sampling.sampler import Sampler
 from support_batches import Row, make_batch

@@ -1,7 +1,6 @@
 """TorchRunner over real tiny models: chunks, batches, NaN in the cache, void steps, reports and rejected options."""
 
 import gc
-import os
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -13,37 +12,22 @@ import torch
 from chairlift.core.errors import ConfigError, ModelError, NonFiniteLogits, TokenOutOfRange
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.model.runner import torch_runner
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.runner.torch_runner import LoadedModel, TorchRunner, build, load
+from chairlift.model.runner.torch_runner import TorchRunner, build
 from support_engine import FULL
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
-from support_plans import DrivenSequence, Driver, int32
+from support_plans import Driver, int32
+from support_runner import GREEDY, PROMPT, SEEDED, alone, started
 from support_sampling import masks_of, params
 from support_shares import each_value
-
-GREEDY = params(temperature=0.0)
-SEEDED = params(seed=99, temperature=0.9, top_p=0.95, repetition_penalty=1.1, logprobs=2)
-PROMPT = [int(byte) for byte in b"One chair passes the platform at every step of the engine."]
 
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
     return load(RunnerConfig(dtype="float64", device="cpu"))
-
-
-def started(model: LoadedModel, seed: int = 0, **options: object) -> tuple[TorchRunner, Driver]:
-    runner = TorchRunner(
-        RunnerConfig(**{"num_blocks": 400, "max_running_requests": 64, "device": "cpu"} | options), model
-    )
-    return runner, Driver(runner, runner.start(), seed)
-
-
-def alone(model: LoadedModel, prompt: list[int], sampling_params: object, count: int = 12) -> DrivenSequence:
-    _, driver = started(model)
-    sequence = driver.add(prompt, sampling_params)
-    driver.generate(sequence, count)
-    return sequence
 
 
 def poison(runner: TorchRunner, free: list[int] | None = None) -> None:
@@ -144,18 +128,6 @@ def test_a_step_that_is_launched_before_the_last_is_collected_knows_its_token(mo
     assert [int(result.tokens[0]) for result in results] == alone(model, PROMPT, SEEDED).outputs
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1,), (2, 1)])
-def test_rows_are_sampled_in_the_order_of_the_plan(model: LoadedModel, order: tuple[int, ...]) -> None:
-    runner, driver = started(model)
-    sequences = [driver.add([number, *PROMPT], GREEDY) for number in range(3)]
-    for sequence in sequences:
-        driver.generate(sequence, 1)
-    plan = driver.plan([(sequence, 1) for sequence in sequences])
-    runner.launch(replace(plan, sample_rows=np.array(order, np.int32)))
-    tokens = runner.collect().tokens.tolist()
-    assert tokens == [alone(model, [number, *PROMPT], GREEDY, 2).outputs[1] for number in order]
-
-
 @pytest.mark.parametrize("error", [RuntimeError("kernel"), MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
 @pytest.mark.parametrize("where", ["forward", "logits"])
 def test_a_raise_in_the_model_leaves_the_runner_usable(
@@ -192,45 +164,6 @@ def test_an_unknown_id_is_rejected_and_the_other_requests_go_on(model: LoadedMod
     assert driver.generate(good, 12) == alone(model, PROMPT, SEEDED).outputs
 
 
-def test_a_copied_block_serves_a_second_sequence(model: LoadedModel) -> None:
-    runner, driver = started(model, block_size=16)
-    first, second = driver.add(PROMPT, GREEDY), driver.add(PROMPT, SEEDED)
-    driver.step([(first, len(PROMPT))])
-    last = len(first.tables[0]) - 1
-    second.computed = len(PROMPT) - 1
-    plan = driver.plan([(second, 1)])
-    shared = [(second.slot, 0, index, block) for index, block in enumerate(first.tables[0][:last])]
-    own = (second.slot, 0, last, second.tables[0][last])
-    plan = replace(plan, new_blocks=int32(*shared, own), block_copies=int32((first.tables[0][last], own[3])))
-    runner.launch(plan)
-    driver.apply_result([(second, 1)], plan, runner.collect())
-    second.tables[0][:last] = first.tables[0][:last]
-    driver.generate_all([first, second], 6, max_chunk=1)
-    assert first.outputs == alone(model, PROMPT, GREEDY, 6).outputs
-    assert second.outputs == alone(model, PROMPT, SEEDED, 6).outputs
-
-
-def test_a_plan_may_only_release_or_sample_nothing(model: LoadedModel) -> None:
-    runner, driver = started(model)
-    sequence = driver.add(PROMPT, GREEDY)
-    driver.step([(sequence, 10)])
-    assert sequence.outputs == []
-    driver.remove(sequence)
-    plan = driver.plan([])
-    runner.launch(plan)
-    assert len(runner.collect().tokens) == 0
-
-
-def test_the_tiny_model_is_the_same_for_the_same_seed_and_talks_in_more_than_one_token() -> None:
-    def outputs_of(seed: int) -> list[int]:
-        return alone(load(RunnerConfig(seed=seed, device="cpu")), PROMPT, GREEDY, 40).outputs
-
-    assert outputs_of(1) == outputs_of(1)
-    assert outputs_of(1) != outputs_of(2)
-    for seed in range(4):
-        assert len(set(outputs_of(seed))) > 10
-
-
 def test_the_runner_reports_its_sizes_and_derived_values() -> None:
     config = RunnerConfig(device="cpu", max_model_len=500, max_running_requests=3, block_size=7, seed=5)
     runner = RunnerSpec("chairlift.model.runner.torch_runner:build", config.encode()).build()
@@ -263,23 +196,6 @@ def test_hybrid_layers_come_as_groups_over_one_pool(tmp_path: Path) -> None:
     assert runner._engine is not None
     assert len(runner._engine.kv) == 1
     assert info.block_bytes == sum(one.key.nbytes + one.value.nbytes for one in runner._engine.kv) // 30
-
-
-def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
-    def name(**options: object) -> str:
-        return load(RunnerConfig(**{"device": "cpu", "model": str(tmp_path)} | options)).model_id
-
-    save_tiny("llama", tmp_path)
-    first = name()
-    assert name() == first
-    assert name(dtype="float64") != first
-    file = tmp_path / "model.safetensors"
-    os.utime(file, (1, 1))
-    assert name() == first, "a copy on another machine has another time"
-    data = file.read_bytes()
-    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert name() != first
-    assert name(model="", seed=1) != name(model="", seed=2)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """warmup_plans: plans reach every limit and exceed none, and computing them leaves the runner's state unchanged."""
 
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from chairlift.engine.step_plan import StepResult, TokenMasks
 from chairlift.model.layers import onednn
+from chairlift.model.runner.model_executor import ModelExecutor, PendingSample
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.runner.warmup import DECODE_CONTEXT, warmup_plans
@@ -81,16 +82,15 @@ def test_a_warm_up_computes_and_samples_steps_of_full_size(monkeypatch: pytest.M
     runner = TorchRunner(config)
     info = runner.start()
     computed: list[tuple[int, int]] = []
-    step = "chairlift.model.runner.torch_runner._sample"
-    real = __import__("chairlift.model.runner.torch_runner", fromlist=["_sample"])._sample
+    real = ModelExecutor.sample
 
-    def watched(engine: object, pending: Any, masks: object) -> object:
-        result, plan = real(engine, pending, masks), pending.plan
+    def watched(executor: ModelExecutor, pending: PendingSample, masks: TokenMasks | None) -> StepResult:
+        result, plan = real(executor, pending, masks), pending.plan
         assert np.all(result.tokens < info.vocab_size) and len(result.tokens) == plan.num_rows and not result.row_errors
         computed.append((plan.num_rows, plan.num_tokens))
         return result
 
-    monkeypatch.setattr(step, watched)
+    monkeypatch.setattr(ModelExecutor, "sample", watched)
     runner.warmup()
     assert computed == [(1, 300), (64, 64), (1, 128)]
 

@@ -1,105 +1,41 @@
 """TorchRunner: a Runner that computes step plans with a torch model and samples tokens.
 
-    StepPlan ─► InputBatch (input_batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
-                                                                                      ▲
-                                                                                  TokenMasks
-
 A launch computes its step before it returns, all but the lm_head where masks are still missing; the threaded runner
 moves launches into a thread to have two steps in flight. An exception of a launch leaves the runner usable: state is
 kept by slot, and a NewSequence replaces it.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from chairlift.core.clock import SystemClock
-from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.core.errors import ConfigError
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolve_backend_name
 from chairlift.model.distributed.communicator import Communicator
-from chairlift.model.distributed.sharded_decoder import ShardedBackend, agree_on_sizes
+from chairlift.model.distributed.sharded_decoder import agree_on_sizes
 from chairlift.model.dtypes import torch_dtype
-from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
-from chairlift.model.loading.checkpoint import fingerprint
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.loading.registry import load_model
-from chairlift.model.loading.tiny_model import tiny_model
-from chairlift.model.loading.transformers_config import TransformersConfig
-from chairlift.model.model_backend import ModelBackend, select_backend
-from chairlift.model.runner.device_check import pick_device, use_device
+from chairlift.model.layers.causal_lm import CausalLM, TakesPlans
+from chairlift.model.runner.device_check import use_device
 from chairlift.model.runner.host_memory import keep_freed_memory
-from chairlift.model.runner.input_batch_choice import InputBatch, host_tables, make_input_batch
+from chairlift.model.runner.input_batch_choice import make_input_batch
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.model_executor import ModelExecutor, PendingSample
 from chairlift.model.runner.model_facts import model_facts
+from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.page_prefault import PagePrefaulter
-from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
+from chairlift.model.runner.prompt_pooling import PromptPooling
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
 from chairlift.model.runner.warmup import warmup_plans
 from chairlift.model.sampling.custom_processors import import_factories
-from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
-from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
-from chairlift.model.sampling.sampler import Sampler, SamplerOutput
-
-
-@dataclass(frozen=True, slots=True)
-class _RunnerState:
-    """The parts of a started runner."""
-
-    loaded: LoadedModel
-    backend: AttentionBackend
-    kv: list[PagedKV]
-    tables: InputBatch
-    sampler: Sampler
-    prompt_logprobs: PromptLogprobs
-    prompt_pooling: PromptPooling
-    populator: PagePrefaulter
-    plan_model: TakesPlans | None
-
-    def forward(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
-        """Run the layers for a plan that was applied to the tables.
-
-        Returns hidden states [T, H], or padded to more, and the indices of the sample rows: integers [R].
-        """
-        if self.plan_model is not None:
-            hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv)
-            return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
-        inputs = self.tables.inputs(plan, self.loaded.device)
-        context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
-        return self.loaded.model.forward(inputs.input_ids, context), inputs.batch.logits_indices
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingSample:
-    """A step that is computed but not sampled.
-
-    Attributes:
-        plan: the plan of the step.
-        head: computes the requested lm_head output of the sample rows, after the layers where these have not run;
-            None where no token is needed.
-        prompt_logprobs: prompt logprobs by row.
-        row_errors: errors of prompt logprobs by row.
-        pooled: hidden states by row.
-    """
-
-    plan: StepPlan
-    head: Callable[[LogitsRequest], LMHeadOutput] | None
-    prompt_logprobs: PromptLogprobRows
-    row_errors: dict[int, ChairliftError]
-    pooled: PooledRows = ()
+from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
+from chairlift.model.sampling.sampler import Sampler
 
 
 class TorchRunner:
@@ -117,8 +53,8 @@ class TorchRunner:
         """
         self._config, self._communicator = config, communicator
         self._preloaded = loaded
-        self._engine: _RunnerState | None = None
-        self._results: deque[StepResult | _PendingSample] = deque()
+        self._engine: ModelExecutor | None = None
+        self._results: deque[StepResult | PendingSample] = deque()
         self._masks: dict[int, TokenMasks] = {}
 
     def start(self) -> RunnerInfo:
@@ -150,7 +86,7 @@ class TorchRunner:
         )
         populator.start()
         plan_model = model if isinstance(model, TakesPlans) else None
-        self._engine = _RunnerState(
+        self._engine = ModelExecutor(
             loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model
         )
         return RunnerInfo(
@@ -190,7 +126,7 @@ class TorchRunner:
         """The keys and values by layer index within a group, once the runner has started."""
         return self._started().kv
 
-    def _started(self) -> _RunnerState:
+    def _started(self) -> ModelExecutor:
         assert self._engine is not None, "the runner has not started, or has stopped"
         return self._engine
 
@@ -206,8 +142,8 @@ class TorchRunner:
         masks = self._masks.pop(plan.step_id, None)
         waits = len(plan.masked_samples) > 0 and masks is None
         with torch.inference_mode():
-            pending = _forward(engine, plan, waits=waits)
-            self._results.append(pending if waits else _sample(engine, pending, masks))
+            pending = engine.forward(plan, waits=waits)
+            self._results.append(pending if waits else engine.sample(pending, masks))
 
     def release_blocks(self, num_kept: int) -> int:
         """Return the host memory of all but the first blocks to the system; returns bytes, 0 on a device."""
@@ -229,7 +165,7 @@ class TorchRunner:
         assert masks is not None, f"step {step_id} waits for masks"
         self._masks = {later: kept for later, kept in self._masks.items() if later > step_id}  # of void steps
         with torch.inference_mode():
-            return _sample(engine, result, masks)
+            return engine.sample(result, masks)
 
     def warmup(self) -> None:
         """Compute the steps of warmup.py with separate tables and sampler; they read block 0 and write nothing.
@@ -254,7 +190,7 @@ class TorchRunner:
             for plan in warmup_plans(
                 config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded_size
             ):
-                _sample(engine, _forward(engine, plan, waits=False), None)
+                engine.sample(engine.forward(plan, waits=False), None)
         self._engine.populator.wait()
 
     def stop(self) -> None:
@@ -300,100 +236,3 @@ def build(payload: bytes) -> Runner:
 def _attention_kind(config: RunnerConfig, loaded: LoadedModel) -> tuple[str, str, str]:
     """Return what decides the attention backend: the option, the device's type and the dtype."""
     return config.attention_backend, loaded.device.type, str(loaded.config.dtype)
-
-
-def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
-    """Load the model of the options, or with a communicator one rank's part of it. Raises ConfigError and ModelError.
-
-    The model must pass check_shards.
-    """
-    check_options(config)
-    device = pick_device(config.device)
-    if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
-        from chairlift.model.architectures.transformers import load_folder
-
-        return load_folder(Path(config.model), shape, config, device)
-    chosen: list[ModelBackend] = []
-
-    def choose_backend(shape: DecoderConfig) -> ModelBackend:
-        name = _name_of(config, shape) if config.model else None
-        backend = (
-            select_backend(config, shape, device, name)
-            if communicator is None
-            else ShardedBackend.of(shape, communicator, device)
-        )
-        chosen.append(backend)
-        return chosen[0]
-
-    common_arguments: Any = {
-        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len,
-        "choose_backend": choose_backend, "shard": None if communicator is None else communicator.shard,
-    }  # fmt: skip
-    if config.model == "":
-        model, shape = tiny_model(seed=config.seed, **common_arguments)
-    else:
-        model, shape = load_model(Path(config.model), **common_arguments)
-    name, model_backend = _name_of(config, shape), chosen[0]
-    attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
-    return LoadedModel(
-        model, shape, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
-        model_backend.torch_threads, communicator,
-    )  # fmt: skip
-
-
-def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
-    """Return an identifier of the weights, their dtype and quantization."""
-    if config.model == "":
-        return f"tiny-random-{config.seed}-{shape.dtype}"
-    return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}")
-
-
-def _forward(engine: _RunnerState, plan: StepPlan, *, waits: bool) -> _PendingSample:
-    """Apply a plan and run the model, up to the work that is deferred to sampling; `waits` if masks are missing."""
-    for slot in plan.released_slots:
-        engine.sampler.remove_slot(slot)
-        engine.prompt_logprobs.release(slot)
-        engine.prompt_pooling.release(slot)
-    engine.tables.apply(plan)
-    for new in plan.new_sequences:
-        engine.sampler.add_sequence(new)
-        engine.prompt_logprobs.admit(new)
-        engine.prompt_pooling.admit(new)
-    if len(plan.block_copies):
-        engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.block_copies).to(engine.loaded.device))
-    if not plan.num_rows:
-        return _PendingSample(plan, None, (), {})
-    plan_model = engine.plan_model
-    needs_states = engine.prompt_logprobs.has_requests or engine.prompt_pooling.has_requests
-    if plan_model is not None and len(plan.sample_rows) and not waits and not needs_states:
-        return _PendingSample(plan, partial(plan_model.score_plan, plan, host_tables(engine.tables), engine.kv), (), {})
-    hidden, sample_indices = engine.forward(plan)
-    prompt_logprobs, row_errors = engine.prompt_logprobs.compute(plan, hidden, engine.loaded.model.logits)
-    pooled = engine.prompt_pooling.compute(plan, hidden)
-    if engine.prompt_pooling.needs_no_token(plan):
-        return _PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
-    is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
-    # Without masks to wait for, all states are used before the next step overwrites them.
-    states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
-    return _PendingSample(plan, partial(engine.loaded.model.head, states), prompt_logprobs, row_errors, pooled)
-
-
-def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | None) -> StepResult:
-    """Sample tokens from the lm_head output of a computed step."""
-    plan, output = pending.plan, SamplerOutput(np.zeros(len(pending.plan.sample_rows), np.int32))
-    if pending.head is not None:
-        slots = plan.slots[plan.sample_rows].astype(np.int64)
-        output = engine.sampler.sample(pending.head, slots, masks)
-        engine.tables.store_sampled(slots, output.tokens)
-    row_errors: dict[int, ChairliftError] = dict(pending.row_errors)
-    for index, error in sorted(output.row_errors.items()):
-        row_errors.setdefault(int(plan.sample_rows[index]), error)
-    return StepResult(
-        step_id=plan.step_id,
-        tokens=output.tokens,
-        cu_tokens=np.arange(len(output.tokens) + 1, dtype=np.int32),
-        logprobs=output.logprobs,
-        row_errors=tuple(row_errors.items()),
-        prompt_logprobs=pending.prompt_logprobs,
-        pooled=pending.pooled,
-    )

@@ -1,0 +1,124 @@
+"""ModelExecutor: computes a step plan with a loaded model, and samples its rows.
+
+forward: plan ─► step inputs (input_batch.py) ─► layers over the paged cache ─► PendingSample
+sample:  PendingSample, TokenMasks ─► lm_head ─► Sampler ─► StepResult
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chairlift.core.errors import ChairliftError
+from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
+from chairlift.model.runner.input_batch_choice import InputBatch, host_tables
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.page_prefault import PagePrefaulter
+from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
+from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
+from chairlift.model.sampling.sampler import Sampler, SamplerOutput
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSample:
+    """A step that is computed but not sampled.
+
+    Attributes:
+        plan: the plan of the step.
+        head: computes the requested lm_head output of the sample rows, after the layers where these have not run;
+            None where no token is needed.
+        prompt_logprobs: prompt logprobs by row.
+        row_errors: errors of prompt logprobs by row.
+        pooled: hidden states by row.
+    """
+
+    plan: StepPlan
+    head: Callable[[LogitsRequest], LMHeadOutput] | None
+    prompt_logprobs: PromptLogprobRows
+    row_errors: dict[int, ChairliftError]
+    pooled: PooledRows = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExecutor:
+    """The parts of a started runner: the model, its cache, and the state of all slots."""
+
+    loaded: LoadedModel
+    backend: AttentionBackend
+    kv: list[PagedKV]
+    tables: InputBatch
+    sampler: Sampler
+    prompt_logprobs: PromptLogprobs
+    prompt_pooling: PromptPooling
+    populator: PagePrefaulter
+    plan_model: TakesPlans | None
+
+    def forward(self, plan: StepPlan, *, waits: bool) -> PendingSample:
+        """Apply a plan and run the model, up to the work that is deferred to sampling; `waits` if masks are missing."""
+        self._apply(plan)
+        if not plan.num_rows:
+            return PendingSample(plan, None, (), {})
+        plan_model = self.plan_model
+        needs_states = self.prompt_logprobs.has_requests or self.prompt_pooling.has_requests
+        if plan_model is not None and len(plan.sample_rows) and not waits and not needs_states:
+            return PendingSample(plan, partial(plan_model.score_plan, plan, host_tables(self.tables), self.kv), (), {})
+        hidden, sample_indices = self._run_layers(plan)
+        prompt_logprobs, row_errors = self.prompt_logprobs.compute(plan, hidden, self.loaded.model.logits)
+        pooled = self.prompt_pooling.compute(plan, hidden)
+        if self.prompt_pooling.needs_no_token(plan):
+            return PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
+        is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
+        # Without masks to wait for, all states are used before the next step overwrites them.
+        states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
+        return PendingSample(plan, partial(self.loaded.model.head, states), prompt_logprobs, row_errors, pooled)
+
+    def sample(self, pending: PendingSample, masks: TokenMasks | None) -> StepResult:
+        """Sample tokens from the lm_head output of a computed step."""
+        plan, output = pending.plan, SamplerOutput(np.zeros(len(pending.plan.sample_rows), np.int32))
+        if pending.head is not None:
+            slots = plan.slots[plan.sample_rows].astype(np.int64)
+            output = self.sampler.sample(pending.head, slots, masks)
+            self.tables.store_sampled(slots, output.tokens)
+        row_errors: dict[int, ChairliftError] = dict(pending.row_errors)
+        for index, error in sorted(output.row_errors.items()):
+            row_errors.setdefault(int(plan.sample_rows[index]), error)
+        return StepResult(
+            step_id=plan.step_id,
+            tokens=output.tokens,
+            cu_tokens=np.arange(len(output.tokens) + 1, dtype=np.int32),
+            logprobs=output.logprobs,
+            row_errors=tuple(row_errors.items()),
+            prompt_logprobs=pending.prompt_logprobs,
+            pooled=pending.pooled,
+        )
+
+    def _apply(self, plan: StepPlan) -> None:
+        for slot in plan.released_slots:
+            self.sampler.remove_slot(slot)
+            self.prompt_logprobs.release(slot)
+            self.prompt_pooling.release(slot)
+        self.tables.apply(plan)
+        for new in plan.new_sequences:
+            self.sampler.add_sequence(new)
+            self.prompt_logprobs.admit(new)
+            self.prompt_pooling.admit(new)
+        if len(plan.block_copies):
+            self.backend.copy_blocks(self.kv, torch.from_numpy(plan.block_copies).to(self.loaded.device))
+
+    def _run_layers(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
+        """Run the layers for a plan that was applied to the tables.
+
+        Returns hidden states [T, H], or padded to more, and the indices of the sample rows: integers [R].
+        """
+        if self.plan_model is not None:
+            hidden = self.plan_model.forward_plan(plan, host_tables(self.tables), self.kv)
+            return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
+        inputs = self.tables.inputs(plan, self.loaded.device)
+        context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
+        return self.loaded.model.forward(inputs.input_ids, context), inputs.batch.logits_indices

@@ -1,0 +1,64 @@
+"""load: loads the model that the runner's options name, onto their device."""
+
+from pathlib import Path
+from typing import Any
+
+from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.distributed.sharded_decoder import ShardedBackend
+from chairlift.model.loading.checkpoint import fingerprint
+from chairlift.model.loading.decoder_config import DecoderConfig
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.model_impl import read_config
+from chairlift.model.loading.registry import load_model
+from chairlift.model.loading.tiny_model import tiny_model
+from chairlift.model.loading.transformers_config import TransformersConfig
+from chairlift.model.model_backend import ModelBackend, select_backend
+from chairlift.model.runner.device_check import pick_device
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.runner_config import RunnerConfig, check_options
+
+
+def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
+    """Load the model of the options, or with a communicator one rank's part of it. Raises ConfigError and ModelError.
+
+    The model must pass check_shards.
+    """
+    check_options(config)
+    device = pick_device(config.device)
+    if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
+        from chairlift.model.architectures.transformers import load_folder
+
+        return load_folder(Path(config.model), shape, config, device)
+    chosen: list[ModelBackend] = []
+
+    def choose_backend(shape: DecoderConfig) -> ModelBackend:
+        name = _name_of(config, shape) if config.model else None
+        backend = (
+            select_backend(config, shape, device, name)
+            if communicator is None
+            else ShardedBackend.of(shape, communicator, device)
+        )
+        chosen.append(backend)
+        return chosen[0]
+
+    common_arguments: Any = {
+        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len,
+        "choose_backend": choose_backend, "shard": None if communicator is None else communicator.shard,
+    }  # fmt: skip
+    if config.model == "":
+        model, shape = tiny_model(seed=config.seed, **common_arguments)
+    else:
+        model, shape = load_model(Path(config.model), **common_arguments)
+    name, model_backend = _name_of(config, shape), chosen[0]
+    attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
+    return LoadedModel(
+        model, shape, device, name, attention, model_backend.chunk_tokens, model_backend.cpus, report, sampling_ops,
+        model_backend.torch_threads, communicator,
+    )  # fmt: skip
+
+
+def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
+    """Return an identifier of the weights, their dtype and quantization."""
+    if config.model == "":
+        return f"tiny-random-{config.seed}-{shape.dtype}"
+    return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}")

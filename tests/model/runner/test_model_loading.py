@@ -1,0 +1,36 @@
+"""load: the tiny model follows its seed, and the id of a model its weights."""
+
+import os
+from pathlib import Path
+
+from chairlift.model.runner.model_loading import load
+from chairlift.model.runner.runner_config import RunnerConfig
+from support_models import save_tiny
+from support_runner import GREEDY, PROMPT, alone
+
+
+def test_the_tiny_model_is_the_same_for_the_same_seed_and_talks_in_more_than_one_token() -> None:
+    def outputs_of(seed: int) -> list[int]:
+        return alone(load(RunnerConfig(seed=seed, device="cpu")), PROMPT, GREEDY, 40).outputs
+
+    assert outputs_of(1) == outputs_of(1)
+    assert outputs_of(1) != outputs_of(2)
+    for seed in range(4):
+        assert len(set(outputs_of(seed))) > 10
+
+
+def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
+    def name(**options: object) -> str:
+        return load(RunnerConfig(**{"device": "cpu", "model": str(tmp_path)} | options)).model_id
+
+    save_tiny("llama", tmp_path)
+    first = name()
+    assert name() == first
+    assert name(dtype="float64") != first
+    file = tmp_path / "model.safetensors"
+    os.utime(file, (1, 1))
+    assert name() == first, "a copy on another machine has another time"
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert name() != first
+    assert name(model="", seed=1) != name(model="", seed=2)
