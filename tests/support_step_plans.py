@@ -1,4 +1,4 @@
-"""plan_of: a StepPlan of a few rows; RecordedEvent: an event of a stream that writes a log."""
+"""plan_of: a StepPlan of a few rows."""
 
 from dataclasses import replace
 
@@ -23,16 +23,3 @@ def plan_of(rows: list[tuple[int, int, list[int]]], **more: object) -> StepPlan:
         sample_rows=np.arange(len(rows), dtype=np.int32),
     )  # fmt: skip
     return replace(made, **more)
-
-
-class RecordedEvent:
-    """An event that writes what happens to it into a log of (what, number of the event)."""
-
-    def __init__(self, log: list[tuple[str, int]]) -> None:
-        self.log, self.number = log, len({number for _, number in log})
-
-    def record(self) -> None:
-        self.log.append(("record", self.number))
-
-    def synchronize(self) -> None:
-        self.log.append(("wait", self.number))

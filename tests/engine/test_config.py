@@ -76,4 +76,6 @@ def test_the_runners_default_holds_where_nothing_is_set() -> None:
     assert SchedulerConfig().with_runner_defaults(256).prefill_budget == 256
     assert SchedulerConfig(max_batch_tokens=64).with_runner_defaults(256).prefill_budget == 64
     assert SchedulerConfig(max_prefill_tokens=1000).with_runner_defaults(256).prefill_budget == 1000
-    assert SchedulerConfig().with_runner_defaults(None) == SchedulerConfig()
+    assert SchedulerConfig().with_runner_defaults(None) == SchedulerConfig(overlap=False)
+    assert SchedulerConfig().with_runner_defaults(None, overlap=True).max_in_flight_steps == 2
+    assert SchedulerConfig(overlap=False).with_runner_defaults(None, overlap=True).max_in_flight_steps == 1

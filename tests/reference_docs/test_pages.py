@@ -31,7 +31,10 @@ def test_every_setting_has_its_four_names_and_its_default() -> None:
     found = rows(page)
     assert found["`port`"][1:5] == ["`--port`", "`CHAIRLIFT_PORT`", "an integer", "`8000`"]
     assert found["`drain_timeout`"][3] == "seconds" and found["`target_itl_ms`"][3] == "milliseconds"
-    assert found["`temperature`"][4] == "the model's, else 1" and found["`overlap`"][4] == "false"
+    assert (
+        found["`temperature`"][4] == "the model's, else 1"
+        and found["`overlap`"][4] == "true on a CUDA device, else false"
+    )
     assert found["`tenant_requests_per_minute`*"][4] == "no limit"
     assert "list of text" in found["`served_model_name`"]
 

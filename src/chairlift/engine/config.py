@@ -38,7 +38,7 @@ class SchedulerConfig:
         batching_policy: how a step's budget is shared, a name of batching_policy.py.
         safety_margin: of batching_policy "fifo" only: share of free blocks below which only decoding requests are
             scheduled.
-        overlap: two steps in flight.
+        overlap: two steps in flight; None is True for a runner that is asynchronous, as on a CUDA device.
         max_bypass: how many smaller requests may bypass one that does not fit, in its whole life.
         prefix_wait_steps: steps that a request waits for blocks that another one is computing.
         protect_after_preemptions: preemptions after which a request is a victim only when no other is left.
@@ -61,7 +61,7 @@ class SchedulerConfig:
     scheduling_policy: str = "fifo"
     batching_policy: str = "mixed"
     safety_margin: float | None = None
-    overlap: bool = False
+    overlap: bool | None = None
     max_bypass: int = 16
     prefix_wait_steps: int = 256
     protect_after_preemptions: int = 3
@@ -87,11 +87,12 @@ class SchedulerConfig:
             **{f"tenant_weights[{tenant!r}]": weight for tenant, weight in self.tenant_weights.items()},
         )  # fmt: skip
 
-    def with_runner_defaults(self, chunk_tokens: int | None) -> "SchedulerConfig":
-        """Return these limits, with the runner's preferred prefill size of a step if none is set."""
-        if chunk_tokens is None or self.max_prefill_tokens is not None:
-            return self
-        return replace(self, max_prefill_tokens=chunk_tokens)
+    def with_runner_defaults(self, chunk_tokens: int | None, *, overlap: bool = False) -> "SchedulerConfig":
+        """Return these limits, with the runner's preferred prefill size of a step, and overlap, where none is set."""
+        max_prefill_tokens = self.max_prefill_tokens or chunk_tokens
+        return replace(
+            self, max_prefill_tokens=max_prefill_tokens, overlap=overlap if self.overlap is None else self.overlap
+        )
 
     @property
     def max_in_flight_steps(self) -> int:

@@ -45,10 +45,10 @@ class EngineLoop:
     ) -> None:  # fmt: skip
         """Hold the parts; nothing runs before start().
 
-        With config.overlap the runner works in a thread. With `threaded` False it does not: then its launch() must
-        itself return before the step is done.
+        With config.overlap the runner works in a thread. With `threaded` False, or if it says that it is asynchronous,
+        it does not: its launch() itself returns before the step is done.
         """
-        self._runner = ThreadedRunner(runner) if config.overlap and threaded else runner
+        self._runner, self._threaded = runner, threaded
         self._config = config
         self._caching = enable_prefix_caching
         self._clock = clock or SystemClock()
@@ -73,7 +73,10 @@ class EngineLoop:
         """
         self.info = info = self._runner.start()
         self._zero = time.perf_counter()
-        self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens)
+        self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens, overlap=info.is_asynchronous)
+        if self._config.overlap and self._threaded and not info.is_asynchronous:
+            self._runner = threaded = ThreadedRunner(self._runner)
+            threaded.start_thread()
         self.limits = RequestLimits.from_config(self._config, info)
         self._mask_worker = MaskWorker(info.busy_cpus, runner_idles=self._config.max_in_flight_steps == 1)
         cache = CacheConfig(

@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
         min_running_requests: lower bound of max_running_requests with tune_limits.
         min_batch_tokens: lower bound of max_batch_tokens with tune_limits.
         enable_prefix_caching: share the blocks of equal prefixes.
-        overlap: keep two steps in flight.
+        overlap: keep two steps in flight; when left out only on a CUDA device.
         model_impl: "native" are Chairlift's own architectures, "transformers" its modules, "auto" whichever fits.
         attention_backend: name of the attention backend; "auto" is the fastest here.
         kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" is native where supported.
@@ -38,6 +38,7 @@ class Options(TypedDict, total=False):
         cpu_threads: of the native kernels; when left out one per core, minus one with more than two cores.
         packed_weights_dir: a folder for weights packed for the native kernels, so that the next start is fast.
         tensor_parallel_size: processes that share every layer of the model, each on its own device.
+        use_cuda_graph: whether decode steps on a CUDA device are CUDA graphs: "on", "off", "auto" where they can be.
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
         chat_template: path of a Jinja file that replaces the model's chat template.
         default_chat_template_kwargs: variables of the chat template for requests that do not set them.
@@ -71,7 +72,7 @@ class Options(TypedDict, total=False):
     min_running_requests: int
     min_batch_tokens: int
     enable_prefix_caching: bool
-    overlap: bool
+    overlap: bool | None
     model_impl: str
     attention_backend: str
     kernels: str
@@ -79,6 +80,7 @@ class Options(TypedDict, total=False):
     cpu_threads: int | None
     packed_weights_dir: str | None
     tensor_parallel_size: int
+    use_cuda_graph: str
     seed: int | None
     chat_template: str | None
     default_chat_template_kwargs: dict[str, Any]

@@ -36,6 +36,7 @@ ALIAS_VALUES: dict[str, tuple[str, object]] = {
     "--otlp-traces-endpoint": ("http://c:4317", "http://c:4317"), "--disable-radix-cache": ("", False),
     "--schedule-policy": ("lpm", "cache_aware"), "--max-queued-requests": ("7", 7), "--async-scheduling": ("", True),
     "--no-async-scheduling": ("", False), "--disable-overlap-schedule": ("", False),
+    "--enforce-eager": ("", "off"), "--disable-cuda-graph": ("", "off"),
     "--disable-frontend-multiprocessing": ("", "inline"), "-t": ("4", 4), "--threads": ("4", 4),
     "-tp": ("2", 2), "--tp-size": ("2", 2), "--tp": ("4", 4),
     "-a": ("toy", ["toy"]), "--alias": ("toy", ["toy"]), "--random-seed": ("3", 3), "-s": ("3", 3),

@@ -99,3 +99,14 @@ def test_vllms_names_reach_the_engine(kind: Any) -> None:
     info = llm._service.client.info
     assert (llm._service.client.limits.max_model_len, info.num_blocks, info.block_size) == (64, 40, 8)
     llm.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({"enforce_eager": True}, "off"), ({"enforce_eager": False}, "auto"), ({"use_cuda_graph": True}, "on"),
+        ({"use_cuda_graph": False}, "off"), ({"use_cuda_graph": "auto"}, "auto"),
+    ],
+)  # fmt: skip
+def test_flags_about_graphs_become_modes(given: dict[str, Any], mode: str) -> None:
+    assert resolve_options(None, given) == {"use_cuda_graph": mode}

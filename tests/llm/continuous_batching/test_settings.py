@@ -68,7 +68,7 @@ def test_the_fields_of_older_generation_configurations_are_options_of_the_engine
     )  # fmt: skip
     assert options_of(given) == {
         "block_size": 32, "num_blocks": 64, "max_batch_tokens": 512, "max_memory": 0.5, "safety_margin": 0.1,
-        "batching_policy": "fifo",
+        "batching_policy": "fifo", "use_cuda_graph": "off",
     }  # fmt: skip
     assert resolve_settings(given).max_queue_size == 9
 
@@ -292,3 +292,10 @@ def test_a_trace_needs_a_path(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ContinuousBatchingLogger"):
         assert options_of(profile=True) == {} and options_of(profile="t.json") == {"profile": "t.json"}
     assert caplog.messages == ["profile has no effect: True names no file for the trace of the steps; pass its path"]
+
+
+@pytest.mark.parametrize(
+    ("value", "mode"), [(True, "auto"), (False, "off"), ((True, False), "auto"), ((False, False), "off")]
+)
+def test_flags_about_graphs_become_a_mode(value: Any, mode: str) -> None:
+    assert options_of(None, {"use_cuda_graph": value}) == {"use_cuda_graph": mode}

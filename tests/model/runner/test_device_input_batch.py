@@ -10,9 +10,10 @@ import torch
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
 from chairlift.model.attention.base import ForwardBatch
-from chairlift.model.runner.device_input_batch import DeviceInputBatch
+from chairlift.model.runner.device_input_batch import DeviceInputBatch, InputTensors
 from chairlift.model.runner.input_batch import SlotBlockTables
-from support_step_plans import RecordedEvent, array, plan_of
+from support_device_stream import ImmediateStream, SimulatedStream
+from support_step_plans import array, plan_of
 
 CPU = torch.device("cpu")
 VOCAB, SLOTS, MAX_LENGTH = 97, 6, 600
@@ -20,8 +21,8 @@ VOCAB, SLOTS, MAX_LENGTH = 97, 6, 600
 
 def device_batch(groups: int, block_size: int, **more: object) -> DeviceInputBatch:
     return DeviceInputBatch(
-        SLOTS, groups, block_size, VOCAB, max_model_len=MAX_LENGTH, device=CPU, make_event=lambda: RecordedEvent([]),
-        **more,
+        SLOTS, groups, block_size, VOCAB, max_model_len=MAX_LENGTH, device=CPU,
+        **{"stream": ImmediateStream()} | more,
     )  # fmt: skip
 
 
@@ -125,3 +126,22 @@ def test_an_id_outside_the_vocabulary_is_refused(bad: int) -> None:
     batch.apply(plan)
     with pytest.raises(TokenOutOfRange):
         batch.inputs(plan, CPU)
+
+
+def test_rows_beyond_those_of_a_step_become_padding_and_each_row_has_the_slot_it_samples_for() -> None:
+    stream = SimulatedStream()
+    batch = device_batch(2, 4, stream=stream)
+    tensors = InputTensors.empty(2, 5, 5, 3, CPU)
+    tensors.make_padding()
+    plan = plan_of([(2, 0, [5]), (4, 0, [6])], new_blocks=array([2, 0, 0, 7], [2, 1, 0, 8], [4, 0, 0, 1], [4, 1, 0, 3]))
+    for rows, slots in ((5, [-1, 4]), (3, [2, -1])):
+        batch.apply(plan)
+        batch.fill(plan, tensors.first(rows), array(*slots))
+        stream.synchronize()
+        assert tensors.sample_slots[:rows].tolist() == slots + [-1] * (rows - 2)
+        assert tensors.seq_lens[:rows].tolist() == [1, 1] + [0] * (rows - 2)
+        assert tensors.cu_seqlens[: rows + 1].tolist() == [0, 1, 2] + [2] * (rows - 2)
+        assert tensors.slot_mapping[:, :rows].tolist() == [
+            [28, 4] + [-1] * (rows - 2), [32, 12] + [-1] * (rows - 2)
+        ]  # fmt: skip
+        assert tensors.input_ids[:rows].tolist() == [5, 6] + [0] * (rows - 2)

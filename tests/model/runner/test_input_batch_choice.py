@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams
-from chairlift.model.runner import torch_runner
+from chairlift.model.runner import executor_choice
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables, make_input_batch
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
+from support_device_stream import ImmediateStream
 from support_models import save_tiny
-from support_step_plans import RecordedEvent
 
 PROMPTS = [[5, 6, 7], list(range(8, 60)), [9] * 33]
 
@@ -50,7 +50,7 @@ def test_an_engine_generates_the_same_tokens_with_both(
             DeviceInputBatch(
                 config.max_running_requests, len(loaded.model.groups.windows), config.block_size,
                 loaded.model.vocab_size, max_model_len=128, device=loaded.device, writes=writes,
-                make_event=lambda: RecordedEvent([]),
+                stream=ImmediateStream(),
             )
         )  # fmt: skip
         return made[-1]
@@ -61,5 +61,5 @@ def test_an_engine_generates_the_same_tokens_with_both(
         return [list(result.outputs[0].token_ids) for result in results]
 
     expected = tokens()
-    monkeypatch.setattr(torch_runner, "make_input_batch", on_device)
+    monkeypatch.setattr(executor_choice, "make_input_batch", on_device)
     assert tokens() == expected and made

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from chairlift.model.runner.staging_buffers import StagingBuffers
-from support_step_plans import RecordedEvent
+from chairlift.model.runner.staging_buffers import StagingBuffers, host_buffer, to_device
+from support_device_stream import ImmediateStream, SimulatedStream
 
 CPU = torch.device("cpu")
 
@@ -14,23 +14,39 @@ def numbers(*values: int) -> np.ndarray:
 
 
 def test_parts_lie_one_behind_the_other_whatever_their_shape() -> None:
-    buffers = StagingBuffers(CPU, 2, 16, lambda: RecordedEvent([]))
+    buffers = StagingBuffers(CPU, ImmediateStream(), 2, 16)
     copied = buffers.copy((numbers(1, 2), np.array([[3, 4], [5, 6]], np.int32), numbers(), numbers(7)))
     assert copied[:7].tolist() == [1, 2, 3, 4, 5, 6, 7] and copied.dtype == torch.int32
 
 
 def test_a_buffer_is_written_again_only_after_its_own_copy() -> None:
-    log: list[tuple[str, int]] = []
-    buffers = StagingBuffers(CPU, 3, 4, lambda: RecordedEvent(log))
-    copies = [buffers.copy((numbers(step),)) for step in range(7)]
-    first = [("record", number) for number in range(3)]
-    later = [(what, number) for number in (0, 1, 2, 0) for what in ("wait", "record")]
-    assert log == first + later
-    assert [copy[0].item() for copy in copies] == [6, 4, 5, 6, 4, 5, 6]  # three buffers, used in turn
+    stream = SimulatedStream()
+    buffers = StagingBuffers(CPU, stream, 3, 4)
+    copies, seen = [], []
+
+    def read(index: int) -> None:
+        stream.run(lambda: seen.append(copies[index][0].item()))
+
+    for step in range(7):
+        copies.append(buffers.copy((numbers(step),)))
+        read(step)
+    first = [f"record {number}" for number in range(3)]
+    later = [f"{what} {number}" for number in (0, 1, 2, 0) for what in ("wait", "record")]
+    assert stream.log == first + later
+    stream.synchronize()
+    assert seen == list(range(7))  # each step's kernels have seen its own numbers
+    assert len({copied.data_ptr() for copied in copies}) == 3
 
 
 def test_a_larger_step_gets_larger_buffers_and_leaves_those_of_earlier_steps_alone() -> None:
-    buffers = StagingBuffers(CPU, 2, 2, lambda: RecordedEvent([]))
+    buffers = StagingBuffers(CPU, ImmediateStream(), 2, 2)
     small, large = buffers.copy((numbers(1, 2),)), buffers.copy((np.arange(100, dtype=np.int32),))
     assert small[:2].tolist() == [1, 2] and large[:100].tolist() == list(range(100))
     assert buffers.copy((numbers(8, 9),))[:2].tolist() == [8, 9] and large[99].item() == 99
+
+
+def test_what_goes_to_the_device_is_a_copy() -> None:
+    values = numbers(1, 2)
+    copied = to_device(values, CPU)
+    values[0] = 7
+    assert copied.tolist() == [1, 2] and host_buffer(5, CPU).shape == (5,)

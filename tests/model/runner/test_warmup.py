@@ -1,6 +1,5 @@
 """warmup_plans: plans reach every limit and exceed none, and computing them leaves the runner's state unchanged."""
 
-
 import numpy as np
 import pytest
 import torch

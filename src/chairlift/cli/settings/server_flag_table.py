@@ -36,7 +36,7 @@ FROM_CONFIG = "config.json of the model decides; change that file"
 NO_CODE = "no code of a model folder is run; an architecture that is not supported is an error"
 NO_LORA = "adapters are not supported; merge the adapter into the model"
 NO_SPECULATION = "a step computes one token of each request, without speculation; leave it out"
-NO_GRAPHS = "no graphs are captured or compiled"
+NO_GRAPHS = "the graphs of a CUDA device have fixed sizes, and nothing else is compiled"
 NO_SWAP = "preempted requests are recomputed instead of swapped"
 NOT_EMBEDDING = "every decoder serves text and embeddings without it; classification is not served"
 ALWAYS_ON = "this is always on"
@@ -66,6 +66,8 @@ ALIASES = (
     switch("--async-scheduling", "overlap", True, VLLM),
     switch("--no-async-scheduling", "overlap", False, VLLM),
     switch("--disable-overlap-schedule", "overlap", False, SGLANG),
+    switch("--enforce-eager", "use_cuda_graph", "off", VLLM),
+    switch("--disable-cuda-graph", "use_cuda_graph", "off", SGLANG),
     switch("--disable-frontend-multiprocessing", "engine_mode", "inline", VLLM),
     alias("-t --threads", "cpu_threads", LLAMA_CPP, parse=thread_count),
     alias("-tp --tp-size --tp", "tensor_parallel_size", VLLM, SGLANG),
@@ -91,12 +93,11 @@ ALIASES = (
 )  # fmt: skip
 
 WITHOUT_EFFECT = (
-    no_effect("--enforce-eager", NO_GRAPHS, VLLM),
     no_effect("--compilation-config -O", NO_GRAPHS, VLLM, takes_value=True),
     no_effect("--max-seq-len-to-capture --cuda-graph-sizes --cudagraph-capture-sizes", NO_GRAPHS, VLLM,
               takes_value=True),
     no_effect("--trust-remote-code", NO_CODE, VLLM, SGLANG),
-    no_effect("--disable-cuda-graph --enable-torch-compile", NO_GRAPHS, SGLANG),
+    no_effect("--enable-torch-compile", NO_GRAPHS, SGLANG),
     no_effect("--cuda-graph-max-bs", NO_GRAPHS, SGLANG, takes_value=True),
     no_effect("--swap-space", NO_SWAP, VLLM, takes_value=True),
     no_effect("--preemption-mode", NO_SWAP, VLLM, takes_value=True),

@@ -105,6 +105,8 @@ ENGINE_SECTIONS: Sections = {
                 help="number of threads of the native kernels"),
         Setting(name="packed_weights_dir", metavar="DIR",
                 help="keep the native kernels' packed weights in this folder, so that the next start is faster"),
+        Setting(name="use_cuda_graph", default="auto", metavar="MODE",
+                help="whether decode steps on a CUDA device are CUDA graphs: on, off, auto (on where it can be)"),
         Setting(name="tensor_parallel_size", parse=integer, metavar="N", default=1,
                 help="number of GPUs, or of processes on a CPU, that share every layer of the model"),
         Setting(name="logits_processor_factories", parse=named_factories, metavar="NAME=MODULE:FUNCTION,..",
@@ -153,7 +155,7 @@ ENGINE_SECTIONS: Sections = {
                 help="how a step combines prefill and decode: mixed, fifo, prefill_first, decode_first, static"),
         Setting(name="safety_margin", parse=number, metavar="X", default_text="0.2",
                 help="for --batching-policy fifo: fraction of free KV cache blocks below which no request starts"),
-        Setting(name="overlap", parse=boolean, default=False,
+        Setting(name="overlap", parse=boolean, default_text="true on a CUDA device, else false",
                 help="schedule the next step while one is computed (two steps in flight)"),
     ),
     "process": (
@@ -259,8 +261,8 @@ SIMULATE_SETTINGS = tuple(
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "packed_weights_dir", "tensor_parallel_size", "logits_processor_factories", "profile", "model_impl",
-        "engine_mode", "chat_template", "default_chat_template_kwargs", "reasoning_parser",
+        "packed_weights_dir", "tensor_parallel_size", "use_cuda_graph", "logits_processor_factories", "profile",
+        "model_impl", "engine_mode", "chat_template", "default_chat_template_kwargs", "reasoning_parser",
     )
 )  # fmt: skip
 """The settings of ENGINE that need no model."""

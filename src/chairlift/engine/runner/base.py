@@ -28,6 +28,7 @@ class RunnerInfo:
         busy_cpus: CPUs that the runner keeps busy while it computes; empty if it computes on a device.
         hidden_size: length of an embedding; 0 if the runner makes none.
         device: where it computes, as torch names it; "" without a model.
+        is_asynchronous: whether launch() itself returns before the step is done, as on a CUDA device.
         facts: facts about the model, for people.
         startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
@@ -44,6 +45,7 @@ class RunnerInfo:
     busy_cpus: tuple[int, ...] = ()
     hidden_size: int = 0
     device: str = ""
+    is_asynchronous: bool = False
     facts: ModelFacts = field(default_factory=ModelFacts)
     startup_report: tuple[tuple[str, str], ...] = ()
 

@@ -27,9 +27,13 @@ class ThreadedRunner:
     def start(self) -> RunnerInfo:
         """Start the inner runner here, then the thread."""
         info = self._inner.start()
+        self.start_thread()
+        return info
+
+    def start_thread(self) -> None:
+        """Start the thread alone, for an inner runner that has started."""
         self._thread = threading.Thread(target=self._work, name="chairlift-runner", daemon=True)
         self._thread.start()
-        return info
 
     def launch(self, plan: StepPlan) -> None:
         """Hand the plan to the thread."""

@@ -46,7 +46,7 @@ def _refused(reason: str, *harmless: Any) -> VllmOption:
 _ONE_COPY = "a server runs one copy of a model on one machine; set tensor_parallel_size, or start more servers"
 _NO_LORA = "LoRA adapters are not supported; merge the adapter into the model's weights"
 _TEXT_ONLY = "models with images, audio or video are not supported"
-_NOT_COMPILED = "nothing is compiled or captured at start"
+_NOT_COMPILED = "use_cuda_graph decides about graphs, and nothing else is compiled"
 _NO_SPECULATION = "speculative decoding is not supported; leave it out"
 _ONE_FOLDER = "the tokenizer is the one in the model's folder; put tokenizer.json there"
 
@@ -59,8 +59,8 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "num_gpu_blocks_override": _alias("num_blocks"),
     "long_prefill_token_threshold": _alias("long_prefill_threshold"),
     "async_scheduling": _alias("overlap"),
+    "enforce_eager": _alias("use_cuda_graph"),
     # -- accepted without effect
-    "enforce_eager": _no_effect(_NOT_COMPILED),
     "compilation_config": _no_effect(_NOT_COMPILED),
     "max_seq_len_to_capture": _no_effect(_NOT_COMPILED),
     "cudagraph_capture_sizes": _no_effect(_NOT_COMPILED),
@@ -144,8 +144,12 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
 _DEFAULT_IF_NONE = frozenset({"quantization", "enable_prefix_caching", "block_size", "attention_backend"})
 """Options of both for which vLLM takes None as the default."""
 
-_VALUES: Mapping[str, Mapping[str, str]] = {"scheduling_policy": {"fcfs": "fifo"}}
-"""Values of vLLM for options of the same name."""
+_VALUES: Mapping[str, Mapping[Any, str]] = {
+    "scheduling_policy": {"fcfs": "fifo"},
+    "enforce_eager": {True: "off", False: "auto"},
+    "use_cuda_graph": {True: "on", False: "off"},
+}
+"""By the name that was given: values of others, and what they are here."""
 
 
 def resolve_options(model: str | Path | None, options: Mapping[str, Any]) -> Options:
@@ -172,7 +176,7 @@ def resolve_options(model: str | Path | None, options: Mapping[str, Any]) -> Opt
         if setting in given:
             raise ConfigError(f"{name} and {given[setting]} are the same option; pass one of them", option=name)
         given[setting] = name
-        resolved[setting] = _value(setting, value)
+        resolved[setting] = _value(name, value)
     return cast("Options", resolved)
 
 
@@ -195,8 +199,8 @@ def _unknown(name: str) -> UnknownOption:
     return UnknownOption(f"unknown option {name!r}; {hint}", option=name)
 
 
-def _value(setting: str, value: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
     """Return the value of an option as we write it; a torch.dtype or torch.device becomes its name."""
-    if setting in ("dtype", "device") and type(value).__module__ == "torch":
+    if name in ("dtype", "device") and type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
-    return _VALUES.get(setting, {}).get(value, value) if isinstance(value, str) else value
+    return _VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value

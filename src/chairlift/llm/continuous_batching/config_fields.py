@@ -78,6 +78,12 @@ def _share_or_bytes(name: str, value: Any) -> Any:
     return integer(name, value, 1, 2**63 - 1)
 
 
+def _graphs(name: str, value: Any) -> Any:
+    """Return the mode: transformers has a flag, or one for each of two kinds of steps."""
+    flags = [boolean(name, flag) for flag in (value if isinstance(value, tuple | list) else (value,))]
+    return "auto" if any(flags) else "off"
+
+
 def _scheduler(name: str, value: Any) -> Any:
     if value not in SCHEDULERS:
         raise invalid_param(name, f"must be {' or '.join(map(repr, SCHEDULERS))}, got {value!r}")
@@ -93,7 +99,7 @@ def _file_or_flag(name: str, value: Any) -> Any:
 _count = partial(integer, low=1, high=MAX_COUNT)
 _share = partial(number, low=0, high=1, open_low=True)
 
-_NO_GRAPHS = "the engine captures no graphs here"
+_NO_GRAPHS = "the engine's graphs have sizes of its own"
 _NO_COMPILE = "nothing is compiled"
 _ONE_DEVICE = "a model runs on one device"
 _SAMPLED = ConfigField(Use.SAMPLING)
@@ -117,7 +123,7 @@ BATCHING: Mapping[str, ConfigField] = {
     "return_logprobs": _manager(default=False),
     "seed": _manager(),
     "max_blocks_per_request": _none("a request may have any number of blocks"),
-    "use_cuda_graph": _none(_NO_GRAPHS, False),
+    "use_cuda_graph": _engine(check=_graphs),
     "max_cached_graphs": _none(_NO_GRAPHS),
     "q_padding_interval_size": _none(_NO_GRAPHS, default=0),
     "kv_padding_interval_size": _none(_NO_GRAPHS, default=0),

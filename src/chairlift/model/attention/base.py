@@ -105,9 +105,11 @@ class AttentionBackend(Protocol):
     Attributes:
         has_plain_kv: whether kv.key[block, offset] and kv.value[block, offset] are the heads of a token as written,
             in tensors of equal strides whose last is 1. A layer may then write them itself instead of by write_kv.
+        supports_cuda_graph: whether attend and write_kv read tensors of the batch on the device only, never its lists.
     """
 
     has_plain_kv: bool
+    supports_cuda_graph: bool
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,

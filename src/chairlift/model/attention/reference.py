@@ -43,6 +43,7 @@ class ReferenceAttention:
     """AttentionBackend in torch, on any device and dtype. The tests compare every other backend with it."""
 
     has_plain_kv = True
+    supports_cuda_graph = False
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,

@@ -110,6 +110,7 @@ class TorchAttention:
     """
 
     has_plain_kv = True
+    supports_cuda_graph = False
 
     def __init__(self) -> None:
         self._workspace: Tensor | None = None

@@ -79,6 +79,7 @@ class TritonAttention:
     """
 
     has_plain_kv = True
+    supports_cuda_graph = True
 
     def __init__(self, *, deterministic: bool = False) -> None:
         """Store the options.

@@ -8,6 +8,7 @@ The host keeps no tables. A LAST_SAMPLED id is looked up on the device, so its t
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,13 +18,67 @@ from torch import Tensor
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
 from chairlift.model.attention.base import ForwardBatch, GroupBatch
 from chairlift.model.kernels.cuda import step_kernels
+from chairlift.model.runner.device_stream import DeviceStream
 from chairlift.model.runner.input_batch import StepInputs, check_ids, count_decodes
-from chairlift.model.runner.staging_buffers import Event, StagingBuffers
+from chairlift.model.runner.staging_buffers import StagingBuffers, to_device
 
 NUM_STAGED = 3
 """Steps whose numbers may lie in host buffers: two in flight, and one that is being packed."""
 
 _FIRST_NUMBERS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensors:
+    """The tensors of a step of up to S rows and T tokens, padding included.
+
+    Attributes:
+        input_ids, positions: int64 [T]; 0 for padding.
+        cu_seqlens: int32 [S + 1]; padding rows have no tokens.
+        seq_lens: int32 [S]; 0 for padding rows.
+        slot_mapping: int64 [groups, T]; -1 for padding.
+        block_table: int32 [groups, S, columns].
+        sample_slots: int32 [S], the slot whose token is sampled from each row; -1 for none.
+    """
+
+    input_ids: Tensor
+    positions: Tensor
+    cu_seqlens: Tensor
+    seq_lens: Tensor
+    slot_mapping: Tensor
+    block_table: Tensor
+    sample_slots: Tensor
+
+    @classmethod
+    def empty(cls, groups: int, rows: int, tokens: int, columns: int, device: torch.device) -> "InputTensors":
+        """Allocate the tensors of a step; the block table is zero, all else is for DeviceInputBatch.fill to write."""
+
+        def empty(dtype: torch.dtype, *shape: int) -> Tensor:
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        return cls(
+            empty(torch.int64, tokens), empty(torch.int64, tokens), empty(torch.int32, rows + 1),
+            empty(torch.int32, rows), empty(torch.int64, groups, tokens),
+            torch.zeros(groups, rows, columns, dtype=torch.int32, device=device), empty(torch.int32, rows),
+        )  # fmt: skip
+
+    def make_padding(self) -> None:
+        """Make the step one that is all padding: it reads and writes no sequence."""
+        for tensor in (self.input_ids, self.positions, self.cu_seqlens, self.seq_lens, self.block_table):
+            tensor.zero_()
+        self.slot_mapping.fill_(-1)
+        self.sample_slots.fill_(-1)
+
+    def first(self, rows: int) -> "InputTensors":
+        """Return the same memory for a step of fewer rows, of one token each."""
+        return InputTensors(
+            self.input_ids[:rows], self.positions[:rows], self.cu_seqlens[: rows + 1], self.seq_lens[:rows],
+            self.slot_mapping[:, :rows], self.block_table[:, :rows], self.sample_slots[:rows],
+        )  # fmt: skip
+
+    def groups(self) -> tuple[GroupBatch, ...]:
+        """Return the addresses by layer group."""
+        return tuple(map(GroupBatch, self.block_table, self.slot_mapping))
 
 
 class DeviceInputBatch:
@@ -33,30 +88,29 @@ class DeviceInputBatch:
 
     Attributes:
         tables: int32 [groups, slots, width]; entries behind a window, and beyond a sequence's blocks, are stale.
-        last_sampled: int32 [slots].
+        last_sampled: int32 [slots + 1]; the last takes what belongs to no slot.
         vocab_size: V.
         writes: whether new tokens are written to the cache.
     """
 
     def __init__(
         self, max_slots: int, num_groups: int, block_size: int, vocab_size: int, *, max_model_len: int,
-        device: torch.device, writes: bool = True, padded: Callable[[int], int] = int,
-        make_event: Callable[[], Event] | None = None,
+        device: torch.device, stream: DeviceStream, writes: bool = True, padded: Callable[[int], int] = int,
     ) -> None:  # fmt: skip
         """Allocate tables for `max_slots` slots of at most `max_model_len` tokens.
 
         Without `writes` no new token is written to the cache. A step of n tokens is padded to padded(n) tokens.
-        `make_event` makes the events of the device's stream, by default CUDA's.
         """
         width = -(-max_model_len // block_size)
         self.tables = torch.zeros(num_groups, max_slots, width, dtype=torch.int32, device=device)
-        self.last_sampled = torch.zeros(max_slots, dtype=torch.int32, device=device)
+        self.last_sampled = torch.zeros(max_slots + 1, dtype=torch.int32, device=device)
         self.vocab_size = vocab_size
         self.writes = writes
         self._padded_size = padded
         self._block_size = block_size
         self._device = device
-        self._staging = StagingBuffers(device, NUM_STAGED, _FIRST_NUMBERS, make_event)
+        self._stream = stream
+        self._staging = StagingBuffers(device, stream, NUM_STAGED, _FIRST_NUMBERS)
         self._new_blocks: Int32 = np.empty((0, 4), np.int32)
 
     def apply(self, plan: StepPlan) -> None:
@@ -67,57 +121,71 @@ class DeviceInputBatch:
 
     def inputs(self, plan: StepPlan, device: torch.device) -> StepInputs:
         """Make the inputs of a step whose plan was applied. Raises TokenOutOfRange for an id outside the vocabulary."""
-        counts, starts = plan.num_new_tokens, plan.start_positions
-        cu_q = np.zeros(plan.num_rows + 1, np.int32)
+        counts, max_q = plan.num_new_tokens, int(plan.num_new_tokens.max(initial=0))
+        seq_lens = plan.start_positions + counts
+        max_kv = int(seq_lens.max(initial=0))
+        tensors = InputTensors.empty(
+            len(self.tables), plan.num_rows, self._padded_size(plan.num_tokens), -(-max_kv // self._block_size),
+            self._device,
+        )  # fmt: skip
+        cu_q, logits_indices = self.fill(plan, tensors)
+        batch = ForwardBatch(
+            num_seqs=plan.num_rows, num_tokens=len(tensors.input_ids), num_decodes=count_decodes(counts, max_q),
+            max_seqlen_q=max_q, max_seqlen_k=max_kv, positions=tensors.positions, cu_seqlens_q=tensors.cu_seqlens,
+            seq_lens=tensors.seq_lens, logits_indices=logits_indices, groups=tensors.groups(),
+            cu_q_list=tuple(cu_q.tolist()), seq_lens_list=tuple(seq_lens.tolist()),
+        )  # fmt: skip
+        return StepInputs(tensors.input_ids, batch)
+
+    def fill(self, plan: StepPlan, tensors: InputTensors, sample_slots: Int32 | None = None) -> tuple[Int32, Tensor]:
+        """Write the inputs of a step whose plan was applied; rows and tokens beyond the step's become padding.
+
+        Args:
+            plan: the plan.
+            tensors: what is written.
+            sample_slots: int32 [S] or None, the slot that each row samples for; -1 for none.
+
+        Returns:
+            cu_seqlens of the plan's rows, int32 [S + 1] on the host, and the indices of the tokens whose logits are
+            sampled, int32 [R] on the device. Raises TokenOutOfRange for an id outside the vocabulary.
+        """
+        counts, rows = plan.num_new_tokens, plan.num_rows
+        cu_q = np.zeros(rows + 1, np.int32)
         np.cumsum(counts, out=cu_q[1:])
         assert cu_q[-1] == plan.num_tokens, f"{cu_q[-1]} tokens in rows, {plan.num_tokens} input ids"
         check_ids(plan.input_ids[plan.input_ids != LAST_SAMPLED], self.vocab_size)
-        seq_lens, max_q = starts + counts, int(counts.max(initial=0))
-        num_decodes = count_decodes(counts, max_q)
-        logits_indices = cu_q[plan.sample_rows + 1] - 1
-        rows = (plan.slots, counts, starts, cu_q[:-1])
-        packed = self._staging.copy((*rows, plan.input_ids, self._new_blocks, logits_indices))
-        ids_begin = 4 * plan.num_rows
-        blocks_begin = ids_begin + plan.num_tokens
-        step_kernels.apply_new_blocks(packed, blocks_begin, len(self._new_blocks), self.tables)
-        samples_begin = blocks_begin + self._new_blocks.size
-        self._new_blocks = self._new_blocks[:0]
-        max_kv = int(seq_lens.max(initial=0))
-        tensors = self._output_tensors(plan.num_rows, self._padded_size(plan.num_tokens), max_kv)
-        step_kernels.build_inputs(
-            packed, plan.num_rows, plan.num_tokens, ids_begin, self.tables, self.last_sampled,
-            block_size=self._block_size, writes=self.writes, **tensors,
-        )  # fmt: skip
-        groups = tuple(map(GroupBatch, tensors["block_table"], tensors["slot_mapping"]))
-        batch = ForwardBatch(
-            num_seqs=plan.num_rows, num_tokens=len(tensors["input_ids"]), num_decodes=num_decodes, max_seqlen_q=max_q,
-            max_seqlen_k=max_kv, positions=tensors["positions"], cu_seqlens_q=tensors["cu_seqlens"],
-            seq_lens=tensors["seq_lens"],
-            logits_indices=packed[samples_begin : samples_begin + len(logits_indices)], groups=groups,
-            cu_q_list=tuple(cu_q.tolist()), seq_lens_list=tuple(seq_lens.tolist()),
-        )  # fmt: skip
-        return StepInputs(tensors["input_ids"], batch)
+        logits_indices, new_blocks = cu_q[plan.sample_rows + 1] - 1, self._new_blocks
+        self._new_blocks = new_blocks[:0]
+        by_row = (plan.slots, counts, plan.start_positions, cu_q[:-1])
+        sampled = np.empty(0, np.int32) if sample_slots is None else sample_slots
+        packed = self._staging.copy((*by_row, plan.input_ids, new_blocks, logits_indices, sampled))
+        blocks_begin = 4 * rows + plan.num_tokens
+        samples_begin = blocks_begin + new_blocks.size
+        slots_begin = samples_begin + len(logits_indices) if len(sampled) else -1
+
+        def write() -> None:
+            step_kernels.apply_new_blocks(packed, blocks_begin, len(new_blocks), self.tables)
+            step_kernels.build_inputs(
+                packed, rows, plan.num_tokens, 4 * rows, slots_begin, self.tables, self.last_sampled,
+                input_ids=tensors.input_ids, positions=tensors.positions, cu_seqlens=tensors.cu_seqlens,
+                seq_lens=tensors.seq_lens, slot_mapping=tensors.slot_mapping, block_table=tensors.block_table,
+                sample_slots=tensors.sample_slots, block_size=self._block_size, writes=self.writes,
+            )  # fmt: skip
+
+        self._stream.run(write)
+        return cu_q, packed[samples_begin : samples_begin + len(logits_indices)]
 
     def store_sampled(self, slots: NDArray[np.int64], tokens: Int32) -> None:
         """Store the token that each slot sampled, from the host."""
-        index = torch.from_numpy(slots).to(self._device)
-        self.last_sampled.index_copy_(0, index, torch.from_numpy(tokens).to(self._device))
 
-    def _output_tensors(self, rows: int, tokens: int, max_kv: int) -> dict[str, Tensor]:
-        """Allocate the inputs of a step of `rows` rows and `tokens` tokens, padding included."""
-        num_groups, width = len(self.tables), -(-max_kv // self._block_size)
-        block_table = torch.zeros(num_groups, rows, width, dtype=torch.int32, device=self._device)
-        return {
-            "input_ids": self._empty(torch.int64, tokens), "positions": self._empty(torch.int64, tokens),
-            "cu_seqlens": self._empty(torch.int32, rows + 1), "seq_lens": self._empty(torch.int32, rows),
-            "slot_mapping": self._empty(torch.int64, num_groups, tokens), "block_table": block_table,
-        }  # fmt: skip
+        def write() -> None:
+            index, values = to_device(slots, self._device), to_device(tokens, self._device)
+            self.last_sampled.index_copy_(0, index, values)
 
-    def _empty(self, dtype: torch.dtype, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=self._device)
+        self._stream.run(write)
 
     def _write_new_blocks(self) -> None:
-        if len(self._new_blocks):
-            packed = self._staging.copy((self._new_blocks,))
-            step_kernels.apply_new_blocks(packed, 0, len(self._new_blocks), self.tables)
-            self._new_blocks = self._new_blocks[:0]
+        if len(new_blocks := self._new_blocks):
+            packed = self._staging.copy((new_blocks,))
+            self._stream.run(lambda: step_kernels.apply_new_blocks(packed, 0, len(new_blocks), self.tables))
+            self._new_blocks = new_blocks[:0]

@@ -34,10 +34,11 @@ def make_input_batch(loaded: LoadedModel, config: RunnerConfig, *, writes: bool 
     model, slots, groups = loaded.model, config.max_running_requests, len(loaded.model.groups.windows)
     if loaded.device.type == "cuda" and has_triton():
         from chairlift.model.runner.device_input_batch import DeviceInputBatch
+        from chairlift.model.runner.device_stream import CudaStream
 
         return DeviceInputBatch(
-            slots, groups, config.block_size, model.vocab_size, device=loaded.device, writes=writes,
-            max_model_len=loaded.config.context_length(config.max_model_len), padded=model.padded_size,
+            slots, groups, config.block_size, model.vocab_size, device=loaded.device, stream=CudaStream(),
+            max_model_len=loaded.config.context_length(config.max_model_len), padded=model.padded_size, writes=writes,
         )  # fmt: skip
     return SlotBlockTables(
         slots, groups, config.block_size, model.vocab_size, writes=writes, padded=model.padded_size

@@ -45,9 +45,9 @@ class PendingSample:
     pooled: PooledRows = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelExecutor:
-    """The parts of a started runner: the model, its cache, and the state of all slots."""
+    """Computes steps within its calls; see StepExecutor (executor_choice.py)."""
 
     loaded: LoadedModel
     backend: AttentionBackend
@@ -58,6 +58,10 @@ class ModelExecutor:
     prompt_pooling: PromptPooling
     populator: PagePrefaulter
     plan_model: TakesPlans | None
+    is_asynchronous: bool = False
+
+    def prepare(self) -> None:
+        """Nothing makes the first steps slow that a warm-up does not do."""
 
     def forward(self, plan: StepPlan, *, waits: bool) -> PendingSample:
         """Apply a plan and run the model, up to the work that is deferred to sampling; `waits` if masks are missing."""

@@ -14,6 +14,7 @@ MODEL_IMPL_ALIASES = {"vllm": "native", "sglang": "native"}
 """Names in vLLM and SGLang for the engine's own architectures."""
 
 KERNELS = ("auto", "native", "torch")
+CUDA_GRAPH_MODES = ("auto", "on", "off")
 QUANTIZATIONS = ("none", "int8", "int8-channel")
 DEVICE_TYPES = (
     "cpu", "cuda", "mps", "xpu", "hpu", "npu", "ipu", "mtia", "maia", "xla", "hip", "ve", "fpga", "vulkan", "opengl",
@@ -46,6 +47,7 @@ class RunnerConfig:
         packed_weights_dir: folder that keeps packed weights for the next start; None keeps none.
         tensor_parallel_size: processes that share every layer, each on its own device; needs an architecture of
             Chairlift's own and torch's kernels.
+        use_cuda_graph: "on", "off", or "auto" for on where it can be: decode steps on a CUDA device are CUDA graphs.
         seed: seed of the tiny model's random weights.
         logits_processor_factories: name -> "package.module:factory" of the processors that requests may choose.
     """
@@ -66,6 +68,7 @@ class RunnerConfig:
     cpu_threads: int | None = None
     packed_weights_dir: str | None = None
     tensor_parallel_size: int = 1
+    use_cuda_graph: str = "auto"
     seed: int = 0
     logits_processor_factories: dict[str, str] = field(default_factory=dict)
 
@@ -131,7 +134,7 @@ def check_kernels(config: RunnerConfig) -> None:
     """Raise ConfigError for kernel options that are invalid for every model."""
     for name, value, known in (
         ("kernels", config.kernels, KERNELS), ("quantization", config.quantization, QUANTIZATIONS),
-        ("model_impl", config.model_impl, MODEL_IMPLS),
+        ("model_impl", config.model_impl, MODEL_IMPLS), ("use_cuda_graph", config.use_cuda_graph, CUDA_GRAPH_MODES),
     ):  # fmt: skip
         if value not in known:
             raise ConfigError(f"{name} {value!r} is unknown; known are {', '.join(known)}", option=name)

@@ -1,25 +1,12 @@
 """StagingBuffers: pinned host memory for the one copy of a step to the device, a few steps' worth in turn."""
 
-from collections.abc import Callable
-from typing import Protocol
-
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.engine.step_plan import Int32
-
-
-class Event(Protocol):
-    """A point in a stream; torch.cuda.Event is one."""
-
-    def record(self) -> None:
-        """Put the point behind all work that the current stream has been given."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the work before the point is done; returns at once for an event that was never recorded."""
-        ...
+from chairlift.model.runner.device_stream import DeviceStream, Event
 
 
 class StagingBuffers:
@@ -30,14 +17,11 @@ class StagingBuffers:
     Owns: the host buffers, and as many device buffers.
     """
 
-    def __init__(
-        self, device: torch.device, num_buffers: int, num_numbers: int, make_event: Callable[[], Event] | None = None
-    ) -> None:
+    def __init__(self, device: torch.device, stream: DeviceStream, num_buffers: int, num_numbers: int) -> None:
         """Allocate `num_buffers` pairs of buffers of int32 [num_numbers]; they grow where a step needs more."""
         self._device = device
-        self._make_event = make_event or torch.cuda.Event
-        self._is_pinned = device.type == "cuda"
-        self._host = [self._host_buffer(num_numbers) for _ in range(num_buffers)]
+        self._stream = stream
+        self._host = [host_buffer(num_numbers, device) for _ in range(num_buffers)]
         self._on_device = [torch.empty(num_numbers, dtype=torch.int32, device=device) for _ in range(num_buffers)]
         self._events: list[Event | None] = [None] * num_buffers
         self._next = 0
@@ -49,14 +33,22 @@ class StagingBuffers:
         if (event := self._events[index]) is not None:
             event.synchronize()
         if size > len(self._host[index]):
-            self._host[index] = self._host_buffer(2 * size)
+            self._host[index] = host_buffer(2 * size, self._device)
             self._on_device[index] = torch.empty(2 * size, dtype=torch.int32, device=self._device)
         host, target = self._host[index], self._on_device[index]
         np.concatenate([part.ravel() for part in parts], out=host[:size].numpy(), casting="same_kind")
-        target[:size].copy_(host[:size], non_blocking=True)
-        event = self._events[index] = event or self._make_event()
+        self._stream.run(lambda: target[:size].copy_(host[:size], non_blocking=True))
+        event = self._events[index] = event or self._stream.make_event()
         event.record()
         return target
 
-    def _host_buffer(self, size: int) -> Tensor:
-        return torch.empty(size, dtype=torch.int32, pin_memory=self._is_pinned)
+
+def host_buffer(size: int, device: torch.device) -> Tensor:
+    """Return host memory, int32 [size]: pinned for a CUDA device, which can copy it without the host."""
+    return torch.empty(size, dtype=torch.int32, pin_memory=device.type == "cuda")
+
+
+def to_device(values: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return a copy of the values on the device, for which the host does not wait on CUDA."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.clone()

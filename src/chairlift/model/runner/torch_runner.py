@@ -1,12 +1,14 @@
 """TorchRunner: a Runner that computes step plans with a torch model and samples tokens.
 
-A launch computes its step before it returns, all but the lm_head where masks are still missing; the threaded runner
-moves launches into a thread to have two steps in flight. An exception of a launch leaves the runner usable: state is
-kept by slot, and a NewSequence replaces it.
+On the host a launch computes its step before it returns, all but the lm_head where masks are still missing; the
+threaded runner moves launches into a thread to have two steps in flight. On a CUDA device a launch only gives the
+device work, and collect waits for it. An exception of a launch leaves the runner usable: state is kept by slot, and a
+NewSequence replaces it.
 """
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -19,23 +21,26 @@ from chairlift.model.attention.registry import make_backend, resolve_backend_nam
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.sharded_decoder import agree_on_sizes
 from chairlift.model.dtypes import torch_dtype
-from chairlift.model.layers.causal_lm import CausalLM, TakesPlans
+from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.runner.device_check import use_device
+from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, make_executor
 from chairlift.model.runner.host_memory import keep_freed_memory
-from chairlift.model.runner.input_batch_choice import make_input_batch
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.model_executor import ModelExecutor, PendingSample
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.page_prefault import PagePrefaulter
-from chairlift.model.runner.prompt_pooling import PromptPooling
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
 from chairlift.model.runner.warmup import warmup_plans
-from chairlift.model.sampling.custom_processors import import_factories
-from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
-from chairlift.model.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingStep:
+    """A step that waits for the masks of some rows: its plan, and what StepExecutor.forward returned."""
+
+    plan: StepPlan
+    step: Any
 
 
 class TorchRunner:
@@ -53,8 +58,8 @@ class TorchRunner:
         """
         self._config, self._communicator = config, communicator
         self._preloaded = loaded
-        self._engine: ModelExecutor | None = None
-        self._results: deque[StepResult | PendingSample] = deque()
+        self._engine: StepExecutor | None = None
+        self._results: deque[StepResult | UnreadResult | _WaitingStep] = deque()
         self._masks: dict[int, TokenMasks] = {}
 
     def start(self) -> RunnerInfo:
@@ -76,19 +81,12 @@ class TorchRunner:
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool)
-        model, slots = loaded.model, config.max_running_requests
-        tables = make_input_batch(loaded, config)
-        factories = import_factories(config.logits_processor_factories)
-        sampler = Sampler(slots, model.vocab_size, factories, loaded.sampling_ops)
-        prompt_logprobs = PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops)
+        model = loaded.model
         populator = PagePrefaulter(
             tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu"
         )
         populator.start()
-        plan_model = model if isinstance(model, TakesPlans) else None
-        self._engine = ModelExecutor(
-            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model
-        )
+        self._engine = make_executor(loaded, config, backend, kv, populator)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -102,6 +100,7 @@ class TorchRunner:
             busy_cpus=loaded.cpus,
             hidden_size=loaded.config.hidden_size,
             device=str(loaded.device),
+            is_asynchronous=self._engine.is_asynchronous,
             facts=model_facts(loaded.config, config.quantization),
             startup_report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
@@ -126,7 +125,7 @@ class TorchRunner:
         """The keys and values by layer index within a group, once the runner has started."""
         return self._started().kv
 
-    def _started(self) -> ModelExecutor:
+    def _started(self) -> StepExecutor:
         assert self._engine is not None, "the runner has not started, or has stopped"
         return self._engine
 
@@ -141,17 +140,29 @@ class TorchRunner:
         engine.populator.pause_for_step()
         masks = self._masks.pop(plan.step_id, None)
         waits = len(plan.masked_samples) > 0 and masks is None
+        has_waiting = bool(self._results) and isinstance(self._results[-1], _WaitingStep)
+        assert not (engine.is_asynchronous and has_waiting), "a launch while a step on the device waits for masks"
         with torch.inference_mode():
-            pending = engine.forward(plan, waits=waits)
-            self._results.append(pending if waits else engine.sample(pending, masks))
+            step = engine.forward(plan, waits=waits)
+            self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
 
     def release_blocks(self, num_kept: int) -> int:
         """Return the host memory of all but the first blocks to the system; returns bytes, 0 on a device."""
         return 0 if self._engine is None else self._engine.populator.release(num_kept)
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
-        """Store the token masks of some rows of a step that was not collected, launched or not."""
-        self._masks[step_id] = masks
+        """Store the token masks of some rows of a step that was not collected, launched or not.
+
+        A step that was launched on a device is sampled at once; what that raises makes it void, as in launch.
+        """
+        engine, last = self._engine, self._results[-1] if self._results else None
+        if engine is None or not engine.is_asynchronous or not isinstance(last, _WaitingStep):
+            self._masks[step_id] = masks
+            return
+        assert last.plan.step_id == step_id, f"step {last.plan.step_id} waits for masks, not step {step_id}"
+        self._results.pop()
+        with torch.inference_mode():
+            self._results.append(engine.sample(last.step, masks))
 
     def collect(self) -> StepResult:
         """Return the oldest result that was not collected; sample the step if it waited for masks."""
@@ -160,12 +171,14 @@ class TorchRunner:
         if isinstance(result, StepResult):
             return result
         assert engine is not None, "collect after stop"
-        step_id = result.plan.step_id
-        masks = self._masks.pop(step_id, None)
-        assert masks is not None, f"step {step_id} waits for masks"
-        self._masks = {later: kept for later, kept in self._masks.items() if later > step_id}  # of void steps
-        with torch.inference_mode():
-            return engine.sample(result, masks)
+        if isinstance(result, _WaitingStep):
+            step_id = result.plan.step_id
+            masks = self._masks.pop(step_id, None)
+            assert masks is not None, f"step {step_id} waits for masks"
+            self._masks = {later: kept for later, kept in self._masks.items() if later > step_id}  # of void steps
+            with torch.inference_mode():
+                result = engine.sample(result.step, masks)
+        return result if isinstance(result, StepResult) else result.read()
 
     def warmup(self) -> None:
         """Compute the steps of warmup.py with separate tables and sampler; they read block 0 and write nothing.
@@ -175,22 +188,19 @@ class TorchRunner:
         assert self._engine is not None, "warm-up before start, or after stop"
         use_device(self._engine.loaded.device)
         assert not self._results, "a warm-up while steps are in flight"
-        config, model = self._config, self._engine.loaded.model
-        groups, slots = len(model.groups.windows), config.max_running_requests
-        tables = make_input_batch(self._engine.loaded, config, writes=False)
-        sampling_ops = self._engine.loaded.sampling_ops
-        sampler = Sampler(slots, model.vocab_size, sampling_ops=sampling_ops)
-        prompt_logprobs = PromptLogprobs(slots, model.vocab_size, sampling_ops)
-        engine = replace(
-            self._engine, tables=tables, sampler=sampler, prompt_logprobs=prompt_logprobs,
-            prompt_pooling=PromptPooling(),
+        config, engine = self._config, self._engine
+        loaded, model = engine.loaded, engine.loaded.model
+        apart = make_executor(loaded, config, engine.backend, engine.kv, engine.populator, writes=False)
+        plans = warmup_plans(
+            config.max_batch_tokens, config.max_running_requests, loaded.config.context_length(config.max_model_len),
+            config.block_size, len(model.groups.windows), model.padded_size,
         )  # fmt: skip
-        max_model_len = engine.loaded.config.context_length(config.max_model_len)
         with torch.inference_mode():
-            for plan in warmup_plans(
-                config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded_size
-            ):
-                engine.sample(engine.forward(plan, waits=False), None)
+            for plan in plans:
+                result = apart.sample(apart.forward(plan, waits=False), None)
+                if not isinstance(result, StepResult):
+                    result.read()
+            engine.prepare()
         self._engine.populator.wait()
 
     def stop(self) -> None:

@@ -37,7 +37,8 @@ class DeviceSampler:
     """
 
     def __init__(
-        self, max_slots: int, max_rows: int, device: torch.device, *, use_triton: bool | None = None
+        self, max_slots: int, max_rows: int, device: torch.device, *, use_triton: bool | None = None,
+        last_sampled: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Create the state of `max_slots` slots for steps of up to `max_rows` rows.
 
@@ -45,8 +46,9 @@ class DeviceSampler:
             max_slots, max_rows: sizes of the tensors.
             device: where the logits are.
             use_triton: whether to use Triton's kernels instead of torch; None is where these run.
+            last_sampled: int32 [max_slots + 1], where the token of each slot is written; None makes it.
         """
-        self.buffers = SampleBuffers.empty(max_rows, max_slots, device)
+        self.buffers = SampleBuffers.empty(max_rows, max_slots, device, last_sampled)
         self.table = torch.zeros(max_slots + 1, NUM_COLUMNS, dtype=torch.int64, device=device)
         self.table[:, TOP_P].view(torch.float64).fill_(1.0)
         self._sample_rows = fixed_point_sampling.sample_rows

@@ -48,20 +48,30 @@ class SampleBuffers:
         tokens: int32 [R] or longer, the sampled tokens; 0 in rows without a slot.
         max_logits: float32 [R, 2] or longer, the largest logit of each row and the largest allowed one; NaN if one is.
         last_sampled: int32 [slots + 1], the token of each slot that has a row.
+        results: int32, the memory of tokens, then that of max_logits.
     """
 
     tokens: Tensor
     max_logits: Tensor
     last_sampled: Tensor
+    results: Tensor
 
     @classmethod
-    def empty(cls, max_rows: int, max_slots: int, device: torch.device) -> "SampleBuffers":
-        """Return buffers of zeros."""
-        return cls(
-            torch.zeros(max_rows, dtype=torch.int32, device=device),
-            torch.zeros(max_rows, 2, dtype=torch.float32, device=device),
-            torch.zeros(max_slots + 1, dtype=torch.int32, device=device),
-        )
+    def empty(
+        cls, max_rows: int, max_slots: int, device: torch.device, last_sampled: Tensor | None = None
+    ) -> "SampleBuffers":
+        """Return buffers of zeros, with the tensor of last tokens where there is one already."""
+        results = torch.zeros(3 * max_rows, dtype=torch.int32, device=device)
+        if last_sampled is None:
+            last_sampled = torch.zeros(max_slots + 1, dtype=torch.int32, device=device)
+        tokens, max_logits = split_results(results)
+        return cls(tokens, max_logits, last_sampled, results)
+
+
+def split_results(results: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the parts of SampleBuffers.results: tokens int32 [R], largest logits float32 [R, 2]."""
+    max_rows = len(results) // 3
+    return results[:max_rows], results[max_rows:].view(torch.float32).view(max_rows, 2)
 
 
 def table_of(rules: TruncationParams, seeds: NDArray[np.int64]) -> Tensor:

@@ -131,7 +131,7 @@ class Sampler:
         """Return the errors of rows whose largest logit is not finite, and of rows whose slot has an error."""
         max_logits = output.max_logits
         row_errors: dict[int, ChairliftError] = {
-            row: _non_finite_error(float(max_logits[row])) for row in _non_finite_rows(max_logits)
+            row: non_finite_error(float(max_logits[row])) for row in _non_finite_rows(max_logits)
         }
         if slot_errors := self._state.slot_errors:
             row_errors |= {row: slot_errors[slot] for row, slot in enumerate(slots.tolist()) if slot in slot_errors}
@@ -145,7 +145,7 @@ class Sampler:
         for index in _non_finite_rows(output.masked_max_logits):
             row = int(rows[index])
             num_outputs = int(self._state.num_outputs[slots[row]])
-            row_errors.setdefault(row, _no_token_error(float(output.masked_max_logits[index]), None, num_outputs, True))
+            row_errors.setdefault(row, no_token_error(float(output.masked_max_logits[index]), None, num_outputs, True))
 
     def _sample_rows(self, batch: "_SampleBatch", rows: Int64) -> None:
         """Sample rows that have logits, together, or one by one if that raises."""
@@ -190,7 +190,7 @@ class Sampler:
         for index in _non_finite_rows(max_logits):
             if index not in failed:
                 masked = int(rows[index]) in batch.allowed
-                failed[index] = _no_token_error(
+                failed[index] = no_token_error(
                     float(max_logits[index]), row_processors[index], int(num_outputs[index]), masked
                 )
         batch.row_errors.update({int(rows[index]): error for index, error in failed.items()})
@@ -233,14 +233,16 @@ def _non_finite_rows(max_logits: Floats) -> list[int]:
     return [row for row, max_logit in enumerate(max_logits.tolist()) if not isfinite(max_logit)]
 
 
-def _non_finite_error(max_logit: float) -> NonFiniteLogits:
+def non_finite_error(max_logit: float) -> NonFiniteLogits:
+    """Return the error of a row whose largest logit is not finite."""
     what = "NaN" if np.isnan(max_logit) else "infinite" if max_logit > 0 else "all -inf"
     return NonFiniteLogits(f"the model's logits for this request are {what}")
 
 
-def _no_token_error(
+def no_token_error(
     max_logit: float, row_processor: RowLogitsProcessor | None, num_outputs: int, masked: bool
 ) -> NoAllowedToken:
+    """Return the error of a row whose largest logit is not finite after processors and masks."""
     if max_logit != -np.inf:
         return NoAllowedToken("penalties or logit_bias push this request's logits out of the range of numbers")
     if masked:

@@ -25,6 +25,7 @@ class NativeAttention:
     """An AttentionBackend in bfloat16. A row's result has the same bits in every batch."""
 
     has_plain_kv = False
+    supports_cuda_graph = False
 
     def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool

@@ -1,7 +1,8 @@
 """apply_new_blocks, build_inputs: make a step's model inputs on the device, from one copied array of int32 numbers.
 
     packed      [rows]  slots, numbers of new tokens, start positions, offsets of the first tokens; then, at given
-                offsets, the token ids [T] and the new blocks [B, 4]: slot, group, index in the table, block id
+                offsets, the token ids [T], the new blocks [B, 4]: slot, group, index in the table, block id; and the
+                slots [rows] for which rows sample
 
 State by slot is on the device: block tables [groups, slots, width], and the token that each slot sampled last. So a
 step can be launched before the tokens of the one before it are known on the host. The order of a stream keeps a step
@@ -35,9 +36,9 @@ def _apply_new_blocks(packed, tables, begin, num_blocks, group_stride, slot_stri
 
 @triton.jit
 def _build_inputs(
-    packed, tables, last_sampled, input_ids, positions, cu_seqlens, seq_lens, slot_mapping, block_table,
-    num_rows, num_tokens, padded_tokens, ids_begin, group_stride, slot_stride, mapping_stride, table_group_stride,
-    table_stride, block_size, NUM_GROUPS: tl.constexpr, WRITES: tl.constexpr, SIZE: tl.constexpr,
+    packed, tables, last_sampled, input_ids, positions, cu_seqlens, seq_lens, slot_mapping, block_table, sample_slots,
+    num_rows, num_tokens, padded_tokens, ids_begin, slots_begin, group_stride, slot_stride, mapping_stride,
+    table_group_stride, table_stride, block_size, NUM_GROUPS: tl.constexpr, WRITES: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     is_padding = row >= num_rows
@@ -52,6 +53,7 @@ def _build_inputs(
                 nowhere = tl.zeros([SIZE], tl.int64) - 1
                 tl.store(slot_mapping + group * mapping_stride + token, nowhere, mask=is_there)
     elif is_padding:
+        tl.store(sample_slots + row, -1)
         tl.store(seq_lens + row, 0)
         tl.store(cu_seqlens + row + 1, num_tokens)
     else:
@@ -61,6 +63,8 @@ def _build_inputs(
         first = tl.load(packed + 3 * num_rows + row)
         tl.store(seq_lens + row, start + count)
         tl.store(cu_seqlens + row + 1, first + count)
+        if slots_begin >= 0:
+            tl.store(sample_slots + row, tl.load(packed + slots_begin + row))
         last = tl.load(last_sampled + slot)
         own_table = tables + slot * slot_stride
         for begin in range(0, count, SIZE):
@@ -96,9 +100,9 @@ def apply_new_blocks(packed: Tensor, begin: int, num_blocks: int, tables: Tensor
 
 
 def build_inputs(
-    packed: Tensor, num_rows: int, num_tokens: int, ids_begin: int, tables: Tensor, last_sampled: Tensor, *,
-    input_ids: Tensor, positions: Tensor, cu_seqlens: Tensor, seq_lens: Tensor, slot_mapping: Tensor,
-    block_table: Tensor, block_size: int, writes: bool,
+    packed: Tensor, num_rows: int, num_tokens: int, ids_begin: int, slots_begin: int, tables: Tensor,
+    last_sampled: Tensor, *, input_ids: Tensor, positions: Tensor, cu_seqlens: Tensor, seq_lens: Tensor,
+    slot_mapping: Tensor, block_table: Tensor, sample_slots: Tensor, block_size: int, writes: bool,
 ) -> None:  # fmt: skip
     """Write the inputs of a step; rows and tokens beyond the step's become padding.
 
@@ -107,18 +111,21 @@ def build_inputs(
         num_rows: S.
         num_tokens: T.
         ids_begin: where the token ids begin in `packed`.
+        slots_begin: where the slots for which rows sample begin; -1 without them.
         tables: int32 [groups, slots, width].
-        last_sampled: int32 [slots].
+        last_sampled: int32 [slots] or longer.
         input_ids, positions: int64 [padded tokens], written.
         cu_seqlens, seq_lens: int32 [padded rows + 1] and [padded rows], written; padding rows have no tokens.
         slot_mapping: int64 [groups, padded tokens], written; -1 for padding, and everywhere without `writes`.
         block_table: int32 [groups, padded rows, columns], written as far as a row's tokens reach.
+        sample_slots: int32 [padded rows], written where there are slots, and -1 in padding rows.
     """
     padded_rows, padded_tokens = len(seq_lens), len(input_ids)
     _build_inputs[(padded_rows + 1,)](
-        packed, tables, last_sampled, input_ids, positions, cu_seqlens, seq_lens, slot_mapping, block_table, num_rows,
-        num_tokens, padded_tokens, ids_begin, tables.stride(0), tables.stride(1), slot_mapping.stride(0),
-        block_table.stride(0), block_table.stride(1), block_size, NUM_GROUPS=len(tables), WRITES=writes, SIZE=TILE,
+        packed, tables, last_sampled, input_ids, positions, cu_seqlens, seq_lens, slot_mapping, block_table,
+        sample_slots, num_rows, num_tokens, padded_tokens, ids_begin, slots_begin, tables.stride(0), tables.stride(1),
+        slot_mapping.stride(0), block_table.stride(0), block_table.stride(1), block_size, NUM_GROUPS=len(tables),
+        WRITES=writes, SIZE=TILE,
     )  # fmt: skip
 
 
@@ -131,8 +138,9 @@ def variants() -> list[KernelVariant]:
     pointers = {
         "packed": "*i32", "tables": "*i32", "last_sampled": "*i32", "input_ids": "*i64", "positions": "*i64",
         "cu_seqlens": "*i32", "seq_lens": "*i32", "slot_mapping": "*i64", "block_table": "*i32",
+        "sample_slots": "*i32",
     }  # fmt: skip
-    counts = dict.fromkeys(("num_rows", "num_tokens", "padded_tokens", "ids_begin"), "i32")
+    counts = dict.fromkeys(("num_rows", "num_tokens", "padded_tokens", "ids_begin", "slots_begin"), "i32")
     strides = dict.fromkeys(
         ("group_stride", "slot_stride", "mapping_stride", "table_group_stride", "table_stride"), "i64"
     )

@@ -1,0 +1,140 @@
+"""make_executor: what computes the steps of a runner: ModelExecutor on the host, DeviceExecutor on a CUDA device."""
+
+from typing import Any, Protocol
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.attention.registry import TRITON_DTYPES
+from chairlift.model.layers.causal_lm import TakesPlans
+from chairlift.model.loading.transformers_config import TransformersConfig
+from chairlift.model.runner.device_stream import CudaStream, DeviceStream
+from chairlift.model.runner.input_batch_choice import make_input_batch
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.model_executor import ModelExecutor
+from chairlift.model.runner.page_prefault import PagePrefaulter
+from chairlift.model.runner.prompt_pooling import PromptPooling
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.sampling.custom_processors import import_factories
+from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
+from chairlift.model.sampling.sampler import Sampler
+from chairlift.model.sampling.sampling_ops import can_use_triton
+
+
+class UnreadResult(Protocol):
+    """The result of a step that the device may still compute."""
+
+    def read(self) -> StepResult:
+        """Wait for the device, and return the result."""
+        ...
+
+
+class StepExecutor(Protocol):
+    """Computes and samples steps with a loaded model and its cache.
+
+    Attributes:
+        is_asynchronous: whether forward and sample may return before the step is done. The masks of a step must then
+            be supplied before the next step is launched.
+        loaded, backend, kv, populator: the parts that it computes with.
+    """
+
+    is_asynchronous: bool
+    loaded: LoadedModel
+    backend: AttentionBackend
+    kv: list[PagedKV]
+    populator: PagePrefaulter
+
+    def forward(self, plan: StepPlan, *, waits: bool) -> Any:
+        """Apply a plan and run the model, up to the work that is deferred to sampling; `waits` if masks are missing."""
+        ...
+
+    def sample(self, step: Any, masks: TokenMasks | None) -> StepResult | UnreadResult:
+        """Sample the rows of a step that forward returned."""
+        ...
+
+    def prepare(self) -> None:
+        """Do what would make the first steps slow. No step may be in flight."""
+        ...
+
+
+def make_executor(
+    loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, kv: list[PagedKV],
+    populator: PagePrefaulter, *, writes: bool = True,
+) -> StepExecutor:  # fmt: skip
+    """Make what computes the steps of a loaded model.
+
+    Without `writes` no token is written to the cache, as in a warm-up. Raises ConfigError if use_cuda_graph is "on" and
+    steps cannot be graphs.
+    """
+    model, slots = loaded.model, config.max_running_requests
+    factories = import_factories(config.logits_processor_factories) if writes else {}
+    sampler = Sampler(slots, model.vocab_size, factories, loaded.sampling_ops)
+    prompt_logprobs = PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops)
+    stream = device_stream(loaded)
+    if (obstacle := graph_obstacle(loaded, backend, stream)) and config.use_cuda_graph == "on":
+        raise ConfigError(f"use_cuda_graph is on, but {obstacle}; set it to auto or off", option="use_cuda_graph")
+    if stream is None:
+        plan_model = model if isinstance(model, TakesPlans) else None
+        tables = make_input_batch(loaded, config, writes=writes)
+        return ModelExecutor(
+            loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model
+        )
+    from chairlift.model.runner.device_executor import DeviceExecutor
+    from chairlift.model.runner.device_input_batch import DeviceInputBatch
+
+    max_model_len = loaded.config.context_length(config.max_model_len)
+    on_device = DeviceInputBatch(
+        slots, len(model.groups.windows), config.block_size, model.vocab_size, max_model_len=max_model_len,
+        device=loaded.device, stream=stream, writes=writes, padded=model.padded_size,
+    )  # fmt: skip
+    executor = DeviceExecutor(
+        loaded, backend, kv, populator, tables=on_device, stream=stream, host_sampler=sampler,
+        prompt_logprobs=prompt_logprobs, max_slots=slots,
+    )  # fmt: skip
+    is_shared = loaded.communicator is not None  # the capture of collectives was not tried
+    if (
+        writes
+        and not obstacle
+        and (config.use_cuda_graph == "on" or (config.use_cuda_graph == "auto" and not is_shared))
+    ):
+        _use_graphs(executor, on_device, stream, config, max_model_len)
+    return executor
+
+
+def device_stream(loaded: LoadedModel) -> DeviceStream | None:
+    """Return the stream of a device whose steps run without the host, or None: on CUDA with triton and its dtypes."""
+    can_sample = can_use_triton(loaded.device) and str(loaded.config.dtype) in TRITON_DTYPES
+    return CudaStream() if can_sample else None
+
+
+def graph_obstacle(loaded: LoadedModel, backend: AttentionBackend, stream: DeviceStream | None) -> str:
+    """Return why a step of the model cannot be a CUDA graph; "" if it can."""
+    if stream is None and loaded.device.type != "cuda":
+        return f"the device is {loaded.device}"
+    if stream is None:
+        return f"steps in {loaded.config.dtype} without triton's kernels wait for the host"
+    if isinstance(loaded.config, TransformersConfig):
+        return "the model runs modules of transformers, which may wait for the host"
+    if not backend.supports_cuda_graph:
+        return "the attention backend reads lengths on the host"
+    return ""
+
+
+def _use_graphs(executor: Any, tables: Any, stream: DeviceStream, config: RunnerConfig, max_model_len: int) -> None:
+    """Let an executor use graphs, and capture the smallest one to see whether that works."""
+    from chairlift.model.runner.decode_graphs import DecodeGraphs
+
+    graphs = executor.use_graphs(
+        lambda compute: DecodeGraphs(
+            compute, tables, stream, max_rows=min(config.max_running_requests, config.max_batch_tokens),
+            max_model_len=max_model_len, block_size=config.block_size, device=executor.loaded.device,
+            is_required=config.use_cuda_graph == "on",
+        )
+    )  # fmt: skip
+    try:
+        graphs.capture_smallest()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"use_cuda_graph is on, but a step cannot be captured: {error}; set it to auto or off",
+            option="use_cuda_graph",
+        ) from error
