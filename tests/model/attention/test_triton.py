@@ -5,6 +5,7 @@ The interpreter computes in float32 only; compile_check covers 16-bit types.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from chairlift.model.attention.base import AttentionBackend, AttentionSpec, Forw
 from chairlift.model.attention.kv_splits import FIXED_MIN_TILES
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.triton import TritonAttention
+from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
 from support_batches import Row, make_batch
 
 CPU = torch.device("cpu")
@@ -197,3 +199,27 @@ def test_the_layers_of_a_step_share_the_memory_of_partial_results() -> None:
 def test_float64_is_refused_with_what_to_do() -> None:
     with pytest.raises(ConfigError, match="the model has float64; set attention_backend to torch"):
         TritonAttention().allocate_kv_cache(1, 1, 16, 1, 16, torch.float64, CPU)
+
+
+class LaunchRecorder:
+    """A kernel that keeps the options of its launches."""
+
+    def __init__(self) -> None:
+        self.options: list[dict[str, Any]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> "LaunchRecorder":
+        return self
+
+    def __call__(self, *arguments: Any, **options: Any) -> None:
+        self.options.append(options)
+
+
+def test_every_launch_has_the_options_that_compile_check_compiles_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_rows([(1, 1000), (3, 30)], 16)
+    batch, kernel = make_batch(rows, 16), LaunchRecorder()
+    kv = fill_cache(TritonAttention(), rows, 16, 1, 16, torch.float32)
+    for name in ("decode_kernel", "reduce_kernel", "extend_kernel", "write_kv_kernel"):
+        monkeypatch.setattr(backend_module, name, kernel)
+    attend(TritonAttention(), batch, kv, AttentionSpec(0, 0.25), torch.randn(4, 2, 16))
+    TritonAttention().write_kv(torch.zeros(4, 1, 16), torch.zeros(4, 1, 16), kv, batch.groups[0].slot_mapping)
+    assert len(kernel.options) == 4 and all(LAUNCH_OPTIONS.items() <= each.items() for each in kernel.options)

@@ -26,6 +26,7 @@ from chairlift.model.kernels.cuda.attention_kernels import (
     write_kv_kernel,
 )  # fmt: skip
 from chairlift.model.kernels.cuda.attention_tiles import AttentionTiles, decode_tiles, extend_tiles, head_width
+from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """Types of queries, keys and values."""
@@ -121,6 +122,7 @@ class TritonAttention:
         write_kv_kernel[(tokens, -(-kv_heads // WRITE_HEADS))](
             key, value, kv.key, kv.value, slot_mapping, key.stride(0), value.stride(0), **_cache_layout(kv),
             KV_HEADS=kv_heads, HEAD_DIM=head_dim, WIDTH=head_width(head_dim), TILE_HEADS=WRITE_HEADS,
+            **LAUNCH_OPTIONS,
         )  # fmt: skip
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
@@ -163,6 +165,7 @@ class TritonAttention:
                 partial, statistics, batch.seq_lens, out, scores.window, splits.max_splits, splits.min_tiles,
                 splits.num_splits, STRIDE_OUT=out.stride(0), HEAD_DIM=head_dim, WIDTH=tiles.width,
                 TILE_KEYS=tiles.keys, HAS_WINDOW=spec.window is not None, SPLITS=REDUCE_SPLITS,
+                **LAUNCH_OPTIONS,
             )  # fmt: skip
 
 
@@ -191,7 +194,7 @@ def _layer_constants(
         "HEAD_DIM": query.shape[2], "WIDTH": tiles.width, "TILE_ROWS": tiles.rows, "TILE_KEYS": tiles.keys,
         "HAS_WINDOW": spec.window is not None, "HAS_CAP": spec.softcap is not None,
         "HAS_SINKS": spec.sinks is not None, "PRECISION": tiles.precision, "num_warps": tiles.num_warps,
-        "num_stages": tiles.num_stages,
+        "num_stages": tiles.num_stages, **LAUNCH_OPTIONS,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cuda import layer_kernels as kernels
+from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
 from chairlift.model.layers.ops import TorchOps
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -27,6 +28,7 @@ class TritonOps(TorchOps):
         kernels.rms_norm_kernel[(-(-num_rows // rows),)](
             heads, weight, out, num_rows, eps, heads.stride(0), heads.stride(1), size if weight.ndim == 2 else 0,
             HEADS=heads.shape[1], SIZE=size, ROWS=rows, COLUMNS=columns, num_warps=num_warps,
+            **LAUNCH_OPTIONS,
         )  # fmt: skip
         return out
 
@@ -43,6 +45,7 @@ class TritonOps(TorchOps):
         kernels.add_rms_norm_kernel[(-(-len(left) // rows),)](
             left, right, weight, total, out, len(left), eps, left.stride(0), right.stride(0),
             SIZE=size, ROWS=rows, COLUMNS=columns, num_warps=num_warps,
+            **LAUNCH_OPTIONS,
         )  # fmt: skip
         return total, out
 
@@ -56,7 +59,7 @@ class TritonOps(TorchOps):
         gate, up = (_dense_rows(each.reshape(-1, size)) for each in (gate, up))
         kernels.gated_activation_kernel[_elementwise_grid(gate)](
             gate, up, out, gate.stride(0), up.stride(0),
-            SIZE=size, ACTIVATION=activation, COLUMNS=kernels.ELEMENTWISE_COLUMNS,
+            SIZE=size, ACTIVATION=activation, COLUMNS=kernels.ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS,
         )  # fmt: skip
         return out
 
@@ -78,7 +81,7 @@ class TritonOps(TorchOps):
         out, size = logits.new_empty(logits.shape), logits.shape[-1]
         rows = _dense_rows(logits.reshape(-1, size))
         kernels.softcap_kernel[_elementwise_grid(rows)](
-            rows, out, rows.stride(0), cap, SIZE=size, COLUMNS=kernels.ELEMENTWISE_COLUMNS
+            rows, out, rows.stride(0), cap, SIZE=size, COLUMNS=kernels.ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS
         )
         return out
 
@@ -108,5 +111,6 @@ def _rotate_heads(
         query if slot_mapping is None else slot_mapping, eps, heads.stride(0), heads.stride(1), block_size, *strides,
         QUERY_HEADS=num_heads, KV_HEADS=(total - num_heads) // 2, HALF=width // 2, HAS_NORM=weight is not None,
         HAS_KV=kv is not None, HEADS=programs, COLUMNS=half, num_warps=num_warps,
+        **LAUNCH_OPTIONS,
     )  # fmt: skip
     return query

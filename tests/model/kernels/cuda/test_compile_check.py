@@ -21,6 +21,26 @@ PARTS = [
 """Parts of the variants: all of them for Hopper, where registers and shared memory are shortest; `make test` compiles a
 sixth of them for Ampere and Blackwell, `make test-all` all."""
 
+SHARED_BYTES = {80: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+"""Most shared memory of a program; consumer GPUs run the code of Ampere and have the least of it."""
+
+VARYING = """
+    import json
+    from chairlift.model.kernels.cuda.compile_check import all_variants
+
+    for kernel in {variant.kernel.fn.__name__: variant.kernel for variant in all_variants()}.values():
+        by_value = [each.name for each in kernel.params if not (each.is_constexpr or each.do_not_specialize)]
+        by_alignment = [each.name for each in kernel.params if not each.do_not_specialize_on_alignment]
+        print(json.dumps({"name": kernel.fn.__name__, "by_value": by_value, "by_alignment": by_alignment}))
+"""
+COUNTS = {
+    "begin", "first_row", "ids_begin", "mapping_stride", "max_splits", "min_tiles", "num_blocks", "num_rows",
+    "num_splits", "num_tokens", "padded_tokens", "stride_table", "table_group_stride", "table_stride", "window",
+}  # fmt: skip
+VIEWS = {"bitmask", "block_table", "cu_seqlens", "mask_rows", "seq_lens", "slot_mapping", "slots"}
+WHOLE = {"_build_inputs": VIEWS}
+"""Kernels whose tensors are always whole ones."""
+
 SCALE = """
     import sys, json
     from dataclasses import asdict
@@ -73,5 +93,16 @@ def test_every_kernel_compiles_without_spilling(capability: int, part: int, num_
     assert found
     for each in found:
         assert each["stack_bytes"] == 0, each
+        assert each["num_fma"] == 0, each  # or the bits of a token would depend on which loop reads a key
+        assert each["shared_bytes"] <= SHARED_BYTES[each["capability"]], each
         if each["needs_tensor_cores"]:
             assert each["num_wgmma"] if each["capability"] == 90 else each["num_mma"], each
+
+
+def test_what_changes_from_step_to_step_makes_no_new_variant(tmp_path: Path) -> None:
+    (tmp_path / "varying.py").write_text(textwrap.dedent(VARYING))
+    kernels = {each["name"]: each for each in compiled(str(tmp_path / "varying.py"))}
+    assert len(kernels) == 13
+    for name, each in kernels.items():
+        assert COUNTS.isdisjoint(each["by_value"]), name
+        assert (VIEWS - WHOLE.get(name, set())).isdisjoint(each["by_alignment"]), name

@@ -33,6 +33,9 @@ _RUNTIME = ["window", "score_scale", "cap", "max_splits", "min_tiles", "num_spli
             "num_tokens", "stride_table"]  # fmt: skip
 """Numbers that change between steps or layers: their values make no new variant of a kernel."""
 
+_VIEWS = ["block_table", "cu_seqlens", "seq_lens", "slot_mapping"]
+"""Tensors that may begin within another one, as those of a layer group do: where makes no new variant, either."""
+
 
 @triton.jit
 def _visit_keys(
@@ -104,7 +107,7 @@ def _split(seq_len, window, max_splits, min_tiles, TILE_KEYS: tl.constexpr, HAS_
     return first, begin, tl.maximum(tl.cdiv(tiles, max_splits), min_tiles) * TILE_KEYS
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_VIEWS)
 def decode_kernel(
     query, key_cache, value_cache, block_table, seq_lens, sinks, out, partial, statistics,
     window, score_scale, cap, max_splits, min_tiles,
@@ -149,7 +152,7 @@ def decode_kernel(
         tl.store(out + row.to(tl.int64) * STRIDE_OUT + offsets, result.to(out.dtype.element_ty), mask=is_element)
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_VIEWS)
 def reduce_kernel(
     partial, statistics, seq_lens, out, window, max_splits, min_tiles, num_splits, STRIDE_OUT: tl.constexpr,
     HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, TILE_KEYS: tl.constexpr, HAS_WINDOW: tl.constexpr,
@@ -208,7 +211,7 @@ def _chunk_range(lowest, end, window, TILE_KEYS: tl.constexpr, HAS_WINDOW: tl.co
     return first, begin, common, whole
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_VIEWS)
 def extend_kernel(
     query, key_cache, value_cache, block_table, cu_seqlens, seq_lens, sinks, out,
     window, score_scale, cap, first_row, num_rows, num_tokens,
@@ -271,7 +274,7 @@ def extend_kernel(
     tl.store(target, result.to(out.dtype.element_ty), mask=is_element)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_VIEWS)
 def write_kv_kernel(
     key, value, key_cache, value_cache, slot_mapping, stride_key, stride_value, STRIDE_BLOCK: tl.constexpr,
     STRIDE_SLOT: tl.constexpr, STRIDE_HEAD: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,

@@ -31,6 +31,10 @@ WARP_THREADS = 32
 POINTER_ALIGNMENT = 16
 """Bytes that Triton finds every address of a fresh tensor to be a multiple of, which allows wide loads."""
 
+LAUNCH_OPTIONS: Mapping[str, bool] = {"enable_fp_fusion": False}
+"""Options of every launch: a product and a sum after it are rounded one by one. The compiler would make one
+instruction of them in some loops of a kernel and not in others, so that bits would depend on the loop."""
+
 _RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+) ")
 
 
@@ -69,6 +73,7 @@ class CompiledKernel:
         shared_bytes: shared memory of a block of threads.
         num_wgmma: instructions that multiply tiles of a whole warp group (Hopper).
         num_mma: other instructions that multiply tiles.
+        num_fma: products of float32 whose sum is not rounded on its own.
     """
 
     name: str
@@ -78,25 +83,29 @@ class CompiledKernel:
     shared_bytes: int
     num_wgmma: int
     num_mma: int
+    num_fma: int
 
 
 def compile_kernel(variant: KernelVariant, capability: int) -> CompiledKernel:
-    """Compile a variant, with pointers that are aligned as those of torch's tensors are.
+    """Compile a variant, with pointers that are aligned as those of torch's tensors are, where a launch looks at that.
 
     Raises triton's CompilationError, and RuntimeError if the binary cannot be read.
     """
-    names, aligned = variant.kernel.arg_names, [["tt.divisibility", POINTER_ALIGNMENT]]
+    aligned = [["tt.divisibility", POINTER_ALIGNMENT]]
     source = ASTSource(
         fn=variant.kernel, signature=dict(variant.signature), constexprs=dict(variant.constants),
-        attrs={(names.index(name),): aligned for name, kind in variant.signature.items() if kind.startswith("*")},
+        attrs={
+            (param.num,): aligned for param in variant.kernel.params
+            if variant.signature[param.name].startswith("*") and not param.do_not_specialize_on_alignment
+        },
     )  # fmt: skip
-    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages, **LAUNCH_OPTIONS}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, WARP_THREADS), options=options)
     ptx, (registers, stack) = str(compiled.asm["ptx"]), _resources(compiled.asm["cubin"])
     return CompiledKernel(
         name=variant.name, capability=capability, num_registers=registers, stack_bytes=stack,
         shared_bytes=int(compiled.metadata.shared), num_wgmma=ptx.count("wgmma.mma_async"),
-        num_mma=ptx.count("mma.sync") + ptx.count("tcgen05.mma"),
+        num_mma=ptx.count("mma.sync") + ptx.count("tcgen05.mma"), num_fma=ptx.count("fma.rn.f32"),
     )  # fmt: skip
 
 

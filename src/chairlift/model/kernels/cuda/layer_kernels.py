@@ -160,7 +160,7 @@ def softcap_kernel(logits, out, row_stride, cap, SIZE: tl.constexpr, COLUMNS: tl
     tl.store(out + row * SIZE + column, (_tanh(x / cap) * cap).to(out.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slot_mapping"])  # begins anywhere in the groups' tensor
 def rotate_heads_kernel(
     heads, weight, cos, sin, query, key_cache, value_cache, slot_mapping,
     eps, token_stride, head_stride, block_size, block_stride, slot_stride, kv_head_stride,

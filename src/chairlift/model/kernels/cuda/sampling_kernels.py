@@ -291,7 +291,7 @@ def _sample(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots", "bitmask", "mask_rows"])  # may begin within another tensor
 def sample_kernel(
     logits, row_stride, num_ids, slots, floats, integers, bitmask, mask_stride, mask_rows, tokens, max_logits,
     last_sampled,

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chairlift.engine.step_plan import LAST_SAMPLED
-from chairlift.model.kernels.cuda.compile_check import KernelVariant
+from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS, KernelVariant
 
 TILE = 256
 """Tokens, or blocks of a table, that a program handles at once."""
@@ -22,7 +22,12 @@ TILE = 256
 LAST_SAMPLED_ID = tl.constexpr(LAST_SAMPLED)
 
 
-@triton.jit
+_COUNTS = ["begin", "num_blocks", "num_rows", "num_tokens", "padded_tokens", "ids_begin", "slots_begin", "mapping_stride",
+           "table_group_stride", "table_stride"]  # fmt: skip
+"""Numbers that change from step to step: their values make no new variant of a kernel."""
+
+
+@triton.jit(do_not_specialize=_COUNTS)
 def _apply_new_blocks(packed, tables, begin, num_blocks, group_stride, slot_stride, SIZE: tl.constexpr):
     entry = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     is_there = entry < num_blocks
@@ -34,7 +39,7 @@ def _apply_new_blocks(packed, tables, begin, num_blocks, group_stride, slot_stri
     tl.store(tables + group * group_stride + slot * slot_stride + index, block, mask=is_there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_COUNTS)
 def _build_inputs(
     packed, tables, last_sampled, input_ids, positions, cu_seqlens, seq_lens, slot_mapping, block_table, sample_slots,
     num_rows, num_tokens, padded_tokens, ids_begin, slots_begin, group_stride, slot_stride, mapping_stride,
@@ -96,7 +101,9 @@ def apply_new_blocks(packed: Tensor, begin: int, num_blocks: int, tables: Tensor
     """Write the new blocks at packed[begin:], [num_blocks, 4], into tables int32 [groups, slots, width]."""
     if num_blocks:
         grid = (triton.cdiv(num_blocks, TILE),)
-        _apply_new_blocks[grid](packed, tables, begin, num_blocks, tables.stride(0), tables.stride(1), SIZE=TILE)
+        _apply_new_blocks[grid](
+            packed, tables, begin, num_blocks, tables.stride(0), tables.stride(1), SIZE=TILE, **LAUNCH_OPTIONS
+        )  # fmt: skip
 
 
 def build_inputs(
@@ -125,7 +132,7 @@ def build_inputs(
         packed, tables, last_sampled, input_ids, positions, cu_seqlens, seq_lens, slot_mapping, block_table,
         sample_slots, num_rows, num_tokens, padded_tokens, ids_begin, slots_begin, tables.stride(0), tables.stride(1),
         slot_mapping.stride(0), block_table.stride(0), block_table.stride(1), block_size, NUM_GROUPS=len(tables),
-        WRITES=writes, SIZE=TILE,
+        WRITES=writes, SIZE=TILE, **LAUNCH_OPTIONS,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
 from chairlift.model.kernels.cuda.sampling_kernels import (
     NUM_WARPS,
     launch_constants,
@@ -67,6 +68,7 @@ class TritonSamplingOps:
             logsumexp_kernel[(len(logits),)](
                 logits, logits.stride(0), logits.shape[1], max_logits.contiguous(), sums,
                 BLOCK=launch_constants(logits.shape[1])["BLOCK"], num_warps=NUM_WARPS,
+                **LAUNCH_OPTIONS,
             )  # fmt: skip
         return sums
 
@@ -91,4 +93,5 @@ def sample_rows(
         logits, logits.stride(0), vocab_size, slots, table.view(torch.float64), table, bitmask, bitmask.stride(0),
         mask_rows, buffers.tokens, buffers.max_logits, buffers.last_sampled,
         HAS_MASK=allowed is not None, IS_KEYED=is_keyed, num_warps=NUM_WARPS, **launch_constants(vocab_size),
+        **LAUNCH_OPTIONS,
     )  # fmt: skip
