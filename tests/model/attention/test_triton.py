@@ -5,6 +5,7 @@ The interpreter computes in float32 only; compile_check covers 16-bit types.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -223,3 +224,16 @@ def test_every_launch_has_the_options_that_compile_check_compiles_with(monkeypat
     attend(TritonAttention(), batch, kv, AttentionSpec(0, 0.25), torch.randn(4, 2, 16))
     TritonAttention().write_kv(torch.zeros(4, 1, 16), torch.zeros(4, 1, 16), kv, batch.groups[0].slot_mapping)
     assert len(kernel.options) == 4 and all(LAUNCH_OPTIONS.items() <= each.items() for each in kernel.options)
+
+
+def test_a_device_is_asked_once_for_its_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[torch.device] = []
+
+    def properties(device: torch.device) -> SimpleNamespace:
+        devices.append(device)
+        return SimpleNamespace(multi_processor_count=132)
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    device = torch.device("cuda:7")
+    assert [backend_module._num_processors(device) for _ in range(2)] == [132, 132] and devices == [device]
+    backend_module._num_processors.cache_clear()

@@ -8,6 +8,7 @@ max_seqlen_k is the longest row that it will serve.
     [num_blocks, block_size, kv_heads, head_dim]    keys, and values in a tensor of their own
 """
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,6 +230,7 @@ def _with_dense_heads(tensor: Tensor) -> Tensor:
     return tensor if _has_dense_heads(tensor) else tensor.contiguous()
 
 
+@functools.cache
 def _num_processors(device: torch.device) -> int:
     if device.type != "cuda":
         return INTERPRETER_PROCESSORS

@@ -30,3 +30,8 @@ def test_extend_tiles_of_16_bits_fill_a_warp_group(head_dim: int) -> None:
 
 def test_products_of_float32_are_not_rounded_to_10_bits() -> None:
     assert decode_tiles(torch.float32, 64, 1).precision == extend_tiles(torch.float32, 64, 1).precision == "tf32x3"
+
+
+def test_heads_of_512_have_tiles_that_fit_into_the_shared_memory_of_consumer_gpus() -> None:
+    tiles = extend_tiles(torch.bfloat16, 512, 8)
+    assert (tiles.rows + 2 * tiles.keys * tiles.num_stages) * tiles.width * 2 <= 99 * 1024

@@ -66,4 +66,7 @@ def extend_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTile
         )
     if width <= 128:
         return AttentionTiles(rows=max(128, least), keys=64, width=width, num_warps=8, num_stages=3, precision=FAST)
-    return AttentionTiles(rows=max(64, least), keys=32, width=width, num_warps=8, num_stages=3, precision=FAST)
+    rows, num_stages = (64, 3) if width <= 256 else (32, 1)
+    return AttentionTiles(
+        rows=max(rows, least), keys=32, width=width, num_warps=8, num_stages=num_stages, precision=FAST
+    )
