@@ -14,6 +14,7 @@
 # make embedding-speed compare embeddings of many texts at once with one after the other (ARGS="MODEL --json FILE" or ARGS="--url URL")
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
+# make bench-gpu     measure decode, prefill and mixed load on one GPU against its peaks and transformers, eight minutes (ARGS="--parts decode-8b")
 # make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
 # make docs          generate docs/settings.md, flags.md, metrics.md, errors.md and models.md from the code
 # make lint          check style, types and import rules
@@ -38,7 +39,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed bench-cpu cpu-roofline demo-model docs lint format clean
+.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -92,6 +93,9 @@ bench-cpu: $(VENV)/.installed-test
 
 cpu-roofline: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m cpu_roofline $(ARGS)
+
+bench-gpu: $(VENV)/.installed-test
+	PYTHONPATH=tools $(BIN)/python -m gpu_bench $(ARGS)
 
 demo-model: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m demo_model build/demo-model --into src/chairlift/demo $(ARGS)

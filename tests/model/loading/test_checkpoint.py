@@ -328,3 +328,27 @@ def test_random_parameters_depend_on_seed_and_name_only(tmp_path: Path, kind: st
         centre = (0.0 if kind == "gemma3" else 1.0) if "norm" in name else 0.0
         assert abs(float(tensor.mean()) - centre) < 0.15
     assert 0.19 < float(first["model.embed_tokens.weight"].std()) < 0.21
+
+
+def test_random_numbers_are_drawn_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, devices = read_decoder_config(save_tiny("llama", tmp_path)), list[torch.device]()
+    randn = torch.randn
+
+    def recorded(shape: tuple[int, ...], *, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+        devices.append(device)
+        assert generator.device == device
+        return randn(shape, generator=generator, device=device)
+
+    monkeypatch.setattr(torch, "randn", recorded)
+    first, second = (
+        random_parameters(config, 3, 0.2, draws_on_device=on_device)(torch.float32, CPU)("model.norm.weight", (4,))
+        for on_device in (False, True)
+    )
+    assert devices == [CPU, CPU] and torch.equal(first, second)
+    monkeypatch.setattr(torch, "Generator", devices.append)
+    for on_device in (False, True):
+        with pytest.raises(AttributeError):  # the stand-in of a generator cannot be seeded
+            random_parameters(config, 3, 0.2, draws_on_device=on_device)(torch.float32, torch.device("cuda:0"))(
+                "model.norm.weight", (4,)
+            )
+    assert devices[2:] == [CPU, torch.device("cuda:0")]

@@ -109,15 +109,20 @@ def random_model(
     config: DecoderConfig, *, seed: int, dtype: str, device: torch.device, max_model_len: int | None,
     scale: float = 0.2, change: Callable[[str, Tensor], Tensor] | None = None,
     choose_backend: Callable[[DecoderConfig], ModelBackend] | None = None, shard: Shard | None = None,
+    draws_on_device: bool = False,
 ) -> tuple[CausalLM, DecoderConfig]:  # fmt: skip
     """Build a model of this config with random weights, the same for the same seed; dtype "auto" is the config's own.
 
-    `change` may replace the random tensor of a name; `shard` as for load_model.
+    `change` may replace the random tensor of a name; `shard` as for load_model, `draws_on_device` as for
+    random_parameters.
     """
     config = replace(config, dtype=resolve_dtype(dtype, config.dtype))
     kind = torch_dtype(config.dtype)
     whole_shapes = None if shard is None else parameter_shapes(config)
-    loader = random_parameters(config, seed, scale, change, shard, whole_shapes)(kind, device)
+    make_loader = random_parameters(
+        config, seed, scale, change, shard, whole_shapes, draws_on_device=draws_on_device
+    )  # fmt: skip
+    loader = make_loader(kind, device)
     return _build(config, loader, kind, device, config.context_length(max_model_len), choose_backend, shard), config
 
 
