@@ -1,9 +1,11 @@
 """idle_time.py: busy time is the union of intervals."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from gpu_bench.idle_time import busy_and_span, measure_idle
+from gpu_bench.idle_time import busy_and_span, is_work, measure_idle
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,11 @@ def test_the_work_of_a_run_is_profiled_per_step() -> None:
 def test_a_profile_without_work_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="recorded no work of cpu"):
         measure_idle(torch.device("cpu"), lambda: None, num_steps=1)
+
+
+def test_only_work_of_the_device_counts() -> None:
+    def event(kind: str, **more: bool) -> SimpleNamespace:
+        return SimpleNamespace(device_type=SimpleNamespace(name=kind), **more)
+
+    assert is_work(event("CUDA"), "CUDA") and is_work(event("CUDA", is_user_annotation=False), "CUDA")
+    assert not is_work(event("CUDA", is_user_annotation=True), "CUDA") and not is_work(event("CPU"), "CUDA")

@@ -51,16 +51,16 @@ def test_prefill_is_a_share_of_the_peak_of_the_run(measurements: Measurements, m
 def test_models_are_loaded_once_and_one_runner_is_open(
     measurements: Measurements, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loads, closes = list[str](), list[int]()
+    loads, closes = list[str](), list[Any]()
     load, close = module.load_random, module.RunnerSteps.close
     monkeypatch.setattr(module, "load_random", lambda shape, device: (loads.append(shape.name), load(shape, device))[1])
-    monkeypatch.setattr(module.RunnerSteps, "close", lambda steps: (closes.append(id(steps)), close(steps)))
+    monkeypatch.setattr(module.RunnerSteps, "close", lambda steps: (closes.append(steps), close(steps)))
     measurements.measure_prefill(TINY.large)
     measurements.measure_prefill(TINY.large)
     assert closes == []
     measurements.measure_prefill(TINY.small)
     measurements.measure_mixed(TINY.large, 60.0)
-    assert loads == [TINY.large.name, TINY.small.name] and len(closes) == len(set(closes)) == 2
+    assert loads == [TINY.large.name, TINY.small.name] and len(set(closes)) == len(closes) == 2
     measurements.close()
     assert len(closes) == 2
 
@@ -119,5 +119,11 @@ def test_options_are_compared_with_the_default(measurements: Measurements, monke
     monkeypatch.setattr(module, "option_arms", lambda: {"reference": {"attention_backend": "reference"}})
     seconds = measurements.compare_options(TINY.small, 60.0)["step_seconds"]
     assert list(seconds) == ["default", "reference"] and all(list(arm) == ["3", "1"] for arm in seconds.values())
+    monkeypatch.setattr(
+        module, "option_arms", lambda: {"no": {"attention_backend": "no"}, "twice": {"block_size": 16}, "own": {}}
+    )
+    seconds = measurements.compare_options(TINY.small, 60.0)["step_seconds"]
+    assert seconds["no"]["failed"].startswith("ConfigError: ") and "failed" in seconds["twice"]
+    assert list(seconds["own"]) == list(seconds["default"]) == ["3", "1"]
     seconds = measurements.compare_options(TINY.small, -1.0)["step_seconds"]
     assert all("skipped" in arm for arm in seconds.values())

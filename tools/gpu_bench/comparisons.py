@@ -18,6 +18,7 @@ BLOCK_SIZE = 16
 OPTION_ARMS: dict[str, dict[str, Any]] = {
     "without CUDA graphs": {"use_cuda_graph": "off"},
     "deterministic": {"deterministic": True},
+    "FP8 KV cache": {"kv_cache_dtype": "fp8"},
 }
 """Options of the runner that are compared with its defaults."""
 
@@ -66,10 +67,12 @@ def prefill_batch(num_tokens: int, device: torch.device) -> ForwardBatch:
     """Return the batch of one new prompt whose blocks follow each other in the cache."""
     positions = torch.arange(num_tokens, device=device)
     blocks = torch.arange(-(-num_tokens // BLOCK_SIZE), dtype=torch.int32, device=device)[None]
-    bounds = torch.tensor([0, num_tokens], dtype=torch.int32, device=device)
+    bounds, last = (
+        torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, num_tokens], [num_tokens])
+    )
     return ForwardBatch(
         num_seqs=1, num_tokens=num_tokens, num_decodes=0, max_seqlen_q=num_tokens, max_seqlen_k=num_tokens,
-        positions=positions, cu_seqlens_q=bounds, seq_lens=bounds[1:], logits_indices=bounds[1:] - 1,
+        positions=positions, cu_seqlens_q=bounds, seq_lens=last, logits_indices=last - 1,
         groups=(GroupBatch(blocks, positions),), cu_q_list=(0, num_tokens), seq_lens_list=(num_tokens,),
     )  # fmt: skip
 

@@ -23,6 +23,11 @@ def busy_and_span(intervals: Iterable[tuple[float, float]]) -> tuple[float, floa
     return busy, end - ordered[0][0]
 
 
+def is_work(event: Any, device_type: str) -> bool:
+    """Return whether an event of the profiler is work of a type of device, and no range that a user named."""
+    return event.device_type.name == device_type and not getattr(event, "is_user_annotation", False)
+
+
 def measure_idle(device: torch.device, run: Callable[[], object], num_steps: int) -> dict[str, Any]:
     """Profile `run`, which runs `num_steps` steps; times are in seconds.
 
@@ -34,7 +39,7 @@ def measure_idle(device: torch.device, run: Callable[[], object], num_steps: int
         if on_cuda:
             torch.cuda.synchronize(device)
     wanted = "CUDA" if on_cuda else "CPU"
-    events: Sequence[Any] = [each for each in recorded.events() if each.device_type.name == wanted]
+    events: Sequence[Any] = [each for each in recorded.events() if is_work(each, wanted)]
     busy, span = busy_and_span((each.time_range.start, each.time_range.end) for each in events)
     if span <= 0:
         raise RuntimeError(f"the profiler recorded no work of {device}; it may lack the permission to trace the GPU")

@@ -151,14 +151,21 @@ class Measurements:
             if time.perf_counter() - started_at > limit:
                 results[name] = {"skipped": f"no time left of {limit:.0f} s"}
                 continue
-            steps = RunnerSteps(self._loaded(shape), self._sizes, **options)
             try:
-                batches = {str(batch): steps.time_decode(batch, limit / 8) for batch in self._sizes.batches}
-            finally:
-                steps.close()
-                self._free()
-            results[name] = {batch: times.mean_seconds for batch, times in batches.items()}
+                results[name] = self._step_seconds(shape, limit / 8, options)
+            except Exception as error:  # one option that does not run must not lose the others
+                results[name] = {"failed": f"{type(error).__name__}: {error}"}
+            self._free()
         return {"model": shape.name, "step_seconds": results}
+
+    def _step_seconds(self, shape: BenchShape, limit: float, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the mean seconds of a decode step by batch, with options of the runner and the model."""
+        loaded = load_random(shape, self._device, **options) if options else self._loaded(shape)
+        steps = RunnerSteps(loaded, self._sizes, **options)
+        try:
+            return {str(batch): steps.time_decode(batch, limit).mean_seconds for batch in self._sizes.batches}
+        finally:
+            steps.close()
 
     def compare_attention(self, shape: BenchShape) -> dict[str, Any]:
         """Time the attention of one layer's prefill by the engine's backend and by torch's varlen_attn."""

@@ -13,9 +13,8 @@ from chairlift.bench.offline.offline_benchmark import HIDDEN_ROWS
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan
-from chairlift.model.dtypes import torch_dtype
 from chairlift.model.loading.registry import random_model
-from chairlift.model.model_backend import TorchBackend
+from chairlift.model.model_backend import select_backend
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
@@ -31,16 +30,19 @@ WEIGHT_SCALE = 0.02
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True).with_defaults({}, max_tokens=1_000_000, seed=0)
 
 
-def load_random(shape: BenchShape, device: torch.device) -> LoadedModel:
-    """Load a model whose random bfloat16 weights are generated on the device."""
-    config = shape.decoder_config
-    backend = TorchBackend.best(torch_dtype("bfloat16"), device)
+def load_random(shape: BenchShape, device: torch.device, **options: Any) -> LoadedModel:
+    """Load a model whose random bfloat16 weights are generated on the device.
+
+    `options` are further fields of the RunnerConfig. Raises ConfigError for options that the device does not support.
+    """
+    runner_config = RunnerConfig(device=str(device), dtype="bfloat16", kernels="torch", **options)
+    backend = select_backend(runner_config, shape.decoder_config, device)
     model, loaded_config = random_model(
-        config, seed=0, dtype="bfloat16", device=device, max_model_len=None, scale=WEIGHT_SCALE,
+        shape.decoder_config, seed=0, dtype="bfloat16", device=device, max_model_len=None, scale=WEIGHT_SCALE,
         choose_backend=lambda _: backend, draws_on_device=True,
     )  # fmt: skip
     return LoadedModel(
-        model, loaded_config, device, f"random {shape.name}", None, backend.chunk_tokens, backend.cpus,
+        model, loaded_config, device, f"random {shape.name}", backend.attention(), backend.chunk_tokens, backend.cpus,
         backend.report(), backend.sampling_ops(), backend.torch_threads,
     )  # fmt: skip
 
@@ -94,9 +96,7 @@ class RunnerSteps:
         self._next_step_id, self._running = 0, 0
         try:
             self.info = self.runner.start()
-            for kv in self.runner.kv_cache:
-                kv.key.normal_()
-                kv.value.normal_()
+            self._fill_cache()
             self.runner.warmup()
         except BaseException:
             self.runner.stop()
@@ -147,6 +147,13 @@ class RunnerSteps:
             self._collect()
             ends.append(time.perf_counter())
         return ends
+
+    def _fill_cache(self) -> None:
+        """Write random numbers, which torch generates in bfloat16 for every dtype of the cache."""
+        with torch.inference_mode():
+            for kv in self.runner.kv_cache:
+                for tensor in (kv.key, kv.value):
+                    tensor.copy_(torch.randn(tensor.shape, dtype=torch.bfloat16, device=tensor.device))
 
     def _collect(self) -> None:
         """Read a result. Raises the error of its first row that failed."""

@@ -37,6 +37,8 @@ def run_transformers(
         ),
         continuous_batching_config=_batching_config(transformers, device, workload),
     )  # fmt: skip
+    if hasattr(manager, "warmup"):
+        manager.warmup()  # captures its CUDA graphs, if it uses some
     manager.start()
     try:
         _drive(manager, Workload(name="warm-up", seed=0, items=workload.items[:1]), limit)
