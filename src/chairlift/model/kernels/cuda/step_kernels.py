@@ -22,8 +22,10 @@ TILE = 256
 LAST_SAMPLED_ID = tl.constexpr(LAST_SAMPLED)
 
 
-_COUNTS = ["begin", "num_blocks", "num_rows", "num_tokens", "padded_tokens", "ids_begin", "slots_begin", "mapping_stride",
-           "table_group_stride", "table_stride"]  # fmt: skip
+_COUNTS = [
+    "begin", "num_blocks", "num_rows", "num_tokens", "padded_tokens", "ids_begin", "slots_begin", "mapping_stride",
+    "table_group_stride", "table_stride",
+]  # fmt: skip
 """Numbers that change from step to step: their values make no new variant of a kernel."""
 
 
