@@ -11,6 +11,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
+from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.loading.tiny_model import tiny_config
 from chairlift.model.model_backend import TorchBackend, select_backend
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -72,3 +73,13 @@ def test_without_a_library_torch_runs_everything(monkeypatch: pytest.MonkeyPatch
             select_backend(RunnerConfig(quantization="int8"), FIT, CPU)
     finally:
         library.load.cache_clear()
+
+
+def test_on_a_cpu_deterministic_is_what_the_native_kernels_are_and_nothing_else() -> None:
+    need_native()
+    assert isinstance(select_backend(RunnerConfig(deterministic=True), FIT, CPU), NativeBackend)
+    with pytest.raises(ConfigError, match="native kernels alone") as caught:
+        select_backend(RunnerConfig(deterministic=True, kernels="torch"), FIT, CPU)
+    assert caught.value.details["option"] == "deterministic"
+    ops = TorchBackend.best(torch.bfloat16, torch.device("cuda"), deterministic=True).ops
+    assert isinstance(ops, BatchInvariantOps)

@@ -14,7 +14,7 @@ from chairlift.model.attention.registry import AUTO
 from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
-from chairlift.model.layers.fused_ops import ops_for
+from chairlift.model.layers.fused_ops import batch_invariant_ops_for, ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
@@ -89,12 +89,17 @@ class TorchBackend:
     sampler: SamplingOps = field(default_factory=TorchSamplingOps)
 
     @classmethod
-    def best(cls, dtype: torch.dtype, device: torch.device) -> "TorchBackend":
-        """Return the fastest torch backend for a dtype on a device."""
+    def best(cls, dtype: torch.dtype, device: torch.device, *, deterministic: bool = False) -> "TorchBackend":
+        """Return the fastest torch backend for a dtype on a device.
+
+        With `deterministic` it is the one that gives a row the same bits in every batch. Raises ConfigError where there
+        is none.
+        """
         cpus = usable_cpus() if device.type == "cpu" else frozenset()
         is_full = len(cpus) <= torch.get_num_threads()
         busy = tuple(sorted(cpus)) if is_full else ()
-        return cls(ops_for(dtype, device), cpus=busy, sampler=sampling_ops_for(device))
+        ops = batch_invariant_ops_for(dtype, device) if deterministic else ops_for(dtype, device)
+        return cls(ops, cpus=busy, sampler=sampling_ops_for(device))
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend."""
@@ -125,7 +130,8 @@ def select_backend(
 ) -> ModelBackend:
     """Choose the backend of a model by the options; `model` has the dtype as loaded, `name` identifies its weights.
 
-    Raises ConfigError if native kernels are required, by name or for a quantization, and cannot run the model.
+    Raises ConfigError if native kernels are required, by name or for a quantization, and cannot run the model, and for
+    the option `deterministic` where rows depend on their batch.
     """
     from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
 
@@ -141,7 +147,8 @@ def select_backend(
             if needed:
                 raise
             why = f"torch ({error.message})"
-    return replace(TorchBackend.best(torch_dtype(model.dtype), device), why=why)
+    backend = TorchBackend.best(torch_dtype(model.dtype), device, deterministic=config.deterministic)
+    return replace(backend, why=why)
 
 
 def sampling_ops_for(device: torch.device) -> SamplingOps:

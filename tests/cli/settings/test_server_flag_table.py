@@ -38,7 +38,7 @@ ALIAS_VALUES: dict[str, tuple[str, object]] = {
     "--no-async-scheduling": ("", False), "--disable-overlap-schedule": ("", False),
     "--enforce-eager": ("", "off"), "--disable-cuda-graph": ("", "off"),
     "--disable-frontend-multiprocessing": ("", "inline"), "-t": ("4", 4), "--threads": ("4", 4),
-    "-tp": ("2", 2), "--tp-size": ("2", 2), "--tp": ("4", 4),
+    "-tp": ("2", 2), "--tp-size": ("2", 2), "--tp": ("4", 4), "--enable-deterministic-inference": ("", True),
     "-a": ("toy", ["toy"]), "--alias": ("toy", ["toy"]), "--random-seed": ("3", 3), "-s": ("3", 3),
     "--ssl-keyfile": ("k", "k"), "--ssl-key-file": ("k", "k"), "--ssl-certfile": ("c", "c"),
     "--ssl-cert-file": ("c", "c"), "--ssl-ca-certs": ("ca", "ca"), "--chat-template-file": ("x.jinja", "x.jinja"),

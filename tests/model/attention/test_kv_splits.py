@@ -1,4 +1,4 @@
-"""choose_kv_splits: few rows fill the GPU, many are not split, and deterministic splits ignore the batch."""
+"""choose_kv_splits: few rows fill the GPU, many are not split."""
 
 import math
 from itertools import product
@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from chairlift.model.attention.kv_splits import (
-    FIXED_MAX_SPLITS,
-    FIXED_MIN_TILES,
     MAX_SPLIT_KEYS,
     MAX_SPLITS,
     KVSplits,
@@ -21,7 +19,7 @@ TILE = 64
 
 def choose(**options: Any) -> KVSplits:
     usual = {"num_decodes": 1, "kv_heads": 8, "max_seqlen_k": 1024, "window": None, "tile_keys": TILE,
-             "num_processors": H200, "deterministic": False}  # fmt: skip
+             "num_processors": H200}  # fmt: skip
     return choose_kv_splits(**usual | options)
 
 
@@ -41,21 +39,10 @@ def test_a_window_limits_the_splits() -> None:
     assert choose(max_seqlen_k=1000, window=5000) == choose(max_seqlen_k=1000)
 
 
-def test_in_deterministic_mode_the_rule_is_the_same_for_every_batch() -> None:
-    rules = {
-        (splits.max_splits, splits.min_tiles)
-        for rows, heads, longest in product((1, 7, 300), (1, 8), (1, 511, 90_000))
-        for splits in [choose(num_decodes=rows, kv_heads=heads, max_seqlen_k=longest, deterministic=True)]
-    }
-    assert rules == {(FIXED_MAX_SPLITS, FIXED_MIN_TILES)}
-    assert choose(max_seqlen_k=FIXED_MIN_TILES * TILE, deterministic=True).num_splits == 1
-
-
-@pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 100, 5000])
-def test_the_launched_splits_hold_all_keys_of_every_row(window: int | None, deterministic: bool) -> None:
+def test_the_launched_splits_hold_all_keys_of_every_row(window: int | None) -> None:
     for rows, longest in product((1, 9, 400), (1, 65, 1000, 4097, 200_000)):
-        splits = choose(num_decodes=rows, max_seqlen_k=longest, window=window, deterministic=deterministic)
+        splits = choose(num_decodes=rows, max_seqlen_k=longest, window=window)
         assert 1 <= splits.num_splits <= splits.max_splits <= MAX_SPLITS
         for length in {1, longest // 3 + 1, longest - 1, longest} - {0}:
             first = 0 if window is None else max(0, length - window) // TILE

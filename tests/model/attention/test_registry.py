@@ -48,3 +48,10 @@ def test_every_name_leads_to_a_class() -> None:
 def test_an_unknown_name_ends_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="'flash' is unknown; known are auto, torch, triton, reference"):
         make_backend("flash")
+
+
+def test_only_triton_is_deterministic() -> None:
+    assert isinstance(make_backend("auto", "cuda", "bfloat16", deterministic=True), TritonAttention)
+    for name in ("torch", "reference"):
+        with pytest.raises(ConfigError, match=f"deterministic needs attention_backend triton, it is {name}"):
+            make_backend(name, "cuda", "bfloat16", deterministic=True)

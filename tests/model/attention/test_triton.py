@@ -15,7 +15,6 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention import triton as backend_module
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
-from chairlift.model.attention.kv_splits import FIXED_MIN_TILES
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
@@ -23,8 +22,8 @@ from support_batches import Row, make_batch
 
 CPU = torch.device("cpu")
 BOUND = 2e-6
-SPLIT = 64 * FIXED_MIN_TILES
-"""Keys of a split in deterministic mode."""
+LONG = 512
+"""Keys of a row that has several splits if it is decoded alone."""
 
 
 def make_rows(shapes: Sequence[tuple[int, int]], block_size: int, *, start: int = 1) -> list[Row]:
@@ -94,7 +93,7 @@ def test_any_number_of_query_heads_shares_a_kv_head(group: int) -> None:
 def test_long_rows_are_split(window: int | None, deterministic: bool) -> None:
     sinks = torch.tensor([2.0, -1.0])
     backend = TritonAttention(deterministic=deterministic)
-    check([(1, 1500), (1, 0 + SPLIT), (1, 5)], AttentionSpec(0, 0.25, window, 3.0, sinks), backend=backend)
+    check([(1, 1500), (1, LONG), (1, 5)], AttentionSpec(0, 0.25, window, 3.0, sinks), backend=backend)
 
 
 def test_blocks_before_a_window_are_never_read() -> None:
@@ -124,7 +123,7 @@ def test_a_lone_key_shares_its_weight_with_the_sink() -> None:
 
 @pytest.mark.parametrize("window", [None, 600])
 def test_in_deterministic_mode_a_row_has_the_same_bits_alone_and_in_a_batch(window: int | None) -> None:
-    shapes = [(1, 100), (1, SPLIT), (1, SPLIT + 700), (1, 3000), (5, 90), (70, 200)]
+    shapes = [(1, 100), (1, LONG), (1, LONG + 700), (1, 3000), (5, 90), (70, 200)]
     backend, spec = TritonAttention(deterministic=True), AttentionSpec(0, 0.25, window)
     rows = make_rows(shapes, 16)
     batch, kv = make_batch(rows, 16), fill_cache(backend, rows, 16, 1, 16, torch.float32)
@@ -134,6 +133,21 @@ def test_in_deterministic_mode_a_row_has_the_same_bits_alone_and_in_a_batch(wind
         tokens = slice(batch.cu_q_list[index], batch.cu_q_list[index + 1])
         alone = attend(backend, make_batch([row], 16), kv, spec, query[tokens])
         assert torch.equal(alone, together[tokens]), shapes[index]
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_in_deterministic_mode_a_decoded_token_has_the_bits_of_the_same_token_in_a_chunk(window: int | None) -> None:
+    backend, spec, rows = (
+        TritonAttention(deterministic=True),
+        AttentionSpec(0, 0.25, window),
+        make_rows([(90, 700)], 16),
+    )
+    kv = fill_cache(backend, rows, 16, 1, 16, torch.float32)
+    query = torch.randn(90, 2, 16, generator=torch.Generator().manual_seed(4))
+    whole = attend(backend, make_batch(rows, 16), kv, spec, query)
+    for at in (0, 31, 63, 64, 89):
+        decoded = replace(rows[0], num_new_tokens=1, seq_len=610 + at + 1)
+        assert torch.equal(attend(backend, make_batch([decoded], 16), kv, spec, query[at : at + 1])[0], whole[at])
 
 
 def test_a_token_of_a_chunk_has_the_same_bits_wherever_the_chunk_begins() -> None:

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.layers.fused_ops import FusedOps, ops_for
+from chairlift.core.errors import ConfigError
+from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
+from chairlift.model.layers.fused_ops import FusedOps, batch_invariant_ops_for, ops_for
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.loading.decoder_config import ACTIVATIONS
@@ -99,3 +101,17 @@ def ops_packs(dtype: torch.dtype) -> bool:
     ops = ops_for(dtype, CPU)
     assert isinstance(ops, FusedOps)
     return ops.packs
+
+
+def test_rows_that_do_not_depend_on_the_batch_need_a_gpu_with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    assert isinstance(batch_invariant_ops_for(torch.bfloat16, cuda), BatchInvariantOps)
+    for dtype, device, why in (
+        (torch.float32, CPU, "the native kernels alone"), (torch.float32, torch.device("mps"), "the device is mps"),
+        (torch.float64, cuda, "the model has float64"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=why):
+            batch_invariant_ops_for(dtype, device)
+    monkeypatch.setattr("chairlift.model.layers.fused_ops.has_triton", lambda: False)
+    with pytest.raises(ConfigError, match="package triton"):
+        batch_invariant_ops_for(torch.bfloat16, cuda)

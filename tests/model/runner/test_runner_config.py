@@ -24,6 +24,7 @@ def test_what_was_encoded_is_read_back() -> None:
         ({"attention_backend": "torch", "quantization": "int8"}, "attention_backend"),
         ({"attention_backend": "reference", "kernels": "native"}, "attention_backend"),
         ({"attention_backend": "flash"}, "attention_backend"),
+        ({"deterministic": True, "tensor_parallel_size": 4}, "deterministic"),
         ({"dtype": "fp16x"}, "dtype"), ({"model_impl": "vllm"}, "model_impl"), ({"model_impl": ""}, "model_impl"),
         ({"dtype": "half"}, "dtype"),  # an alias is replaced before it gets here
         ({"max_memory": 0}, "max_memory"), ({"max_memory": 1.5}, "max_memory"), ({"max_memory": 0.0}, "max_memory"),

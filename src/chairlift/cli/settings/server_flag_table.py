@@ -71,6 +71,7 @@ ALIASES = (
     switch("--disable-frontend-multiprocessing", "engine_mode", "inline", VLLM),
     alias("-t --threads", "cpu_threads", LLAMA_CPP, parse=thread_count),
     alias("-tp --tp-size --tp", "tensor_parallel_size", VLLM, SGLANG),
+    switch("--enable-deterministic-inference", "deterministic", True, SGLANG),
     alias("-a --alias", "served_model_name", LLAMA_CPP),
     alias("--random-seed", "seed", SGLANG),
     alias("-s", "seed", LLAMA_CPP),

@@ -109,6 +109,8 @@ ENGINE_SECTIONS: Sections = {
                 help="whether decode steps on a CUDA device are CUDA graphs: on, off, auto (on where it can be)"),
         Setting(name="tensor_parallel_size", parse=integer, metavar="N", default=1,
                 help="number of GPUs, or of processes on a CPU, that share every layer of the model"),
+        Setting(name="deterministic", parse=boolean, default=False,
+                help="on NVIDIA GPUs give a request the same tokens in any batch, at a cost; CPU kernels always do"),
         Setting(name="logits_processor_factories", parse=named_factories, metavar="NAME=MODULE:FUNCTION,..",
                 help="register logits processors, which requests select by NAME"),
     ),
@@ -261,7 +263,8 @@ SIMULATE_SETTINGS = tuple(
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "packed_weights_dir", "tensor_parallel_size", "use_cuda_graph", "logits_processor_factories", "profile",
+        "packed_weights_dir", "tensor_parallel_size", "use_cuda_graph", "deterministic", "profile",
+        "logits_processor_factories",
         "model_impl", "engine_mode", "chat_template", "default_chat_template_kwargs", "reasoning_parser",
     )
 )  # fmt: skip

@@ -15,10 +15,6 @@ PROGRAMS_PER_PROCESSOR = 4
 MAX_SPLIT_KEYS = 4096
 """Keys of a row beyond which it is split even if the batch alone fills the GPU: one long row must not finish last."""
 
-FIXED_MAX_SPLITS = 32
-FIXED_MIN_TILES = 8
-"""The splits of a row in deterministic mode; constants, because a row's bits depend on them."""
-
 
 @dataclass(frozen=True, slots=True)
 class KVSplits:
@@ -38,12 +34,9 @@ class KVSplits:
 
 
 def choose_kv_splits(
-    *, num_decodes: int, kv_heads: int, max_seqlen_k: int, window: int | None, tile_keys: int, num_processors: int,
-    deterministic: bool,
+    *, num_decodes: int, kv_heads: int, max_seqlen_k: int, window: int | None, tile_keys: int, num_processors: int
 ) -> KVSplits:  # fmt: skip
     """Choose the splits of a step's decode rows.
-
-    In deterministic mode the rule is the same for every batch, so that a row's splits depend on its own length only.
 
     Args:
         num_decodes: rows with one token.
@@ -52,15 +45,11 @@ def choose_kv_splits(
         window: tokens that a row sees; None for all.
         tile_keys: keys of a tile, in tokens.
         num_processors: multiprocessors of the GPU.
-        deterministic: whether a row's splits must not depend on the batch.
     """
-    max_splits, min_tiles = FIXED_MAX_SPLITS, FIXED_MIN_TILES
     # The first split begins at a multiple of tile_keys, so a window may begin and end within a tile.
     tiles = math.ceil(max_seqlen_k / tile_keys)
     if window is not None:
         tiles = min(tiles, math.ceil(window / tile_keys) + 1)
-    if not deterministic:
-        wanted = math.ceil(num_processors * PROGRAMS_PER_PROCESSOR / max(1, num_decodes * kv_heads))
-        max_splits = min(MAX_SPLITS, max(wanted, math.ceil(tiles * tile_keys / MAX_SPLIT_KEYS), 1))
-        min_tiles = MIN_SPLIT_TILES
-    return KVSplits(max_splits, min_tiles, max(1, min(max_splits, math.ceil(tiles / min_tiles))))
+    wanted = math.ceil(num_processors * PROGRAMS_PER_PROCESSOR / max(1, num_decodes * kv_heads))
+    max_splits = min(MAX_SPLITS, max(wanted, math.ceil(tiles * tile_keys / MAX_SPLIT_KEYS), 1))
+    return KVSplits(max_splits, MIN_SPLIT_TILES, max(1, min(max_splits, math.ceil(tiles / MIN_SPLIT_TILES))))

@@ -18,7 +18,7 @@ BACKENDS: Mapping[str, str] = {
     "triton": "chairlift.model.attention.triton:TritonAttention",
     "reference": "chairlift.model.attention.reference:ReferenceAttention",
 }
-"""Value of the option `attention_backend` -> "module:class"; the class takes no arguments."""
+"""Value of the option `attention_backend` -> "module:class"; triton's alone takes an argument, `deterministic`."""
 
 
 TRITON_DTYPES = ("float32", "bfloat16", "float16")
@@ -49,10 +49,13 @@ def check_backend_name(name: str) -> None:
         )
 
 
-def make_backend(name: str, device_type: str = "cpu", dtype: str = "float32") -> "AttentionBackend":
+def make_backend(
+    name: str, device_type: str = "cpu", dtype: str = "float32", *, deterministic: bool = False
+) -> "AttentionBackend":
     """Import a backend by name, or "auto" for this device and dtype, and create it.
 
-    Raises ConfigError for an unknown name, and for triton where it cannot be imported.
+    With `deterministic` a token's bits depend on its own sequence alone. Raises ConfigError for an unknown name, for
+    triton where it cannot be imported, and for another backend with `deterministic`.
     """
     check_backend_name(name)
     name = resolve_backend_name(name, device_type, dtype)
@@ -62,6 +65,13 @@ def make_backend(name: str, device_type: str = "cpu", dtype: str = "float32") ->
             "install it or set attention_backend to torch",
             option="attention_backend",
         )
+    if deterministic and name != "triton":
+        raise ConfigError(
+            f"deterministic needs attention_backend triton, it is {name}; leave attention_backend out",
+            option="deterministic",
+        )
     module, _, kind = BACKENDS[name].partition(":")
-    backend: AttentionBackend = getattr(importlib.import_module(module), kind)()
+    backend: AttentionBackend = getattr(importlib.import_module(module), kind)(
+        **({"deterministic": True} if deterministic else {})
+    )
     return backend

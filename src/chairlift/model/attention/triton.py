@@ -87,9 +87,10 @@ class TritonAttention:
         """Store the options.
 
         Args:
-            deterministic: split the keys of a decode row by its own length only. Then its bits depend on no other row
-                of the batch. Otherwise the splits depend on the batch's size, too, which is faster for few rows or
-                long ones. Chunks have the same bits in every batch in both modes.
+            deterministic: attend decode rows by the kernel of chunks, which visits a token's keys in one order. Then a
+                token's bits depend on its own sequence alone: not on the other rows, nor on whether it is decoded or
+                part of a chunk. Otherwise decode rows have a kernel of their own, which splits the keys by the size of
+                the batch; that is faster, above all for few rows and long ones.
         """
         self._deterministic = deterministic
 
@@ -136,52 +137,55 @@ class TritonAttention:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
         query = _with_dense_heads(query)
         target = out if _has_dense_heads(out) else query.new_empty(query.shape)
-        if batch.num_decodes:
-            self._attend_decodes(query, kv, batch, spec, plan, target)
-        if batch.num_tokens > batch.num_decodes:
-            _attend_chunks(query, kv, batch, spec, target)
+        num_decodes = 0 if self._deterministic else batch.num_decodes
+        if num_decodes:
+            _attend_decodes(query, kv, batch, spec, plan, target)
+        if batch.num_tokens > num_decodes:
+            _attend_chunks(query, kv, batch, num_decodes, spec, target)
         if target is not out:
             out.copy_(target)
 
-    def _attend_decodes(
-        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: TritonPlan, out: Tensor
-    ) -> None:
-        _, heads, head_dim = query.shape
-        kv_heads, scores = kv.key.shape[2], _Scores.of(spec)
-        tiles = decode_tiles(_tile_dtype(query), head_dim, heads // kv_heads)
-        splits = choose_kv_splits(
-            num_decodes=batch.num_decodes, kv_heads=kv_heads, max_seqlen_k=batch.max_seqlen_k, window=spec.window,
-            tile_keys=tiles.keys, num_processors=_num_processors(query.device), deterministic=self._deterministic,
-        )  # fmt: skip
-        is_split = splits.num_splits > 1
-        partial, statistics = _partials(plan, batch, query, splits) if is_split else (out, out)
-        table = batch.groups[spec.group].block_table
-        decode_kernel[(kv_heads, batch.num_decodes, splits.num_splits)](
-            query, kv.key, kv.value, table, batch.seq_lens, out if spec.sinks is None else spec.sinks, out, partial,
-            statistics, scores.window, scores.scale, scores.cap, splits.max_splits, splits.min_tiles,
-            stride_table=table.stride(0), IS_SPLIT=is_split, **_layer_constants(query, kv, spec, tiles, out),
-        )  # fmt: skip
-        if is_split:
-            reduce_kernel[(heads, batch.num_decodes)](
-                partial, statistics, batch.seq_lens, out, scores.window, splits.max_splits, splits.min_tiles,
-                splits.num_splits, STRIDE_OUT=out.stride(0), HEAD_DIM=head_dim, WIDTH=tiles.width,
-                TILE_KEYS=tiles.keys, HAS_WINDOW=spec.window is not None, SPLITS=REDUCE_SPLITS,
-                **LAUNCH_OPTIONS,
-            )  # fmt: skip
 
-
-def _attend_chunks(query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, out: Tensor) -> None:
-    """Launch extend_kernel for the rows after the decode rows, and the padding."""
+def _attend_decodes(
+    query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: TritonPlan, out: Tensor
+) -> None:
     _, heads, head_dim = query.shape
     kv_heads, scores = kv.key.shape[2], _Scores.of(spec)
-    group, num_rows = heads // kv_heads, batch.num_seqs - batch.num_decodes
+    tiles = decode_tiles(_tile_dtype(query), head_dim, heads // kv_heads)
+    splits = choose_kv_splits(
+        num_decodes=batch.num_decodes, kv_heads=kv_heads, max_seqlen_k=batch.max_seqlen_k, window=spec.window,
+        tile_keys=tiles.keys, num_processors=_num_processors(query.device),
+    )  # fmt: skip
+    is_split = splits.num_splits > 1
+    partial, statistics = _partials(plan, batch, query, splits) if is_split else (out, out)
+    table = batch.groups[spec.group].block_table
+    decode_kernel[(kv_heads, batch.num_decodes, splits.num_splits)](
+        query, kv.key, kv.value, table, batch.seq_lens, out if spec.sinks is None else spec.sinks, out, partial,
+        statistics, scores.window, scores.scale, scores.cap, splits.max_splits, splits.min_tiles,
+        stride_table=table.stride(0), IS_SPLIT=is_split, **_layer_constants(query, kv, spec, tiles, out),
+    )  # fmt: skip
+    if is_split:
+        reduce_kernel[(heads, batch.num_decodes)](
+            partial, statistics, batch.seq_lens, out, scores.window, splits.max_splits, splits.min_tiles,
+            splits.num_splits, STRIDE_OUT=out.stride(0), HEAD_DIM=head_dim, WIDTH=tiles.width,
+            TILE_KEYS=tiles.keys, HAS_WINDOW=spec.window is not None, SPLITS=REDUCE_SPLITS, **LAUNCH_OPTIONS,
+        )  # fmt: skip
+
+
+def _attend_chunks(
+    query: Tensor, kv: PagedKV, batch: ForwardBatch, first_row: int, spec: AttentionSpec, out: Tensor
+) -> None:
+    """Launch extend_kernel for the rows from first_row on, before which rows have one token each, and the padding."""
+    _, heads, head_dim = query.shape
+    kv_heads, scores = kv.key.shape[2], _Scores.of(spec)
+    group, num_rows = heads // kv_heads, batch.num_seqs - first_row
     tiles = extend_tiles(_tile_dtype(query), head_dim, group)
     # Rounding down each row's first tile leaves at most one empty tile a row; the padding is one more row.
-    num_tiles = (batch.num_tokens - batch.num_decodes) // (tiles.rows // group) + num_rows + 1
+    num_tiles = (batch.num_tokens - first_row) // (tiles.rows // group) + num_rows + 1
     table = batch.groups[spec.group].block_table
     extend_kernel[(num_tiles, kv_heads)](
         query, kv.key, kv.value, table, batch.cu_seqlens_q, batch.seq_lens,
-        out if spec.sinks is None else spec.sinks, out, scores.window, scores.scale, scores.cap, batch.num_decodes,
+        out if spec.sinks is None else spec.sinks, out, scores.window, scores.scale, scores.cap, first_row,
         num_rows, batch.num_tokens, stride_table=table.stride(0), **_layer_constants(query, kv, spec, tiles, out),
     )  # fmt: skip
 

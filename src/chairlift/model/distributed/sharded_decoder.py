@@ -142,9 +142,11 @@ class ShardedBackend:
     vocab_size: int
 
     @classmethod
-    def of(cls, model: DecoderConfig, communicator: Communicator, device: torch.device) -> "ShardedBackend":
-        """Return the backend of a model, whose config has the dtype as loaded."""
-        inner = TorchBackend.best(torch_dtype(model.dtype), device)
+    def of(
+        cls, model: DecoderConfig, communicator: Communicator, device: torch.device, *, deterministic: bool = False
+    ) -> "ShardedBackend":
+        """Return the backend of a model, whose config has the dtype as loaded; `deterministic` as TorchBackend.best."""
+        inner = TorchBackend.best(torch_dtype(model.dtype), device, deterministic=deterministic)
         ranks = communicator.shard.num_ranks
         threads = None
         if device.type == "cpu":

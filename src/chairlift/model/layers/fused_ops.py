@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from chairlift.core.errors import ConfigError
 from chairlift.model.layers import onednn
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.triton_package import has_triton
@@ -21,6 +22,26 @@ def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
 
         return TritonOps()
     return TorchOps() if dtype == torch.float64 else FusedOps(onednn.usable(dtype, device))
+
+
+def batch_invariant_ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
+    """Return the Ops for the option `deterministic`. Raises ConfigError where rows depend on their batch."""
+    if device.type == "cpu":
+        why = "on a CPU the native kernels alone give a request the same tokens in any batch, and they do so without "
+        raise _refused(f"{why}this option; they cannot run with these options, see docs/serving.md")
+    if device.type != "cuda" or torch.version.hip is not None:
+        raise _refused(f"it needs an NVIDIA GPU, the device is {device.type}; leave it out")
+    if dtype == torch.float64:
+        raise _refused("on a GPU it needs float32, bfloat16 or float16, the model has float64; set dtype")
+    if not has_triton():
+        raise _refused("it needs the package triton, which is not installed; install it or leave the option out")
+    from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
+
+    return BatchInvariantOps()
+
+
+def _refused(why: str) -> ConfigError:
+    return ConfigError(f"deterministic: {why}", option="deterministic")
 
 
 class FusedOps(TorchOps):

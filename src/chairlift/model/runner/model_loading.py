@@ -36,7 +36,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
         backend = (
             select_backend(config, shape, device, name)
             if communicator is None
-            else ShardedBackend.of(shape, communicator, device)
+            else ShardedBackend.of(shape, communicator, device, deterministic=config.deterministic)
         )
         chosen.append(backend)
         return chosen[0]

@@ -13,6 +13,9 @@ MODEL_IMPLS = ("auto", "native", "transformers")
 MODEL_IMPL_ALIASES = {"vllm": "native", "sglang": "native"}
 """Names in vLLM and SGLang for the engine's own architectures."""
 
+MAX_DETERMINISTIC_RANKS = 2
+"""Ranks whose sum has the same bits in any order."""
+
 KERNELS = ("auto", "native", "torch")
 CUDA_GRAPH_MODES = ("auto", "on", "off")
 QUANTIZATIONS = ("none", "int8", "int8-channel")
@@ -48,6 +51,7 @@ class RunnerConfig:
         tensor_parallel_size: processes that share every layer, each on its own device; needs an architecture of
             Chairlift's own and torch's kernels.
         use_cuda_graph: "on", "off", or "auto" for on where it can be: decode steps on a CUDA device are CUDA graphs.
+        deterministic: give a request the same tokens whatever else is in its batch; ConfigError where no kernels do.
         seed: seed of the tiny model's random weights.
         logits_processor_factories: name -> "package.module:factory" of the processors that requests may choose.
     """
@@ -69,6 +73,7 @@ class RunnerConfig:
     packed_weights_dir: str | None = None
     tensor_parallel_size: int = 1
     use_cuda_graph: str = "auto"
+    deterministic: bool = False
     seed: int = 0
     logits_processor_factories: dict[str, str] = field(default_factory=dict)
 
@@ -113,6 +118,12 @@ def check_tensor_parallel(config: RunnerConfig) -> None:
     """Raise ConfigError for options that more than one rank does not support, whatever the model."""
     if config.tensor_parallel_size <= 1:
         return
+    if config.deterministic and config.tensor_parallel_size > MAX_DETERMINISTIC_RANKS:
+        raise ConfigError(
+            f"deterministic supports at most {MAX_DETERMINISTIC_RANKS} ranks, tensor_parallel_size is "
+            f"{config.tensor_parallel_size}; the order in which more numbers are added depends on the batch",
+            option="deterministic",
+        )
     refused = {"quantization": QUANTIZATIONS[1:], "kernels": ("native",), "model_impl": ("transformers",)}
     for name, values in refused.items():
         if (value := getattr(config, name)) in values:

@@ -22,6 +22,7 @@ from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.sharded_decoder import agree_on_sizes
 from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
+from chairlift.model.runner.batch_invariance import batch_invariance
 from chairlift.model.runner.device_check import use_device
 from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, make_executor
 from chairlift.model.runner.host_memory import keep_freed_memory
@@ -77,7 +78,8 @@ class TorchRunner:
             torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
         if loaded.device.type == "cpu":
             keep_freed_memory()
-        backend = loaded.attention() if loaded.attention else make_backend(*_attention_kind(config, loaded))
+        kind = _attention_kind(config, loaded)
+        backend = loaded.attention() if loaded.attention else make_backend(*kind, deterministic=config.deterministic)
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool)
@@ -106,7 +108,8 @@ class TorchRunner:
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
-                ("attention", "native" if loaded.attention else resolve_backend_name(*_attention_kind(config, loaded))),
+                ("attention", "native" if loaded.attention else resolve_backend_name(*kind)),
+                ("same tokens in any batch", batch_invariance(loaded, deterministic=config.deterministic)),
                 *loaded.report,
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
                 *pool.report,

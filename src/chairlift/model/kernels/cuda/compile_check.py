@@ -24,7 +24,7 @@ from triton.compiler import ASTSource
 CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
 
-KERNEL_MODULES = ("attention_variants", "layer_kernels", "sampling_kernels", "step_kernels")
+KERNEL_MODULES = ("attention_variants", "layer_kernels", "linear_kernel", "sampling_kernels", "step_kernels")
 """Modules of this package that have kernels."""
 
 WARP_THREADS = 32
