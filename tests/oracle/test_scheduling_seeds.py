@@ -1,0 +1,69 @@
+"""Tokens do not depend on the scheduling: 1,000 random runs against each request alone, in float64.
+
+A seed decides requests, arrivals, aborts, block size, number of blocks, limits, policies, prefix caching and overlap.
+`make test-all` takes all seeds, `make test` a few.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from chairlift.core.request import FinishReason
+from chairlift.engine.runner.base import Runner
+from chairlift.model.layers.layer_groups import LayerGroups
+from chairlift.model.loading.model_impl import read_config
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import TorchRunner
+from support_engine import FULL
+from support_oracle import oracle
+from support_scheduling_runs import MakeRunner, Played, alone, check_run, scheduling_run
+
+SEEDS = 1000
+SHARE = 20
+PARTS = 20
+"""Parts into which the seeds are divided, one test each."""
+
+ARCHITECTURES = (("llama", None), ("gemma3", 20), ("qwen3", None), ("mistral", 20))
+
+
+@cache
+def num_groups(architecture: str, window: int | None) -> int:
+    """Return the number of layer groups of a model."""
+    config = read_config(oracle(architecture, window).folder)
+    return len(LayerGroups.of(config.layer_windows).windows)
+
+
+def make_runner_of(architecture: str, window: int | None) -> MakeRunner:
+    """Return a function that makes runners of a tiny model in float64."""
+    folder = str(oracle(architecture, window).folder)
+
+    def make(num_blocks: int, block_size: int, max_batch_tokens: int) -> Runner:
+        config = RunnerConfig(
+            model=folder, dtype="float64", device="cpu", block_size=block_size, num_blocks=num_blocks,
+            max_batch_tokens=max_batch_tokens, max_running_requests=16,
+        )  # fmt: skip
+        return TorchRunner(config)
+
+    return make
+
+
+def check_seed(seed: int) -> Played:
+    """Check the run of a seed, without and with two steps in flight; returns what it made."""
+    model = ARCHITECTURES[seed % len(ARCHITECTURES)]
+    run, make_runner = scheduling_run(seed, num_groups(*model)), make_runner_of(*model)
+    expected = alone(run, make_runner)
+    other = replace(run, config=replace(run.config, overlap=not run.config.overlap))
+    check_run(other, make_runner, expected)
+    return check_run(run, make_runner, expected)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_request_has_the_tokens_that_it_has_alone(part: int) -> None:
+    torch.set_num_threads(1)
+    played = [check_seed(seed) for seed in range(part, SEEDS if FULL else SHARE, PARTS)]
+    if FULL:  # what the seeds are for has happened
+        assert sum(each.preemptions for each in played) > 0
+        assert any(last.usage.cached_tokens for each in played for last in each.last.values())
+        assert any(last.finish_reason is FinishReason.ABORT for each in played for last in each.last.values())
