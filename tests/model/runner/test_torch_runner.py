@@ -225,7 +225,7 @@ def test_a_cache_that_cannot_be_allocated_is_a_config_error(
         def allocate_kv_cache(self, *_: object) -> None:
             raise RuntimeError("can't allocate memory")
 
-    monkeypatch.setattr(torch_runner, "make_backend", lambda *_: Greedy())
+    monkeypatch.setattr(torch_runner, "make_backend", lambda *_, **__: Greedy())
     with pytest.raises(ConfigError, match="cannot allocate 400 blocks"):
         started(model)
 
