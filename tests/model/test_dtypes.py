@@ -10,7 +10,9 @@ from chairlift.model.dtypes import (
     SAFETENSORS_DTYPES,
     canonical_dtype,
     check_dtype,
+    check_kv_cache_dtype,
     dtype_bytes,
+    kv_cache_dtype_bytes,
     parse_dtype,
     resolve_dtype,
     torch_dtype,
@@ -59,3 +61,13 @@ def test_an_alias_is_the_dtype_that_torch_means_by_it() -> None:
     check_dtype("auto")
     with pytest.raises(ConfigError, match=r"dtype 'fp16x' is unknown; known are auto, .* and the aliases double"):
         check_dtype("fp16x")
+
+
+def test_the_kv_cache_has_the_models_dtype_or_8_bits() -> None:
+    for option in ("auto", "fp8", canonical_dtype("fp8_e4m3")):
+        check_kv_cache_dtype(option)
+    assert kv_cache_dtype_bytes("fp8", "float32") == 1
+    assert [kv_cache_dtype_bytes("auto", name) for name in DTYPES] == [dtype_bytes(name) for name in DTYPES]
+    for unknown in ("fp8_e5m2", "bfloat16", ""):
+        with pytest.raises(ConfigError, match=f"'{unknown}' is unknown; known are auto, fp8, and the alias fp8_e4m3"):
+            check_kv_cache_dtype(unknown)

@@ -30,7 +30,13 @@ def test_native_kernels_run_what_they_can() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [RunnerConfig(kernels="torch"), RunnerConfig(attention_backend="torch"), RunnerConfig(block_size=8)]
+    "config",
+    [
+        RunnerConfig(kernels="torch"),
+        RunnerConfig(attention_backend="torch"),
+        RunnerConfig(block_size=8),
+        RunnerConfig(kv_cache_dtype="fp8"),
+    ],
 )
 def test_torch_runs_the_rest(config: RunnerConfig) -> None:
     assert isinstance(select_backend(config, FIT, CPU), TorchBackend)
@@ -39,6 +45,8 @@ def test_torch_runs_the_rest(config: RunnerConfig) -> None:
 def test_torch_says_why_it_was_chosen() -> None:
     chosen = select_backend(RunnerConfig(), replace(FIT, dtype="float32"), CPU)
     assert "bfloat16, not in float32" in dict(chosen.report())["kernels"]
+    chosen = select_backend(RunnerConfig(kv_cache_dtype="fp8"), FIT, CPU)
+    assert dict(chosen.report())["kernels"] == "torch (kv_cache_dtype is fp8)"
 
 
 def test_torch_keeps_all_processors_busy_if_it_has_a_thread_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

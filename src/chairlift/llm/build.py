@@ -313,8 +313,7 @@ def runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConf
     own = _options_for(values, RunnerConfig)
     if "model_impl" in own:
         own["model_impl"] = MODEL_IMPL_ALIASES.get(own["model_impl"], own["model_impl"])
-    if "dtype" in own:
-        own["dtype"] = canonical_dtype(own["dtype"])
+    own |= {name: canonical_dtype(own[name]) for name in ("dtype", "kv_cache_dtype") if name in own}
     return RunnerConfig(model="" if folder is None else str(folder), **own)
 
 

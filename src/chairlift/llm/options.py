@@ -32,6 +32,7 @@ class Options(TypedDict, total=False):
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: keep two steps in flight; when left out only on a CUDA device.
         model_impl: "native" are Chairlift's own architectures, "transformers" its modules, "auto" whichever fits.
+        kv_cache_dtype: of keys and values: "auto" (the model's), "fp8" (8-bit floats, e4m3; also "fp8_e4m3").
         attention_backend: name of the attention backend; "auto" is the fastest here.
         kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" is native where supported.
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
@@ -75,6 +76,7 @@ class Options(TypedDict, total=False):
     enable_prefix_caching: bool
     overlap: bool | None
     model_impl: str
+    kv_cache_dtype: str
     attention_backend: str
     kernels: str
     quantization: str

@@ -28,10 +28,27 @@ DTYPE_ALIASES = {
 }  # fmt: skip
 """Other names that the option `dtype` accepts, as vLLM and torch have them."""
 
+KV_CACHE_DTYPE_ALIASES = {"fp8_e4m3": "fp8"}
+"""Other names that the option `kv_cache_dtype` accepts, as vLLM and SGLang have them."""
+
+KV_CACHE_DTYPES = (AUTO_DTYPE, "fp8")
+"""Values of the option `kv_cache_dtype`: the model's own dtype, and 8 bits with 4 of exponent (e4m3)."""
+
+FLOAT8_CAPABILITY = 89
+"""Least compute capability, times ten, of NVIDIA GPUs that convert and multiply 8-bit floats: Ada, before Hopper."""
+
 
 def canonical_dtype(option: str) -> str:
-    """Return the name in DTYPES of an alias; any other text is returned unchanged."""
-    return DTYPE_ALIASES.get(option, option)
+    """Return the name in DTYPES or KV_CACHE_DTYPES of an alias; any other text is returned unchanged."""
+    return (DTYPE_ALIASES | KV_CACHE_DTYPE_ALIASES).get(option, option)
+
+
+def check_kv_cache_dtype(option: str) -> None:
+    """Raise ConfigError unless the option `kv_cache_dtype` is in KV_CACHE_DTYPES."""
+    if option not in KV_CACHE_DTYPES:
+        known, aliases = ", ".join(KV_CACHE_DTYPES), ", ".join(KV_CACHE_DTYPE_ALIASES)
+        message = f"kv_cache_dtype {option!r} is unknown; known are {known}, and the alias {aliases}"
+        raise ConfigError(message, option="kv_cache_dtype")
 
 
 def check_dtype(option: str) -> None:
@@ -70,6 +87,11 @@ def dtype_name(dtype: "torch.dtype") -> str:
 def dtype_bytes(name: str | None) -> int:
     """Return the bytes of one element of a dtype in DTYPES. Raises ModelError."""
     return _BYTES[_known(name)]
+
+
+def kv_cache_dtype_bytes(option: str, dtype: str | None) -> int:
+    """Return the bytes of one element of the KV cache, by the option `kv_cache_dtype` and the model's dtype."""
+    return dtype_bytes(dtype) if option == AUTO_DTYPE else 1
 
 
 def _known(name: str | None) -> str:

@@ -11,7 +11,7 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import AUTO
-from chairlift.model.dtypes import torch_dtype
+from chairlift.model.dtypes import AUTO_DTYPE, torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.fused_ops import batch_invariant_ops_for, ops_for
@@ -136,7 +136,9 @@ def select_backend(
     from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
 
     needed, why = config.kernels == "native" or config.quantization != "none", "torch"
-    if config.kernels != "torch" and config.attention_backend == AUTO:
+    if config.kv_cache_dtype != AUTO_DTYPE:
+        why = f"torch (kv_cache_dtype is {config.kv_cache_dtype})"
+    elif config.kernels != "torch" and config.attention_backend == AUTO:
         try:
             check_fit(model, device, config.block_size)
             packed_file = None

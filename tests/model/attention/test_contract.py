@@ -7,7 +7,7 @@ A new backend is tested as soon as model/attention/registry.py names it.
 import itertools
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.attention.kv_dtype import FLOAT8
 from chairlift.model.attention.registry import BACKENDS, make_backend
 from chairlift.model.kernels.cpu.library import selected_instruction_set
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
@@ -117,11 +118,13 @@ def dense(case: Case, spec: AttentionSpec, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype) -> PagedKV:
+def fill(
+    backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype, cache: torch.dtype | None = None
+) -> PagedKV:
     """Allocate a KV cache of NaN and write the rows' earlier tokens, with a window only the last `window` ones."""
     blocks = 1 + sum(len(row.tables[0]) for row in case.rows)
     _, heads, width = case.keys[0].shape
-    kv = backend.allocate_kv_cache(1, blocks, block_size, heads, width, dtype, CPU)[0]
+    kv = backend.allocate_kv_cache(1, blocks, block_size, heads, width, cache or dtype, CPU)[0]
     kv.key.fill_(torch.nan)
     kv.value.fill_(torch.nan)
     for row, keys, values in zip(case.rows, case.keys, case.values, strict=True):
@@ -134,9 +137,12 @@ def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dt
     return kv
 
 
-def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> Tensor:
-    """Write the step's new keys and values, and compute attention with the backend."""
-    kv = fill(backend, case, block_size, dtype)
+def attended(
+    backend: AttentionBackend, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype,
+    cache: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """Write the step's new keys and values, and compute attention with the backend; `cache` is dtype if left out."""
+    kv = fill(backend, case, block_size, dtype, cache)
     new = [
         torch.cat([each[row.seq_len - row.num_new_tokens :] for row, each in zip(case.rows, every, strict=True)])
         for every in (case.keys, case.values)
@@ -150,8 +156,11 @@ def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_s
     return out
 
 
-def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> None:
-    found = attended(make(backend), case, spec, block_size, dtype).double()
+def check(
+    backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype,
+    cache: torch.dtype | None = None,
+) -> None:  # fmt: skip
+    found = attended(make(backend), case, spec, block_size, dtype, cache).double()
     expected = dense(case, spec, dtype)
     real = case.batch.cu_q_list[-1]
     assert (found[:real] - expected[:real]).abs().max() <= BOUNDS[dtype]
@@ -216,6 +225,58 @@ def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtyp
     check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
 
 
+def in_float8(case: Case) -> Case:
+    """Return the case with keys and values that 8-bit floats have exactly, of size 8."""
+    keys, values = (tuple((8 * each).to(FLOAT8).double() for each in every) for every in (case.keys, case.values))
+    return replace(case, keys=keys, values=values)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "window", "sinks", "softcap"),
+    [
+        each for each in combinations(BATCHES, [None, 20], [False, True], [None, 0.7], count=8) if each[0] != "native"
+    ],
+)  # fmt: skip
+def test_a_cache_of_8_bit_floats(
+    backend: str, name: str, window: int | None, sinks: bool, softcap: float | None
+) -> None:
+    """Values of size 8 have eight times the error of those of size 1, which BOUNDS are for."""
+    case = in_float8(make_case(name, 16, 2, 2, window, 3, seed=6, width=64))
+    logits = torch.tensor([1.5, -2.0, 0.0, 4.0], dtype=torch.float64) if sinks else None
+    spec, dtype = AttentionSpec(0, 1 / 64, window, softcap, logits), widest(backend)
+    found = attended(make(backend), case, spec, 16, dtype, FLOAT8).double()
+    expected, real = dense(case, spec, dtype), case.batch.cu_q_list[-1]
+    assert (found[:real] - expected[:real]).abs().max() <= 8 * BOUNDS[dtype]
+    assert not found[real:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_queries_of_16_bits_read_a_cache_of_8_bit_floats(backend: str, dtype: torch.dtype) -> None:
+    case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
+    case = replace(case, keys=tuple(each.to(FLOAT8).double() for each in case.keys))
+    case = replace(case, values=tuple(each.to(FLOAT8).double() for each in case.values))
+    check(backend, case, AttentionSpec(0, 0.2, 40), 16, dtype, FLOAT8)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_beyond_8_bit_floats_become_their_limits(backend: str) -> None:
+    one = make_backend(backend)
+    kv = one.allocate_kv_cache(1, 3, 4, 1, 8, FLOAT8, CPU)[0]
+    key = torch.tensor([[[448.0, 449.0, 464.0, 1e30, torch.inf, -500.0, -torch.inf, 0.0]]])
+    one.write_kv(key, -key, kv, torch.tensor([6]))
+    expected = torch.tensor([448.0, 448.0, 448.0, 448.0, 448.0, -448.0, -448.0, 0.0])
+    assert torch.equal(kv.key[1, 2, 0].float(), expected) and torch.equal(kv.value[1, 2, 0].float(), -expected)
+    others = torch.cat((kv.key.float().flatten(0, 1)[:6], kv.key.float().flatten(0, 1)[7:]))
+    assert not others.any()
+
+
+def test_the_native_cache_has_no_8_bit_floats() -> None:
+    need_native()
+    with pytest.raises(ConfigError, match="bfloat16"):
+        make("native").allocate_kv_cache(1, 1, 16, 2, 16, FLOAT8, CPU)
+
+
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("backend", EVERY)
@@ -258,18 +319,20 @@ def test_a_cache_is_plain_if_its_backend_says_so(backend: str) -> None:
     assert one.has_plain_kv == (holds_heads and has_strides)
 
 
-@pytest.mark.parametrize("backend", EVERY)
-def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "dtype"), [*((each, torch.bfloat16) for each in EVERY), *((each, FLOAT8) for each in BACKENDS)]
+)
+def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str, dtype: torch.dtype) -> None:
     one = make(backend)
-    kv = one.allocate_kv_cache(2, 5, 16, 1, 16, torch.bfloat16, CPU)
+    kv = one.allocate_kv_cache(2, 5, 16, 1, 16, dtype, CPU)
     for each in kv:
-        each.key.normal_()
-        each.value.normal_()
-    before = [(each.key.clone(), each.value.clone()) for each in kv]
+        each.key.copy_(torch.randn(each.key.shape))
+        each.value.copy_(torch.randn(each.value.shape))
+    before = [(each.key.float(), each.value.float()) for each in kv]
     one.copy_blocks(kv, torch.tensor([[1, 2], [2, 3], [0, 4]], dtype=torch.int32))
     for each, (key, value) in zip(kv, before, strict=True):
-        assert torch.equal(each.key, key[[0, 1, 1, 2, 0]])
-        assert torch.equal(each.value, value[[0, 1, 1, 2, 0]])
+        assert torch.equal(each.key.float(), key[[0, 1, 1, 2, 0]])
+        assert torch.equal(each.value.float(), value[[0, 1, 1, 2, 0]])
 
 
 @pytest.mark.parametrize("backend", EVERY)

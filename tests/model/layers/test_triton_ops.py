@@ -1,7 +1,7 @@
 """TritonOps by Triton's interpreter, in float32: equal to TorchOps up to the last bits, also in whole models."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -136,6 +136,22 @@ def test_heads_are_normalised_rotated_and_written(
     torch.testing.assert_close(query, case.by_parts(backend, expected).contiguous(), rtol=3e-6, atol=3e-6)
     torch.testing.assert_close(found.key, expected.key, rtol=3e-6, atol=3e-6)
     assert torch.equal(found.value, expected.value)
+
+
+@pytest.mark.parametrize("backend", [ReferenceAttention(), TorchAttention()], ids=["reference", "torch"])
+def test_heads_are_written_to_a_cache_of_8_bit_floats(backend: ReferenceAttention | TorchAttention) -> None:
+    """The interpreter rounds wrongly to 8 bits, so keys and values have few bits and the rotation is by no angle."""
+    case = Heads.drawn([9, -1, 3, 16, 0], 4, 2, 16, False)
+    few_bits = (200 * case.heads).clamp(-448, 448).to(torch.float8_e4m3fn).float()
+    few_bits[0] *= 2  # beyond the limits
+    case = replace(case, heads=few_bits, rotation=(torch.ones(5, 1, 16), torch.zeros(5, 1, 16)))
+    found, expected = (
+        backend.allocate_kv_cache(1, 5, BLOCK_SIZE, 2, 16, torch.float8_e4m3fn, CPU)[0] for _ in range(2)
+    )
+    query = OPS.rotate_and_write(case.heads, case.norm, case.rotation, found, case.slots)
+    assert torch.equal(query, case.by_parts(backend, expected)) and query.abs().max() > 448
+    for ours, theirs in ((found.key, expected.key), (found.value, expected.value)):
+        assert torch.equal(ours.float(), theirs.float()) and ours.float().abs().max() == 448
 
 
 Cast = Callable[[Tensor], Tensor]

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.runner.device_check import check_device, pick_device, use_device
+from chairlift.model.runner import device_check
+from chairlift.model.runner.device_check import (
+    check_device,
+    check_kv_cache_device,
+    device_capability,
+    pick_device,
+    use_device,
+)
 
 WITHOUT_TORCH = """
 import sys
@@ -43,3 +50,31 @@ def test_only_a_cuda_device_with_an_index_becomes_the_current_one(monkeypatch: p
     for name in ("cpu", "meta", "cuda", "cuda:1"):
         use_device(torch.device(name))
     assert chosen == [torch.device("cuda:1")]
+
+
+@pytest.mark.parametrize("capability", [80, 86, 89, 90, 100])
+def test_8_bit_floats_need_a_gpu_that_converts_them(capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_check, "device_capability", lambda device: capability)
+    check_kv_cache_device("auto", torch.device("cuda:1"))
+    if capability >= 89:
+        check_kv_cache_device("fp8", torch.device("cuda:1"))
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_kv_cache_device("fp8", torch.device("cuda:1"))
+    assert caught.value.message == (
+        "kv_cache_dtype 'fp8' needs a GPU of compute capability 8.9 (Ada, Hopper or later), "
+        f"cuda:1 has {capability // 10}.{capability % 10}; set kv_cache_dtype to auto"
+    )
+
+
+def test_8_bit_floats_on_other_devices() -> None:
+    check_kv_cache_device("fp8", torch.device("cpu"))
+    check_kv_cache_device("auto", torch.device("mps"))
+    with pytest.raises(ConfigError, match="a CUDA device or a CPU, the device is mps; set kv_cache_dtype to auto"):
+        check_kv_cache_device("fp8", torch.device("mps"))
+
+
+def test_the_capability_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (12, 0))
+    assert device_capability(torch.device("cuda:3")) == 120
+    assert device_capability(torch.device("cpu")) is None

@@ -6,7 +6,16 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.kv.layer_groups import LayerGroupLayout, peak_blocks
-from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_max_bytes, check_num_blocks, full_length_blocks
+from chairlift.model.layers.layer_groups import LayerGroups
+from chairlift.model.loading.tiny_model import tiny_config
+from chairlift.model.runner.kv_cache_shape import (
+    KVCacheShape,
+    check_max_bytes,
+    check_num_blocks,
+    full_length_blocks,
+    kv_cache_shape,
+)
+from chairlift.model.runner.runner_config import RunnerConfig
 
 SHAPE = KVCacheShape(
     groups=3, layers_per_group=2, block_size=16, num_kv_heads=2, head_dim=8, itemsize=2, max_running_requests=4,
@@ -17,6 +26,16 @@ SHAPE = KVCacheShape(
 def test_a_sequence_has_blocks_in_every_group() -> None:
     assert SHAPE.min_blocks == 3 * 2 and SHAPE.useful_blocks == 4 * 3 * 7
     assert SHAPE.page_bytes == 2 * 2 * 16 * 2 * 8 * 2
+
+
+@pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 2), ("float16", 2), ("float32", 4)])
+def test_more_blocks_of_8_bit_floats_have_the_same_bytes(dtype: str, times: int) -> None:
+    model = replace(tiny_config(), dtype=dtype)
+    groups = LayerGroups.of(model.layer_windows)
+    wide, narrow = (
+        kv_cache_shape(RunnerConfig(kv_cache_dtype=option), model, groups, 100) for option in ("auto", "fp8")
+    )
+    assert wide.page_bytes == times * narrow.page_bytes
 
 
 @pytest.mark.parametrize(

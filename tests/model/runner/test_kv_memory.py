@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention import torch_paged
+from chairlift.model.attention.kv_dtype import kv_cache_dtype
 from chairlift.model.attention.registry import BACKENDS, make_backend
-from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.runner import kv_memory
@@ -301,18 +301,19 @@ STEPS = {
 }
 
 
+@pytest.mark.parametrize("cache", ["auto", "fp8"])
 @pytest.mark.parametrize(
     ("dtype", "name", "kind", "backend"),
     # Not triton: its interpreter has neither dtype.
     each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], ["torch", "reference"], count=12),
 )
 def test_a_step_stays_below_its_peak(
-    backend: str, kind: str, name: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: str, kind: str, name: str, dtype: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (kv_memory, torch_paged):  # as large as they are they would hide the rest of so small a model
         monkeypatch.setattr(module, "GATHER_BYTES", 1 << 16)
         monkeypatch.setattr(module, "MAX_CACHED_INDICES", 1 << 13)
-    loaded = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype=dtype, device="cpu"))
+    loaded = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype=dtype, device="cpu", kernels="torch"))
     model, attention = loaded.model, make_backend(backend)
     groups, needed = len(model.groups.windows), [-(-length // 16) for _, length in STEPS[name]]
     starts = [sum(needed[:row]) for row in range(len(needed))]
@@ -322,7 +323,7 @@ def test_a_step_stays_below_its_peak(
     ]
     kv = attention.allocate_kv_cache(
         model.groups.layers_per_group, sum(needed), 16, model.num_kv_heads, model.head_dim,
-        torch_dtype(dtype), CPU,
+        kv_cache_dtype(cache, dtype), CPU,
     )  # fmt: skip
     batch = make_batch(rows, 16)
     ids = torch.zeros(batch.num_tokens, dtype=torch.int64)

@@ -28,6 +28,9 @@ def test_what_was_encoded_is_read_back() -> None:
         ({"dtype": "fp16x"}, "dtype"), ({"model_impl": "vllm"}, "model_impl"), ({"model_impl": ""}, "model_impl"),
         ({"dtype": "half"}, "dtype"),  # an alias is replaced before it gets here
         ({"max_memory": 0}, "max_memory"), ({"max_memory": 1.5}, "max_memory"), ({"max_memory": 0.0}, "max_memory"),
+        ({"kv_cache_dtype": "fp8", "kernels": "native"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "int8"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "fp8", "quantization": "int8"}, "kv_cache_dtype"),
         ({"max_model_len": 1}, "max_model_len"), ({"num_blocks": 0}, "num_blocks"),
     ],
 )  # fmt: skip
@@ -35,3 +38,13 @@ def test_invalid_options_are_named(options: dict[str, object], named: str) -> No
     with pytest.raises(ConfigError) as caught:
         check_options(RunnerConfig(**options))  # type: ignore[arg-type]
     assert caught.value.details["option"] == named
+
+
+def test_a_cache_that_the_native_kernels_lack_says_what_to_do() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_options(RunnerConfig(kv_cache_dtype="fp8", quantization="int8"))
+    assert caught.value.message == (
+        "kv_cache_dtype 'fp8' is not for the native kernels, which quantization 'int8' selects and whose cache is "
+        "bfloat16; set kv_cache_dtype to auto, or leave quantization out"
+    )
+    check_options(RunnerConfig(kv_cache_dtype="fp8", kernels="torch", attention_backend="triton"))

@@ -4,18 +4,25 @@ import gc
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from chairlift.core.errors import ConfigError, ModelError, NonFiniteLogits, TokenOutOfRange
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.model.runner import torch_runner
+from chairlift.model.attention.base import PagedKV
+from chairlift.model.attention.kv_dtype import FLOAT8
+from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.runner import model_loading, torch_runner
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner, build
+from support_batches import teacher_forced_logits
 from support_engine import FULL
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
@@ -297,3 +304,48 @@ def test_released_blocks_change_no_sequence_that_is_outside_of_them(model: Loade
     assert sequence.outputs == alone(model, PROMPT, GREEDY).outputs
     runner.stop()
     assert runner.release_blocks(0) == 0
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_logits_of_a_cache_of_8_bit_floats_are_those_of_rounded_keys_and_values(
+    kind: str, backend: str, tmp_path: Path
+) -> None:
+    class Rounding(ReferenceAttention):
+        def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
+            super().write_kv(*(each.to(FLOAT8).double() for each in (key, value)), kv, slot_mapping)
+
+    class Float8(TorchAttention if backend == "torch" else ReferenceAttention):  # type: ignore[misc]
+        def allocate_kv_cache(self, *sizes: Any) -> list[PagedKV]:
+            return super().allocate_kv_cache(*sizes[:5], FLOAT8, sizes[6])
+
+    model = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype="float64", device="cpu")).model
+    ids = [[(7 * at + row) % model.vocab_size for at in range(20 + row)] for row in range(3)]
+    found, expected = (
+        teacher_forced_logits(model, ids, torch.float64, max_chunk=9, backend=one) for one in (Float8(), Rounding())
+    )
+    plain = teacher_forced_logits(model, ids, torch.float64, max_chunk=9)
+    for ours, rounded, exact in zip(found, expected, plain, strict=True):
+        torch.testing.assert_close(ours, rounded, rtol=1e-9, atol=1e-9)
+        assert (ours - exact).abs().max() > 1e-4, "the cache has rounded"
+
+
+def test_a_runner_has_a_cache_of_8_bit_floats_with_blocks_of_half_the_bytes() -> None:
+    infos, dtypes = [], set()
+    for cache in ("auto", "fp8"):
+        runner = TorchRunner(RunnerConfig(dtype="bfloat16", device="cpu", kernels="torch", num_blocks=16,
+                                          kv_cache_dtype=cache))  # fmt: skip
+        infos.append(runner.start())
+        dtypes |= {each.key.dtype for each in runner.kv_cache}
+        runner.warmup()
+        runner.stop()
+    assert dtypes == {torch.bfloat16, FLOAT8} and infos[0].block_bytes == 2 * infos[1].block_bytes
+    assert dict(infos[1].startup_report)["kernels"] == "torch (kv_cache_dtype is fp8)"
+    assert infos[0].model_id != infos[1].model_id
+
+
+def test_a_gpu_without_8_bit_floats_is_rejected_before_the_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_loading, "pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with pytest.raises(ConfigError, match=r"capability 8\.9 .*, cuda has 8\.0; set kv_cache_dtype to auto"):
+        TorchRunner(RunnerConfig(kv_cache_dtype="fp8")).start()

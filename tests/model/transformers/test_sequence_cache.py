@@ -46,6 +46,15 @@ def test_a_layer_returns_all_keys_and_values_of_its_sequence_at_their_own_widths
         assert torch.equal(whole, torch.cat([before, new], 2))
 
 
+def test_a_cache_of_8_bit_floats_returns_rounded_keys_in_the_dtype_of_the_model() -> None:
+    backend, batch = TorchAttention(), make_batch([Row(3, 3, ((5, 7),))], 4)
+    kv = backend.allocate_kv_cache(1, 20, 4, 2, 8, torch.float8_e4m3fn, CPU)
+    layer = PagedCacheLayer(ForwardContext(batch, kv, backend, None), 0, 0, 8)
+    key, value = torch.randn(2, 1, 2, 3, 8).double()
+    for found, exact in zip(layer.update(key, value), (key, value), strict=True):
+        assert found.dtype == torch.float64 and torch.equal(found, exact.to(torch.float8_e4m3fn).double())
+
+
 def test_sequences_beside_each_other_are_computed_as_alone() -> None:
     base = base_of(bridged_model("gptj", dtype=torch.float64))
     runner = SequenceCacheRunner(base, 3)

@@ -132,7 +132,6 @@ SOME_VALUES = (
     only("--api-server-count", "1", "one process serves the API; start more servers instead", VLLM),
     only("--distributed-executor-backend", "mp uni", ONE_COPY, VLLM),
     only("--load-format", "auto safetensors", "weights are read from safetensors files; convert others", VLLM, SGLANG),
-    only("--kv-cache-dtype", "auto", "the KV cache has the data type of the model; set --dtype", VLLM, SGLANG),
     only("--generation-config", "auto", "the model folder's generation_config.json is read; change that file", VLLM),
     only("--cpu-offload-gb", "0", "weights are not divided between devices; choose a smaller model or --dtype", VLLM,
          SGLANG),
@@ -200,7 +199,7 @@ REJECTED = (
     rejected("--watchdog-timeout", "a request's own time limit is the header x-request-timeout-ms", SGLANG),
     rejected("--allow-auto-truncate", "a prompt that is too long is an error; clients shorten it", SGLANG),
     rejected("--api-key-file", "keys are stored as hashes in --key-file; `chairlift key` creates them", LLAMA_CPP),
-    rejected("-ctk --cache-type-k -ctv --cache-type-v", "the KV cache has the data type of the model; set --dtype",
+    rejected("-ctk --cache-type-k -ctv --cache-type-v", "set --kv-cache-dtype, for keys and values together",
              LLAMA_CPP),
     rejected("-to --timeout", "set --body-timeout and --write-timeout", LLAMA_CPP),
     rejected("-nocb --no-cont-batching", "requests always share steps; set --batching-policy static", LLAMA_CPP),
@@ -213,11 +212,11 @@ REJECTED = (
 )  # fmt: skip
 
 SAME_NAMES = (
-    "--api-key", "--attention-backend", "--block-size", "--chat-template", "--config", "--default-chat-template-kwargs",
-    "--device", "--dtype", "--enable-prefix-caching", "--host", "--log-file", "--log-level", "--max-model-len",
-    "--max-prefill-tokens", "--max-running-requests", "--model", "--no-enable-prefix-caching", "--port",
-    "--quantization", "--reasoning-parser", "--revision", "--scheduling-policy", "--seed", "--served-model-name",
-    "--tool-call-parser",
+    "--api-key", "--attention-backend", "--block-size", "--chat-template", "--config",
+    "--default-chat-template-kwargs", "--device", "--dtype", "--enable-prefix-caching", "--host", "--kv-cache-dtype",
+    "--log-file", "--log-level", "--max-model-len", "--max-prefill-tokens", "--max-running-requests", "--model",
+    "--no-enable-prefix-caching", "--port", "--quantization", "--reasoning-parser", "--revision",
+    "--scheduling-policy", "--seed", "--served-model-name", "--tool-call-parser",
 )  # fmt: skip
 """Flags of `serve` that other servers have under the same name."""
 

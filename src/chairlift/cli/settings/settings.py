@@ -121,6 +121,8 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="num_blocks", parse=integer, metavar="N", default_text="as many as --max-memory holds",
                 help="number of KV cache blocks"),
         Setting(name="block_size", parse=integer, metavar="N", default=16, help="number of tokens in a KV cache block"),
+        Setting(name="kv_cache_dtype", default="auto", metavar="DTYPE",
+                help="data type of keys and values: auto (the model's), fp8 (8-bit floats, e4m3; twice the blocks)"),
         Setting(name="enable_prefix_caching", parse=boolean, default=True,
                 help="reuse the KV cache blocks of equal prompt prefixes"),
     ),
@@ -262,8 +264,8 @@ SIMULATE_SETTINGS = tuple(
     setting for setting in ENGINE
     if setting.name
     not in (
-        "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "packed_weights_dir", "tensor_parallel_size", "use_cuda_graph", "deterministic", "profile",
+        "dtype", "device", "revision", "max_memory", "kv_cache_dtype", "attention_backend", "kernels", "quantization",
+        "cpu_threads", "packed_weights_dir", "tensor_parallel_size", "use_cuda_graph", "deterministic", "profile",
         "logits_processor_factories",
         "model_impl", "engine_mode", "chat_template", "default_chat_template_kwargs", "reasoning_parser",
     )

@@ -81,7 +81,7 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "num_scheduler_steps": _no_effect("a step produces one token; overlap=True keeps two steps in flight"),
     "num_lookahead_slots": _no_effect(_NO_SPECULATION),
     "use_v2_block_manager": _no_effect("there is one block manager"),
-    "calculate_kv_scales": _no_effect("the KV cache has the model's dtype"),
+    "calculate_kv_scales": _no_effect("a KV cache of 8-bit floats has scales of 1"),
     "guided_decoding_backend": _no_effect("llguidance compiles every grammar"),
     "served_model_name": _no_effect("a name matters to a server alone"),
     # -- refused beside the values that change nothing
@@ -107,7 +107,6 @@ VLLM_OPTIONS: Mapping[str, VllmOption] = {
     "rope_theta": _refused("change config.json in the model's folder"),
     "generation_config": _refused("generation_config.json of the model's folder is read", "auto"),
     "override_generation_config": _refused("pass SamplingParams with these values", {}),
-    "kv_cache_dtype": _refused("the KV cache has the model's dtype", "auto"),
     "runner": _refused(
         "every model generates text and makes embeddings; classification is not supported", "auto", "generate"
     ),

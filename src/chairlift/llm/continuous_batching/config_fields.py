@@ -237,7 +237,7 @@ OTHER_SAMPLING = (
 ENGINE_OPTIONS = (
     "dtype", "device", "max_running_requests", "max_prefill_tokens", "max_chunk_tokens", "long_prefill_threshold",
     "max_model_len", "scheduling_policy", "batching_policy", "priority_ageing", "target_itl_ms",
-    "enable_prefix_caching", "overlap", "model_impl", "attention_backend", "kernels", "quantization", "cpu_threads",
-    "packed_weights_dir", "revision", "deterministic",
+    "enable_prefix_caching", "overlap", "model_impl", "kv_cache_dtype", "attention_backend", "kernels",
+    "quantization", "cpu_threads", "packed_weights_dir", "revision", "deterministic",
 )  # fmt: skip
 """Options of Chairlift's engine that a manager takes, too."""

@@ -28,7 +28,7 @@ from chairlift.model.loading.model_folder import weight_files
 from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
 from chairlift.model.runner.batch_invariance import refuse_deterministic
 from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.runner_config import RunnerConfig, cache_name
 from chairlift.model.transformers.attention import (
     IMPLEMENTATION,
     MEASURING,
@@ -71,7 +71,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     model = load_pretrained(folder, shape, config).to(device)
     dtype = dtype_name(model.dtype)
     factors = " long" if uses_long_factors(shape, config) else ""
-    model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}")
+    model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}{cache_name(config)}")
     shape = replace(shape, dtype=dtype)
     kernels = choose_kernels(config, model.dtype, device)
     try:

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from chairlift.model.attention.kv_dtype import as_elements
+
 
 @dataclass(frozen=True, slots=True)
 class GroupBatch:
@@ -95,8 +97,8 @@ def copy_blocks(kv: list[PagedKV], pairs: Tensor) -> None:
     """Copy whole blocks in torch, as they were before the call: pairs int [C, 2] of (from, to)."""
     source, target = pairs.long().unbind(1)
     for layer in kv:
-        layer.key.index_copy_(0, target, layer.key.index_select(0, source))
-        layer.value.index_copy_(0, target, layer.value.index_select(0, source))
+        for cache in (as_elements(layer.key), as_elements(layer.value)):
+            cache.index_copy_(0, target, cache.index_select(0, source))
 
 
 class AttentionBackend(Protocol):
@@ -115,7 +117,10 @@ class AttentionBackend(Protocol):
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
     ) -> list[PagedKV]:  # fmt: skip
-        """Allocate one PagedKV for each layer index of a group; all groups have the same number of layers."""
+        """Allocate one PagedKV for each layer index of a group; all groups have the same number of layers.
+
+        `dtype` is that of queries, keys and values, or float8_e4m3fn (kv_dtype.py) for any of these.
+        """
         ...
 
     def plan(self, batch: ForwardBatch) -> Any:
@@ -123,7 +128,10 @@ class AttentionBackend(Protocol):
         ...
 
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
-        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
+        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped.
+
+        Numbers that the cache cannot hold are stored as as_stored (kv_dtype.py) returns them.
+        """
         ...
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
+from chairlift.model.attention.kv_dtype import as_elements, as_stored
 from chairlift.model.runner.page_prefault import lazy_zeros
 
 MAX_QUERIES = 1024
@@ -67,7 +68,8 @@ class ReferenceAttention:
         written = slot_mapping >= 0
         slots = slot_mapping[written]
         for new, cache in ((key, kv.key), (value, kv.value)):
-            cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new[written])
+            elements = as_elements(as_stored(new[written], cache.dtype))
+            as_elements(cache).view(-1, *cache.shape[2:]).index_copy_(0, slots, elements)
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
@@ -87,7 +89,7 @@ class ReferenceAttention:
                 out[rows] = 0
                 continue
             first = 0 if spec.window is None else max(0, seq_len - new - spec.window + 1)
-            key, value = _gather(kv, table[row], first, seq_len)
+            key, value = (each.to(query.dtype) for each in _gather(kv, table[row], first, seq_len))
             for start in range(rows.start, rows.stop, MAX_QUERIES):
                 part = slice(start, min(start + MAX_QUERIES, rows.stop))
                 end = seq_len - (rows.stop - part.stop)
@@ -102,7 +104,10 @@ def _gather(kv: PagedKV, table: Tensor, first: int, end: int) -> tuple[Tensor, T
     blocks = table[first // block_size : (end - 1) // block_size + 1]
     skipped = first % block_size
     rows = slice(skipped, skipped + end - first)
-    key, value = (cache.index_select(0, blocks).flatten(0, 1)[rows].transpose(0, 1) for cache in (kv.key, kv.value))
+    key, value = (
+        as_elements(cache).index_select(0, blocks).view(cache.dtype).flatten(0, 1)[rows].transpose(0, 1)
+        for cache in (kv.key, kv.value)
+    )
     return key, value
 
 

@@ -35,6 +35,7 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
+from chairlift.model.attention.kv_dtype import as_elements, as_stored
 from chairlift.model.attention.length_buckets import split_into_buckets
 from chairlift.model.runner.kv_cache_shape import SPARE_BLOCKS
 from chairlift.model.runner.page_prefault import lazy_zeros
@@ -135,9 +136,9 @@ class TorchAttention:
 
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is the last slot of the spare block."""
-        slots = _slots_of(kv, spare=True)
-        slots[slot_mapping, 0] = key
-        slots[slot_mapping, 1] = value
+        slots = as_elements(_slots_of(kv, spare=True))
+        slots[slot_mapping, 0] = as_elements(as_stored(key, kv.key.dtype))
+        slots[slot_mapping, 1] = as_elements(as_stored(value, kv.key.dtype))
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
@@ -161,14 +162,15 @@ class TorchAttention:
     ) -> None:
         kind = (spec.group, spec.window)
         if kind not in plan.decodes:
-            plan.decodes[kind] = _buckets(batch, spec, kv, plan)
+            plan.decodes[kind] = _buckets(batch, spec, kv, plan, query.dtype)
         buckets = plan.decodes[kind]
         heads = kv.key.shape[2]
         for bucket in buckets:
             has_all_rows = len(buckets) == 1 and len(bucket.rows) == batch.num_decodes
             queries = query[: batch.num_decodes] if has_all_rows else query.index_select(0, bucket.index)
-            keys = bucket.keys or _keys(batch, spec, kv, bucket.rows, bucket.index)
-            key, value = (each[:, :, keys.visible] for each in self._gather_blocks(kv, keys, len(bucket.rows)))
+            keys = bucket.keys or _keys(batch, spec, kv, bucket.rows, bucket.index, query.dtype)
+            gathered = self._gather_blocks(kv, keys, len(bucket.rows), query.dtype)
+            key, value = (each[:, :, keys.visible] for each in gathered)
             attended = _attend(
                 queries.view(len(queries), heads, -1, queries.shape[-1]), key, value, keys.mask, spec
             ).flatten(1, 2)
@@ -198,7 +200,7 @@ class TorchAttention:
         start = seq_len - new
         first = 0 if window is None else max(0, start - window + 1)
         slots = _slots(batch, spec, kv, first, seq_len, row, plan)
-        key, value = (each[0] for each in self._gather_slots(kv, slots))  # [kv_heads, N, D]
+        key, value = (each[0] for each in self._gather_slots(kv, slots, query.dtype))  # [kv_heads, N, D]
         shared = query.shape[1] // len(key)
         key, value = (each[:, None].expand(-1, shared, -1, -1) for each in (key, value))
         grouped = query.transpose(0, 1).view(-1, shared, new, query.shape[-1])  # [kv_heads, shared, Q, D]
@@ -215,22 +217,27 @@ class TorchAttention:
             attended = _attend_masked(grouped[:, :, part], key[:, :, visible], value[:, :, visible], mask, spec)
             out[part] = attended.flatten(0, 1).transpose(0, 1)
 
-    def _gather_blocks(self, kv: PagedKV, keys: _Keys, rows: int) -> tuple[Tensor, Tensor]:
-        """Gather keys and values [rows, kv_heads, N, D] of the blocks; valid as `_gather` states."""
+    def _gather_blocks(self, kv: PagedKV, keys: _Keys, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Gather keys and values [rows, kv_heads, N, D] of the blocks, in a dtype; valid as `_gather` states."""
         blocks, block_size, heads, width = kv.key.shape
         size = 2 * heads * width
         both = self._gather(kv.key.as_strided((blocks, block_size * size), (block_size * size, 1)), keys.blocks)
         if keys.hidden is not None:
-            both.view(-1, size).index_fill_(0, keys.hidden, 0.0)
-        return _split_keys_values(both, rows, heads, width)
+            both.view(-1, size).index_fill_(0, keys.hidden, 0)
+        return _split_keys_values(both.view(kv.key.dtype).to(dtype), rows, heads, width)
 
-    def _gather_slots(self, kv: PagedKV, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather keys and values [1, kv_heads, N, D] of N slots; valid as `_gather` states."""
+    def _gather_slots(self, kv: PagedKV, slots: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Gather keys and values [1, kv_heads, N, D] of N slots, in a dtype; valid as `_gather` states."""
         heads, width = kv.key.shape[2:]
-        return _split_keys_values(self._gather(_slots_of(kv).view(-1, 2 * heads * width), slots), 1, heads, width)
+        both = self._gather(_slots_of(kv).view(-1, 2 * heads * width), slots)
+        return _split_keys_values(both.view(kv.key.dtype).to(dtype), 1, heads, width)
 
     def _gather(self, pieces: Tensor, index: Tensor) -> Tensor:
-        """Gather pieces of a KV cache [P, E] into [len(index), E], which is valid until the next call."""
+        """Gather pieces of a KV cache [P, E], as as_elements returns them, into [len(index), E].
+
+        They are valid until the next call.
+        """
+        pieces = as_elements(pieces)
         size = len(index) * pieces.shape[1]
         space = self._workspace
         if space is None or space.numel() < size or (space.dtype, space.device) != (pieces.dtype, pieces.device):
@@ -273,11 +280,13 @@ def _slots(
     return slots
 
 
-def _buckets(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, plan: TorchPlan) -> tuple[_Bucket, ...]:
-    """Split the rows with one token into buckets; rows without any key are in none."""
+def _buckets(
+    batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, plan: TorchPlan, dtype: torch.dtype
+) -> tuple[_Bucket, ...]:
+    """Split the rows with one token into buckets; rows without any key are in none. `dtype` is that of queries."""
     _, count, _ = _extents(batch, spec, kv, range(batch.num_decodes))
     slots = (count * kv.key.shape[1]).tolist()
-    slot_bytes = 2 * kv.key.shape[2] * kv.key.shape[3] * kv.key.element_size()
+    slot_bytes = 2 * kv.key.shape[2] * kv.key.shape[3] * dtype.itemsize
     buckets = []
     for rows in split_into_buckets(slots, GATHER_BYTES // slot_bytes, OPERATION_BYTES // slot_bytes):
         index = torch.tensor(rows, device=batch.seq_lens.device)
@@ -285,7 +294,7 @@ def _buckets(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, plan: TorchP
         keys = None
         if plan.num_cached + num_indices <= MAX_CACHED_INDICES:
             plan.num_cached += num_indices
-            keys = _keys(batch, spec, kv, rows, index)
+            keys = _keys(batch, spec, kv, rows, index, dtype)
         buckets.append(_Bucket(rows, index, keys))
     return tuple(buckets)
 
@@ -298,8 +307,10 @@ def _extents(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, rows: Iterab
     return start, -(-end // block_size) - start // block_size, end
 
 
-def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, rows: Sequence[int], index: Tensor) -> _Keys:
-    """Return the blocks of a bucket's rows, and their slots that are not visible."""
+def _keys(
+    batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, rows: Sequence[int], index: Tensor, dtype: torch.dtype
+) -> _Keys:
+    """Return the blocks of a bucket's rows, and their slots that are not visible; `dtype` is that of queries."""
     start, count, end = (each[:, None] for each in _extents(batch, spec, kv, rows))
     block_size, device = kv.key.shape[1], index.device
     steps, first = np.arange(count.max()), start // block_size
@@ -314,7 +325,7 @@ def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, rows: Sequence[
     masked = is_hidden | np.repeat(steps >= count, block_size, axis=1)
     mask = None
     if masked.any():
-        mask = torch.zeros(masked.shape, dtype=kv.key.dtype, device=device)
+        mask = torch.zeros(masked.shape, dtype=dtype, device=device)
         mask = mask.masked_fill_(torch.from_numpy(masked).to(device), -torch.inf)[:, None, None]
     hidden = torch.from_numpy(np.flatnonzero(is_hidden)).to(device) if is_hidden.any() else None
     return _Keys(blocks, hidden, mask, slice(None))

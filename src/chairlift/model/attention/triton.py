@@ -17,6 +17,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
+from chairlift.model.attention.kv_dtype import FLOAT8
 from chairlift.model.attention.kv_splits import KVSplits, choose_kv_splits
 from chairlift.model.kernels.cuda.attention_kernels import (
     REDUCE_SPLITS,
@@ -30,7 +31,7 @@ from chairlift.model.kernels.cuda.attention_tiles import AttentionTiles, decode_
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-"""Types of queries, keys and values."""
+"""Types of queries, keys and values; the cache has one of them, or FLOAT8."""
 
 INTERPRETER_PROCESSORS = 16
 """Multiprocessors that are assumed where there is no GPU."""
@@ -99,7 +100,7 @@ class TritonAttention:
         dtype: torch.dtype, device: torch.device,
     ) -> list[PagedKV]:  # fmt: skip
         """Allocate one zeroed PagedKV for each layer index. Raises ConfigError for a dtype that no kernel has."""
-        if dtype not in DTYPES:
+        if dtype not in (*DTYPES, FLOAT8):
             raise ConfigError(
                 f"attention_backend triton computes in float32, bfloat16 or float16, the model has {_name(dtype)}; "
                 "set attention_backend to torch",
@@ -179,7 +180,7 @@ def _attend_chunks(
     _, heads, head_dim = query.shape
     kv_heads, scores = kv.key.shape[2], _Scores.of(spec)
     group, num_rows = heads // kv_heads, batch.num_seqs - first_row
-    tiles = extend_tiles(_tile_dtype(query), head_dim, group)
+    tiles = extend_tiles(_tile_dtype(query), head_dim, group, is_float8=kv.key.dtype == FLOAT8)
     # Rounding down each row's first tile leaves at most one empty tile a row; the padding is one more row.
     num_tiles = (batch.num_tokens - first_row) // (tiles.rows // group) + num_rows + 1
     table = batch.groups[spec.group].block_table

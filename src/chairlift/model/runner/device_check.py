@@ -1,13 +1,20 @@
-"""pick_device, use_device, check_device: the torch device of an option. Imports no torch at once."""
+"""pick_device, use_device, check_device, check_kv_cache_device: the torch device of an option.
+
+Imports no torch at once.
+"""
 
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.dtypes import AUTO_DTYPE, FLOAT8_CAPABILITY
 
 if TYPE_CHECKING:
     import torch
+
+FLOAT8_DEVICES = ("cpu", "cuda")
+"""Types of devices that convert 8-bit floats."""
 
 CHECK_SECONDS = 60.0
 """Seconds that the check in another process may take; after that the start of the engine finds the error."""
@@ -29,6 +36,35 @@ def pick_device(name: str) -> "torch.device":
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {name!r} cannot be used: {reason}", option="device") from error
     return device
+
+
+def device_capability(device: "torch.device") -> int | None:
+    """Return the compute capability of a CUDA device, times ten; None for another device."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+def check_kv_cache_device(option: str, device: "torch.device") -> None:
+    """Raise ConfigError if the device cannot have the KV cache of the option `kv_cache_dtype`."""
+    if option == AUTO_DTYPE:
+        return
+    remedy = "set kv_cache_dtype to auto"
+    if device.type not in FLOAT8_DEVICES:
+        raise ConfigError(
+            f"kv_cache_dtype {option!r} needs a CUDA device or a CPU, the device is {device}; {remedy}",
+            option="kv_cache_dtype",
+        )
+    capability = device_capability(device)
+    if capability is not None and capability < FLOAT8_CAPABILITY:
+        found, least = (f"{each // 10}.{each % 10}" for each in (capability, FLOAT8_CAPABILITY))
+        raise ConfigError(
+            f"kv_cache_dtype {option!r} needs a GPU of compute capability {least} (Ada, Hopper or later), {device} has "
+            f"{found}; {remedy}", option="kv_cache_dtype",
+        )  # fmt: skip
 
 
 def use_device(device: "torch.device") -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.dtypes import dtype_bytes
+from chairlift.model.dtypes import kv_cache_dtype_bytes
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -58,7 +58,7 @@ def kv_cache_shape(config: RunnerConfig, model: ModelConfig, groups: LayerGroups
         block_size=config.block_size,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
-        itemsize=dtype_bytes(model.dtype),
+        itemsize=kv_cache_dtype_bytes(config.kv_cache_dtype, model.dtype),
         max_running_requests=config.max_running_requests,
         max_model_len=max_model_len,
     )

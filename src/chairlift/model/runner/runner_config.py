@@ -7,7 +7,7 @@ import msgspec
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.registry import AUTO, check_backend_name
-from chairlift.model.dtypes import check_dtype
+from chairlift.model.dtypes import AUTO_DTYPE, check_dtype, check_kv_cache_dtype
 
 MODEL_IMPLS = ("auto", "native", "transformers")
 MODEL_IMPL_ALIASES = {"vllm": "native", "sglang": "native"}
@@ -42,6 +42,7 @@ class RunnerConfig:
         max_batch_tokens: tokens in the largest step, for the memory that a step needs.
         max_running_requests: sequences in the largest step.
         max_model_len: tokens of a sequence; None is the model's own limit.
+        kv_cache_dtype: "auto" is the model's; "fp8" are 8-bit floats (e4m3), of which twice as many fit as of bfloat16.
         attention_backend: a name of model/attention/registry.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
@@ -66,6 +67,7 @@ class RunnerConfig:
     max_batch_tokens: int = 2048
     max_running_requests: int = 256
     max_model_len: int | None = None
+    kv_cache_dtype: str = "auto"
     attention_backend: str = "auto"
     kernels: str = "auto"
     quantization: str = "none"
@@ -90,6 +92,7 @@ class RunnerConfig:
 def check_options(config: RunnerConfig) -> None:
     """Raise ConfigError for an option that is invalid for every model."""
     check_dtype(config.dtype)
+    check_kv_cache(config)
     check_device_name(config.device)
     check_kernels(config)
     check_max_memory(config.max_memory)
@@ -130,6 +133,28 @@ def check_tensor_parallel(config: RunnerConfig) -> None:
             raise ConfigError(
                 f"tensor_parallel_size is {config.tensor_parallel_size}, but {name} {value!r} runs on one rank only; "
                 f"set tensor_parallel_size to 1, or leave {name} out", option="tensor_parallel_size",
+            )  # fmt: skip
+
+
+def cache_name(config: RunnerConfig) -> str:
+    """Return what a model's identifier has of the KV cache's dtype: "" for the model's own.
+
+    Blocks of two dtypes must not be taken for each other, and a stream must not be resumed on the other.
+    """
+    return "" if config.kv_cache_dtype == AUTO_DTYPE else f" kv cache {config.kv_cache_dtype}"
+
+
+def check_kv_cache(config: RunnerConfig) -> None:
+    """Raise ConfigError for a dtype of the KV cache that is unknown, or that the chosen kernels cannot have."""
+    check_kv_cache_dtype(config.kv_cache_dtype)
+    if config.kv_cache_dtype == AUTO_DTYPE:
+        return
+    for name, value in (("kernels", "native"), ("quantization", config.quantization)):
+        if getattr(config, name) == value != "none":
+            raise ConfigError(
+                f"kv_cache_dtype {config.kv_cache_dtype!r} is not for the native kernels, which {name} {value!r} "
+                f"selects and whose cache is bfloat16; set kv_cache_dtype to auto, or leave {name} out",
+                option="kv_cache_dtype",
             )  # fmt: skip
 
 

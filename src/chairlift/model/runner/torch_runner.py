@@ -17,13 +17,13 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.attention.kv_dtype import kv_cache_dtype
 from chairlift.model.attention.registry import make_backend, resolve_backend_name
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.sharded_decoder import agree_on_sizes
-from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.runner.batch_invariance import batch_invariance
-from chairlift.model.runner.device_check import use_device
+from chairlift.model.runner.device_check import check_kv_cache_device, use_device
 from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, make_executor
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
@@ -72,6 +72,7 @@ class TorchRunner:
         check_options(config)
         began = clock.now()
         loaded = self._preloaded or load(config, self._communicator)
+        check_kv_cache_device(config.kv_cache_dtype, loaded.device)
         use_device(loaded.device)
         loaded_at = clock.now()
         if loaded.torch_threads is not None:
@@ -235,7 +236,7 @@ class TorchRunner:
         try:
             return backend.allocate_kv_cache(
                 model.groups.layers_per_group, pool.num_blocks, config.block_size, model.num_kv_heads, model.head_dim,
-                torch_dtype(loaded.config.dtype), loaded.device,
+                kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype), loaded.device,
             )  # fmt: skip
         except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error

@@ -193,7 +193,7 @@ class NativeModuleKernels(ModuleKernels):
 def choose_kernels(config: RunnerConfig, dtype: torch.dtype, device: torch.device) -> ModuleKernels:
     """Return the fastest kernels by the options. Raises ConfigError if native ones are required and cannot run."""
     required = config.kernels == "native" or config.quantization != "none"
-    if config.kernels != "torch" and config.attention_backend == AUTO:
+    if config.kernels != "torch" and config.attention_backend == config.kv_cache_dtype == AUTO:
         if device.type == "cpu" and dtype == torch.bfloat16:
             try:
                 return NativeModuleKernels(NativeBackend(config.quantization, config.cpu_threads))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from chairlift.model.attention.kv_dtype import as_elements
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.transformers.layer_runner import base_states, unsupported
@@ -48,9 +49,10 @@ class PagedCacheLayer(CacheLayerMixin):
         block_size = self._kv.key.shape[1]
         blocks = self._group.block_table[self._sequence, : -(-self._length // block_size)].long()
         whole = (
-            pages[blocks].flatten(0, 1)[: self._length, :, :width].transpose(0, 1)[None]
+            as_elements(pages)[blocks].view(pages.dtype).flatten(0, 1)[: self._length, :, :width].transpose(0, 1)[None]
             for pages, width in zip((self._kv.key, self._kv.value), widths, strict=True)
         )
+        whole = (each.to(key_states.dtype) for each in whole)
         return next(whole), next(whole)
 
     def get_seq_length(self) -> int:

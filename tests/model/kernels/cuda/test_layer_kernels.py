@@ -83,4 +83,4 @@ def test_variants_have_their_own_names_and_type_every_parameter() -> None:
     for size in (1024, 4096, 8192):
         assert any(f"1 x {size}" in name for name in names)
     for head_dim in (64, 128, 256):
-        assert sum(f"head_dim {head_dim}," in name for name in names) == 3
+        assert sum(f"head_dim {head_dim}," in name for name in names) == 5

@@ -10,7 +10,8 @@ use the same keys, which are read once.
     keys of a tile of an extend row     |   masked   |   visible to all its tokens   |   masked   |
                                         window's edge                                 causal edge
 
-Keys outside [first, limit) are never read: neither their block table entries nor the cache. Softmax is in float32, base
+Keys outside [first, limit) are never read: neither their block table entries nor the cache. A cache of 8-bit floats
+(e4m3) is widened to the type of the queries when a tile is loaded. Softmax is in float32, base
 2. Sinks are the first value of a row's running maximum and sum. Tiles of keys begin at multiples of TILE_KEYS, so that
 a token's sums do not depend on where its chunk begins.
 """
@@ -26,6 +27,9 @@ LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 REDUCE_SPLITS = 16
 """Splits that reduce_kernel loads at once."""
 
+FLOAT8_LIMIT: tl.constexpr = tl.constexpr(448.0)
+"""Largest number of float8e4nv, torch's float8_e4m3fn, which has no infinity."""
+
 WRITE_HEADS = 16
 """KV heads that one program of write_kv_kernel writes."""
 
@@ -35,6 +39,15 @@ _RUNTIME = ["window", "score_scale", "cap", "max_splits", "min_tiles", "num_spli
 
 _VIEWS = ["block_table", "cu_seqlens", "seq_lens", "slot_mapping"]
 """Tensors that may begin within another one, as those of a layer group do: where makes no new variant, either."""
+
+
+@triton.jit
+def as_stored(numbers, cache):
+    """Return numbers in the type of the cache; in 8 bits those beyond its limits become the limits, NaN stays NaN."""
+    if cache.dtype.element_ty == tl.float8e4nv:
+        wide = numbers.to(tl.float32)
+        numbers = tl.clamp(wide, -FLOAT8_LIMIT, FLOAT8_LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    return numbers.to(cache.dtype.element_ty)
 
 
 @triton.jit
@@ -65,6 +78,7 @@ def _visit_keys(
         else:
             key = tl.load(key_cache + offsets)
             value = tl.load(value_cache + offsets)
+        key, value = key.to(query.dtype), value.to(query.dtype)
         scores = tl.dot(query, tl.trans(key), input_precision=PRECISION) * score_scale
         if HAS_CAP:  # cap * tanh; score_scale has the factor of its exponent
             scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))
@@ -293,5 +307,5 @@ def write_kv_kernel(
     target += heads[:, None] * STRIDE_HEAD + columns[None, :]
     new_key = tl.load(key + token * stride_key + source, mask=is_element)
     new_value = tl.load(value + token * stride_value + source, mask=is_element)
-    tl.store(key_cache + target, new_key.to(key_cache.dtype.element_ty), mask=is_element)
-    tl.store(value_cache + target, new_value.to(value_cache.dtype.element_ty), mask=is_element)
+    tl.store(key_cache + target, as_stored(new_key, key_cache), mask=is_element)
+    tl.store(value_cache + target, as_stored(new_value, value_cache), mask=is_element)

@@ -53,9 +53,10 @@ def decode_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTile
     return AttentionTiles(rows=rows, keys=keys, width=width, num_warps=4, num_stages=3, precision=FAST)
 
 
-def extend_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTiles:
+def extend_tiles(dtype: torch.dtype, head_dim: int, group: int, *, is_float8: bool = False) -> AttentionTiles:
     """Return the tiles of extend_kernel; `group` is the number of query heads of a KV head.
 
+    With a cache of 8-bit floats (`is_float8`) a third stage of small heads would spill registers on Blackwell.
     A warp group of Hopper multiplies 64 rows at once. Shared memory stays below the 99 KiB of consumer GPUs.
     """
     width, least = head_width(head_dim), _power_of_two(group)
@@ -65,7 +66,10 @@ def extend_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTile
             rows=max(size, least), keys=size, width=width, num_warps=num_warps, num_stages=1, precision=EXACT
         )
     if width <= 128:
-        return AttentionTiles(rows=max(128, least), keys=64, width=width, num_warps=8, num_stages=3, precision=FAST)
+        stages = 2 if is_float8 and width <= 64 else 3
+        return AttentionTiles(
+            rows=max(128, least), keys=64, width=width, num_warps=8, num_stages=stages, precision=FAST
+        )
     rows, num_stages = (64, 3) if width <= 256 else (32, 1)
     return AttentionTiles(
         rows=max(rows, least), keys=32, width=width, num_warps=8, num_stages=num_stages, precision=FAST

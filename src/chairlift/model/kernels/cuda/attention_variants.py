@@ -15,7 +15,7 @@ from chairlift.model.kernels.cuda.attention_kernels import (
     write_kv_kernel,
 )  # fmt: skip
 from chairlift.model.kernels.cuda.attention_tiles import AttentionTiles, decode_tiles, extend_tiles
-from chairlift.model.kernels.cuda.compile_check import KernelVariant
+from chairlift.model.kernels.cuda.compile_check import KernelVariant, float8_cache
 
 KV_HEADS = 8
 GROUP = 4
@@ -31,7 +31,10 @@ SPLITS = {"max_splits": "i32", "min_tiles": "i32"}
 
 
 def variants() -> list[KernelVariant]:
-    """Return all kernels in bfloat16 for each head size, decode and extend also for each block size."""
+    """Return all kernels in bfloat16 for each head size, decode and extend also for each block size.
+
+    Those that read or write the cache are there for one of 8-bit floats, too, with one block size.
+    """
     tiled = [
         make(head_dim, block_size, name, features)
         for make in (_decode, _extend)
@@ -41,7 +44,17 @@ def variants() -> list[KernelVariant]:
     ]
     split = next(each for each in tiled if each.constants["HEAD_DIM"] == MOST_USED[0])
     in_one = replace(split, name=f"{split.name} in one", constants={**split.constants, "IS_SPLIT": False})
-    return [*tiled, in_one, *map(_write, HEAD_DIMS), *map(_reduce, HEAD_DIMS)]
+    writes = [*map(_write, HEAD_DIMS)]
+    float8 = [each for each in (*tiled, in_one, *writes) if each.constants["BLOCK_SIZE"] == BLOCK_SIZES[0]]
+    return [*tiled, in_one, *writes, *map(_reduce, HEAD_DIMS), *map(_with_float8_cache, float8)]
+
+
+def _with_float8_cache(variant: KernelVariant) -> KernelVariant:
+    changed = float8_cache(variant)
+    if variant.kernel is not extend_kernel:
+        return changed
+    tiles = extend_tiles(torch.bfloat16, variant.constants["HEAD_DIM"], GROUP, is_float8=True)
+    return replace(changed, num_stages=tiles.num_stages)
 
 
 def _signature(pointers: dict[str, str], numbers: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:

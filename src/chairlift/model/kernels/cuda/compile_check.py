@@ -13,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+
+from chairlift.model.dtypes import FLOAT8_CAPABILITY
 
 CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
@@ -50,6 +52,7 @@ class KernelVariant:
         num_warps, num_stages: launch options.
         needs_tensor_cores: whether its products must use the instructions for tiles of a whole warp group (wgmma),
             where the GPU has them.
+        min_capability: least compute capability, times ten, that has its instructions.
     """
 
     name: str
@@ -59,6 +62,7 @@ class KernelVariant:
     num_warps: int = 4
     num_stages: int = 3
     needs_tensor_cores: bool = False
+    min_capability: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,15 @@ def compile_kernel(variant: KernelVariant, capability: int) -> CompiledKernel:
     )  # fmt: skip
 
 
+def float8_cache(variant: KernelVariant) -> KernelVariant:
+    """Return the variant whose key_cache and value_cache have 8-bit floats."""
+    caches = dict.fromkeys(("key_cache", "value_cache"), "*fp8e4nv")
+    return replace(
+        variant, name=f"{variant.name}, float8 cache", signature={**variant.signature, **caches},
+        min_capability=FLOAT8_CAPABILITY,
+    )  # fmt: skip
+
+
 def all_variants() -> list[KernelVariant]:
     """Return the variants of all kernels."""
     modules = (importlib.import_module(f"{__package__}.{name}") for name in KERNEL_MODULES)
@@ -131,6 +144,8 @@ def _resources(binary: bytes) -> tuple[int, int]:
 def _lines(capabilities: Sequence[int], part: int, num_parts: int) -> Iterator[str]:
     for variant in all_variants()[part::num_parts]:
         for capability in capabilities:
+            if capability < variant.min_capability:
+                continue
             needs = {"needs_tensor_cores": variant.needs_tensor_cores}
             yield json.dumps(asdict(compile_kernel(variant, capability)) | needs)
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from chairlift.model.kernels.cuda.compile_check import KernelVariant
+from chairlift.model.kernels.cuda.attention_kernels import as_stored
+from chairlift.model.kernels.cuda.compile_check import KernelVariant, float8_cache
 
 ELEMENTWISE_COLUMNS = 1024
 """Columns of a row that a program of an elementwise kernel computes."""
@@ -175,7 +176,7 @@ def rotate_heads_kernel(
         cos, sin: [T, 2 * HALF], in the layout of Ops.rotate.
         query: [T, QUERY_HEADS, 2 * HALF], dense.
         key_cache, value_cache: [num_blocks, block_size, KV_HEADS, 2 * HALF], both with the strides block_stride,
-            slot_stride, kv_head_stride and 1; written if HAS_KV.
+            slot_stride, kv_head_stride and 1; written if HAS_KV, in 8 bits as by as_stored.
         slot_mapping: int64 [T]; nothing is written for -1.
         token_stride, head_stride: strides of heads, in elements.
     """
@@ -207,13 +208,13 @@ def rotate_heads_kernel(
         if slot >= 0:
             place = (slot // block_size) * block_stride + (slot % block_size) * slot_stride
             is_key = is_rotated & (head >= QUERY_HEADS)
-            target = key_cache + place + (head - QUERY_HEADS) * kv_head_stride + column
-            tl.store(target, left.to(key_cache.dtype.element_ty), mask=is_key)
-            tl.store(target + HALF, right.to(key_cache.dtype.element_ty), mask=is_key)
+            new_key = key_cache + place + (head - QUERY_HEADS) * kv_head_stride + column
+            tl.store(new_key, as_stored(left, key_cache), mask=is_key)
+            tl.store(new_key + HALF, as_stored(right, key_cache), mask=is_key)
             is_value = mask & (head >= QUERY_HEADS + KV_HEADS)
-            target = value_cache + place + (head - QUERY_HEADS - KV_HEADS) * kv_head_stride + column
-            tl.store(target, left.to(value_cache.dtype.element_ty), mask=is_value)
-            tl.store(target + HALF, right.to(value_cache.dtype.element_ty), mask=is_value)
+            new_value = value_cache + place + (head - QUERY_HEADS - KV_HEADS) * kv_head_stride + column
+            tl.store(new_value, as_stored(left, value_cache), mask=is_value)
+            tl.store(new_value + HALF, as_stored(right, value_cache), mask=is_value)
 
 
 def variants() -> list[KernelVariant]:
@@ -255,6 +256,6 @@ def _heads_variants() -> Iterator[KernelVariant]:
         for weight in (None, "bf16", "fp32"):
             types = f"*bf16 *{weight or 'bf16'} *bf16 *bf16 *bf16 *bf16 *bf16 *i64 fp32 i32 i32 i32 i32 i32 i32"
             flags = {"HAS_NORM": weight is not None, "HAS_KV": True}
-            yield _variant(
-                f"rotate_heads head_dim {head_dim}, norm {weight}", rotate_heads_kernel, types, shape | flags, num_warps
-            )
+            name = f"rotate_heads head_dim {head_dim}, norm {weight}"
+            plain = _variant(name, rotate_heads_kernel, types, shape | flags, num_warps)
+            yield from (plain, float8_cache(plain)) if weight != "fp32" else (plain,)
