@@ -72,6 +72,18 @@ def test_two_ranks_generate_the_tokens_of_one_and_of_transformers(kind: str, win
         assert client.load().cached_tokens > 40 and two.check_integrity() == []
 
 
+def test_a_cache_of_8_bit_floats_gives_the_same_tokens_on_two_ranks_with_chunks_prefix_hits_and_preemptions() -> None:
+    folder = str(oracle("llama", None).folder)
+    prompts = [own_prompt(1, 41), shared_prompt(2, 40, 7), shared_prompt(3, 40, 3), own_prompt(4, 33), own_prompt(5, 9)]
+    options = {**OPTIONS, "kv_cache_dtype": "fp8", "max_model_len": 96}
+    with LLM(folder, num_blocks=900, enable_prefix_caching=False, **options) as one:
+        expected = run_batch(one, [list(prompt) for prompt in prompts])
+    with LLM(folder, num_blocks=44, max_chunk_tokens=16, tensor_parallel_size=2, **options) as two:
+        for _ in range(2):
+            assert run_batch(two, [list(prompt) for prompt in prompts]) == expected
+        assert two.scheduler_state()["preemptions"] > 0 and two._service.client.load().cached_tokens > 40
+
+
 def test_grammars_logprobs_and_processors_on_two_ranks() -> None:
     params = [
         SamplingParams(structured=StructuredOutput(regex="[a-z]{4,9}( [a-z]{4,9}){2}"), temperature=1.2, seed=3, n=2,

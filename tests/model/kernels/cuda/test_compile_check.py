@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from chairlift.model.kernels.cuda import compile_check
+from chairlift.model.kernels.cuda.compile_check import CompiledKernel, KernelVariant
 from support_engine import FULL
 
 COMPILE_SECONDS = 600
@@ -68,8 +70,25 @@ SCALE = """
         print(json.dumps(asdict(compile_kernel(variant, 90))))
 """
 
+CONVERSIONS = """
+    import json, re, sys
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from chairlift.model.kernels.cuda.attention_variants import variants
+    from chairlift.model.kernels.cuda.compile_check import float8_cache
 
-def compiled(*words: str) -> list[dict[str, Any]]:
+    for each in variants():
+        if each.name in ("write_kv bf16 head_dim 64", "decode bf16 head_dim 64 block 16"):
+            each = float8_cache(each)
+            source = ASTSource(fn=each.kernel, signature=dict(each.signature), constexprs=dict(each.constants))
+            options = {"num_warps": each.num_warps, "num_stages": each.num_stages}
+            ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+            print(json.dumps(re.findall(r"(?:cvt|min|max)\\.[\\w.]*(?:e4m3|NaN)[\\w.]*", ptx)))
+"""
+
+
+def compiled(*words: str) -> list[Any]:
     """Run Python without Triton's interpreter and return the lines of JSON that it prints."""
     environ = {**os.environ, "TRITON_INTERPRET": "0"}
     run = subprocess.run([sys.executable, *words], env=environ, capture_output=True, text=True, timeout=COMPILE_SECONDS)
@@ -83,6 +102,34 @@ def test_resources_are_read_from_the_binary(tmp_path: Path) -> None:
     assert scale["stack_bytes"] == 0 and 0 < scale["num_registers"] < 64 and not scale["num_wgmma"]
     assert square["num_wgmma"] > 0 and square["shared_bytes"] > 0
     assert huge["stack_bytes"] > 0  # its sums do not fit into registers
+
+
+def test_the_gpu_rounds_8_bit_floats_to_nearest_within_their_limits_and_keeps_nan(tmp_path: Path) -> None:
+    """Triton's interpreter does not: it truncates some numbers and makes 384 of NaN."""
+    (tmp_path / "conversions.py").write_text(textwrap.dedent(CONVERSIONS))
+    read, write = map(set, compiled(str(tmp_path / "conversions.py")))
+    assert read == {"cvt.rn.f16x2.e4m3x2"}
+    assert "cvt.rn.satfinite.e4m3x2.f32" in write and any(each.startswith("min.NaN") for each in write)
+
+
+def test_a_variant_is_left_out_for_gpus_that_lack_its_instructions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = KernelVariant(name="plain", kernel=None, signature={"key_cache": "*bf16", "n": "i32"})
+    float8 = compile_check.float8_cache(plain)
+    assert float8.signature == {"key_cache": "*fp8e4nv", "value_cache": "*fp8e4nv", "n": "i32"}
+
+    def compile_nothing(variant: KernelVariant, capability: int) -> CompiledKernel:
+        return CompiledKernel(
+            name=variant.name, capability=capability, num_registers=0, stack_bytes=0, shared_bytes=0, num_wgmma=0,
+            num_mma=0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(compile_check, "all_variants", lambda: [plain, float8])
+    monkeypatch.setattr(compile_check, "compile_kernel", compile_nothing)
+    assert compile_check.main(["--capability", "80", "89", "90"]) == 0
+    found = [(each["capability"], each["name"]) for each in map(json.loads, capsys.readouterr().out.splitlines())]
+    assert found == [(80, "plain"), (89, "plain"), (90, "plain"), (89, float8.name), (90, float8.name)]
 
 
 @pytest.mark.timeout(COMPILE_SECONDS + 60)
