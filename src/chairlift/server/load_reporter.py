@@ -123,7 +123,7 @@ class LoadReporter:
 def service_fingerprint(service: TextService) -> str:
     """Return a digest of what decides on the tokens of a request: weights, tokenizer, chat template and defaults.
 
-    The engine's model id has the weights, their dtype and quantization.
+    The engine's model id has the weights, their dtype and quantization, and the KV cache's dtype.
     """
     tokenizer, chat = service.tokenizer, service.chat_template
     parts = (

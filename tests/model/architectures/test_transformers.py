@@ -263,6 +263,19 @@ def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: 
         assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_modules_have_a_cache_of_8_bit_floats_as_our_own_architectures(kind: str, tmp_path: Path) -> None:
+    folder, results = save_tiny(kind, tmp_path), []
+    options: dict[str, Any] = {"dtype": "float64", "device": "cpu", "num_blocks": 200, "max_chunk_tokens": 8}
+    params = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
+    for model_impl, cache in (("native", "fp8"), ("transformers", "fp8"), ("transformers", "auto")):
+        with LLM(folder, model_impl=model_impl, kv_cache_dtype=cache, **options) as llm:
+            made = llm.generate([[5, 9, 17, 3, 80, 41, 7, 20, 66, 2, 8]], params, use_tqdm=False)
+            results.append([each.logprob for each in made[0].outputs[0].token_logprobs])
+    ours, theirs, exact = results
+    assert theirs == pytest.approx(ours, abs=1e-9) and theirs != pytest.approx(exact, abs=1e-6)
+
+
 @pytest.mark.parametrize("kind", BRIDGED)
 def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
     folder = save_bridged(kind, tmp_path)

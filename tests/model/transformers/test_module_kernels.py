@@ -36,6 +36,7 @@ def model(dtype: torch.dtype, bias: bool = False) -> nn.Sequential:
         ({"quantization": "int8"}, torch.bfloat16, NativeModuleKernels),
         ({"kernels": "torch"}, torch.float64, ModuleKernels),
         ({"attention_backend": "torch"}, torch.float64, ModuleKernels),
+        ({"kv_cache_dtype": "fp8"}, torch.float64, ModuleKernels),
         ({}, torch.float64, ModuleKernels),
     ],
 )
@@ -44,6 +45,11 @@ def test_the_fastest_kernels_of_the_options_are_chosen(
 ) -> None:
     need_native()
     assert type(choose_kernels(RunnerConfig(**options), dtype, CPU)) is kind
+
+
+def test_a_cache_of_8_bit_floats_is_not_for_the_native_kernels() -> None:
+    kernels = choose_kernels(RunnerConfig(kv_cache_dtype="fp8"), torch.bfloat16, CPU)
+    assert not isinstance(kernels, NativeModuleKernels) and kernels.attention(16, 16) is None
 
 
 @pytest.mark.skipif(not onednn.usable(torch.float32, CPU), reason="torch has no oneDNN products here")
