@@ -58,7 +58,8 @@ class Audit:
         epochs = {arrival: sequence.epoch for arrival, sequence in before.items()}
         num_unscheduled = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
         starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
-        excused = self.allocations_may_fail or bool(scheduler._suspects)
+        memory = scheduler.table.step_memory
+        excused = self.allocations_may_fail or bool(scheduler._suspects) or memory.bound(len(before)) < len(before)
         waiting = set(self.stays)
         for sequence in scheduler.waiting:
             if sequence.arrival_index not in self.stays:  # it was deferred
@@ -73,6 +74,7 @@ class Audit:
         self._check_slots()
         self._check_progress(plan)
         if plan is not None:
+            assert plan.num_tokens <= memory.bound(plan.num_tokens), "more tokens than memory suffices for"
             self._check_budgets(plan)
             for row in scheduler.in_flight_steps[-1].rows:
                 if row.sequence.arrival_index in starts:

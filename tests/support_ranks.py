@@ -46,6 +46,10 @@ def run_ranks(num_ranks: int, function: Callable[[Communicator], T]) -> list[T]:
     return [results[rank] for rank in range(num_ranks)]
 
 
+FITTING_TOKENS = 4
+"""Tokens of the largest step after breaks_large_steps()."""
+
+
 class FakeRank:
     """A RankProcess without a process: it keeps the messages that it gets, and a test reports for it."""
 
@@ -99,6 +103,19 @@ def breaks_layers_of_rank() -> Callable[[Tensor, Tensor], Tensor]:
 
     if _is_rank():
         MLP.__call__ = run_out_of_memory  # type: ignore[method-assign]
+    return lambda input_ids, scores: scores
+
+
+def breaks_large_steps() -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a logits processor that does nothing; on every rank, layers fail for more than FITTING_TOKENS tokens."""
+
+    def run_out_of_memory(mlp: MLP, x: Tensor, *more: Any) -> Tensor:
+        if len(x) > FITTING_TOKENS:
+            raise torch.OutOfMemoryError(f"{len(x)} tokens do not fit")
+        return call(mlp, x, *more)
+
+    call = MLP.__call__
+    MLP.__call__ = run_out_of_memory  # type: ignore[method-assign]
     return lambda input_ids, scores: scores
 
 

@@ -229,6 +229,12 @@ def test_preemptions_are_counted_on_when_another_engine_begins_at_zero(telemetry
     assert read_metrics(telemetry)["preemptions_total"] == 5 + 4
 
 
+def test_steps_without_memory_are_counted_on_when_another_engine_begins_at_zero(telemetry: Telemetry) -> None:
+    for total in (0, 2, 5, 0, 1):
+        telemetry.record_step(step_stats(out_of_memory_steps=total), budget=100)
+    assert read_metrics(telemetry)["out_of_memory_steps_total"] == 5 + 1
+
+
 def test_the_limits_of_the_scheduler_are_gauges_whose_changes_are_counted(telemetry: Telemetry) -> None:
     for running in (32, 32, 26, 40):
         stats = step_stats(max_running_requests=running, max_batch_tokens=2048, usable_blocks=100)

@@ -162,7 +162,7 @@ class EngineLoop:
             raise
         except Exception as error:
             log.warning("step %d failed at launch: %r", plan.step_id, error)
-            return self.scheduler.rollback(plan, error, self._clock.now())
+            return self._roll_back(plan, error)
         self._step_times[plan.step_id] = (started_at, scheduled, time.perf_counter())
         return []
 
@@ -192,9 +192,13 @@ class EngineLoop:
             self._step_times.clear()
             while len(scheduler.in_flight_steps) > 1:
                 scheduler.rollback(scheduler.in_flight_steps[-1].plan)
-            return scheduler.rollback(step.plan, error, self._clock.now())
+            return self._roll_back(step.plan, error)
         collected = time.perf_counter()
+        max_tokens = scheduler.table.step_memory.max_tokens
         outputs = scheduler.commit(result, self._clock.now())
+        if (raised := scheduler.table.step_memory.max_tokens) != max_tokens:
+            what = "any number of" if raised is None else f"at most {raised}"
+            log.info("memory sufficed for many steps of at most %d tokens; the next have %s tokens", max_tokens, what)
         self._mask_worker.prefetch(step.grammars)
         timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
         if self._batch_recorder is not None:
@@ -209,6 +213,17 @@ class EngineLoop:
                 on_step(stats)
             except Exception:
                 log.exception("the on_step callback raised; the engine continues")
+        return outputs
+
+    def _roll_back(self, plan: StepPlan, error: Exception) -> list[EngineOutput]:
+        """Undo the newest step in flight, which failed; returns the last output of a sequence that ran alone."""
+        outputs = self.scheduler.rollback(plan, error, self._clock.now())
+        max_tokens = self.scheduler.table.step_memory.max_tokens
+        if isinstance(error, MemoryError) and max_tokens is not None:
+            log.warning(
+                "out of memory in step %d, of %d tokens in %d sequences: the next steps have at most %d tokens",
+                plan.step_id, plan.num_tokens, plan.num_rows, max_tokens,
+            )  # fmt: skip
         return outputs
 
     def _tune_limits(self, tuner: LimitTuner, step: InFlightStep, stats: StepStats) -> None:
@@ -245,7 +260,8 @@ class EngineLoop:
             running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.total - pool.held,
             allocated_kv_tokens=pool.held * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
-            preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.in_flight_steps) + 1,
+            preemptions=scheduler.counters.preemptions,
+            out_of_memory_steps=scheduler.table.step_memory.num_failures, in_flight=len(scheduler.in_flight_steps) + 1,
             schedule_ms=scheduled - started_at, launch_ms=launched - scheduled,
             collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
             collect_started_ms=collect_started_at, max_running_requests=limits.max_running_requests,

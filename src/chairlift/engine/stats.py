@@ -59,6 +59,7 @@ class StepStats:
         allocated_kv_tokens: KV token slots of held blocks after the step, shared ones counted once.
         unused_kv_tokens: KV token slots of running sequences without a confirmed token.
         preemptions: total since the start.
+        out_of_memory_steps: total since the start.
         in_flight: steps in flight when this step's result came, itself included; 1 for the last one.
         started_ms: from the engine's start to the start of this step's scheduling.
         collect_started_ms: from the engine's start to the start of the wait for its result. With two steps in flight
@@ -95,6 +96,7 @@ class StepStats:
     max_running_requests: int = 0
     max_batch_tokens: int = 0
     usable_blocks: int = 0
+    out_of_memory_steps: int = 0
 
     @property
     def ended_ms(self) -> float:

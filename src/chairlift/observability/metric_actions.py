@@ -39,6 +39,7 @@ ACTIONS: Mapping[str, str] = {
     "engine_limit_changes": "Many changes: give the limits fixed values instead of --tune-limits.",
     "prefix_cache_hit_ratio": "Low with shared prompts: use the router's policy prefix, and put what varies last.",
     "preemptions": _CACHE,
+    "out_of_memory_steps": "Lower --max-batch-tokens, --max-running-requests or --max-memory; end other programs.",
     # the router's replicas
     "router_replicas": "ejected, unhealthy: read `chairlift top` and the replica's log. All pending: see discovery.",
     "router_replica_open_requests": "One replica far above the others: check its weight and its latency.",

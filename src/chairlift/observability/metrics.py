@@ -140,6 +140,7 @@ _DECLARATIONS: Mapping[str, MetricSpec] = {
         "Share of prompt tokens taken from the prefix cache since the engine's start, from 0 to 1."
     ),
     "preemptions": _counter("Number of preemptions; a preempted sequence is computed again."),
+    "out_of_memory_steps": _counter("Number of steps that ran out of memory; their sequences ran in smaller steps."),
     # the router's replicas
     "router_replicas": _gauge(
         "Number of replicas, by state: pending, healthy, probing, ejected, unhealthy, not_ready, drained, removed.",

@@ -80,6 +80,7 @@ class Telemetry:
         self.num_prefill_tokens = self.num_output_tokens = 0
         self.cache_usage = self.prefix_hit_ratio = 0.0
         self._preemptions = 0
+        self._out_of_memory_steps = 0
         self._limits: tuple[int, ...] = ()
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
@@ -208,6 +209,9 @@ class Telemetry:
             self._preemptions = 0
         metrics.counter("preemptions").inc(stats.preemptions - self._preemptions)
         self._preemptions = stats.preemptions
+        failures = stats.out_of_memory_steps
+        metrics.counter("out_of_memory_steps").inc(max(0, failures - self._out_of_memory_steps))
+        self._out_of_memory_steps = failures
         limits = (stats.max_running_requests, stats.max_batch_tokens, stats.usable_blocks)
         if limits != self._limits:
             self._record_limits(limits)

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from chairlift.llm.build_module import build_module_client
 from chairlift.llm.model_names import RANDOM
 from chairlift.model.distributed import rank_group, tensor_parallel_runner
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices
+from chairlift.model.layers.decoder import MLP
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_models import tiny_hf_model
 from support_oracle import oracle, own_prompt, shared_prompt
@@ -121,6 +123,24 @@ def test_what_happens_on_one_rank_alone_ends_the_engine(
         params = SamplingParams(logits_processors="alone", max_tokens=20, ignore_eos=True)
         (output,) = llm.generate(["abc"], params, use_tqdm=False)
         assert isinstance(output.error, EngineDead) and re.search(reason, str(output.error))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_step_without_memory_on_every_rank_is_run_in_smaller_ones(
+    overlap: bool, children_import_tests: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MLP, "__call__", MLP.__call__)  # undo what the factory does in this process
+    options = {**OPTIONS, "overlap": overlap, "num_blocks": 200}
+    params = SamplingParams(temperature=1.1, seed=5, max_tokens=20, ignore_eos=True)
+    prompts = ["the sky is", "b", "abcdefghijkl", "so", "it is", "no"]
+    with LLM(RANDOM, **options) as llm:
+        expected = [each.outputs[0].text for each in llm.generate(prompts, params, use_tqdm=False)]
+    options |= {"logits_processor_factories": {"any": "support_ranks:breaks_large_steps"}}
+    params = replace(params, logits_processors="any")
+    with LLM(RANDOM, tensor_parallel_size=2, **options) as llm:
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        assert [each.outputs[0].text for each in outputs] == expected
+        assert llm.scheduler_state()["failed_steps"] > 0
 
 
 def test_the_end_of_a_rank_ends_an_idle_engine_of_this_process() -> None:

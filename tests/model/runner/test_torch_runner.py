@@ -152,7 +152,7 @@ def test_a_raise_in_the_model_leaves_the_runner_usable(
     late = driver.add(PROMPT[3:], GREEDY)
     with monkeypatch.context() as patch:
         patch.setattr(model.model, where, raising)
-        with pytest.raises(type(error)):
+        with pytest.raises(MemoryError if isinstance(error, torch.OutOfMemoryError) else type(error)):
             runner.launch(driver.plan([(second, 1), (late, len(late.tokens))]))
     driver.apply_result([(first, 1)], before, runner.collect())
     driver.restart(second)

@@ -200,6 +200,7 @@ class Scheduler:
         step = self.in_flight_steps.popleft()
         assert step.plan.step_id == result.step_id, f"got step {result.step_id}, expected {step.plan.step_id}"
         self._record_step_time(step, now)
+        self.table.step_memory.record_success(self.table.limits.max_batch_tokens)
         row_errors = dict(result.row_errors)
         if self.waiting.tracks_service:
             self._charge_tenants(step, result)
@@ -312,8 +313,9 @@ class Scheduler:
     def rollback(self, plan: StepPlan, error: Exception | None = None, now: float = 0.0) -> list[EngineOutput]:
         """Undo the newest in-flight step, as if it had never been scheduled.
 
-        With an error its sequences are suspects: they run again in halves until the culprit fails alone. Returns the
-        last output of a sequence that ran alone already.
+        After a MemoryError the next steps are smaller, as far as possible. With another error its sequences are
+        suspects: they run again in halves until the culprit fails alone. Returns the last output of a sequence that ran
+        alone already.
         """
         step = self.in_flight_steps.pop()
         assert step.plan is plan, "steps are rolled back newest first"
@@ -330,6 +332,9 @@ class Scheduler:
         if error is None:
             return []
         self.counters.failed_steps += 1
+        if isinstance(error, MemoryError) and self.table.step_memory.shrink(plan.num_tokens):
+            self._step_scheduler.restart_turn(step.sequences)
+            return []
         survivors = [row.sequence for row in rows if row.sequence.epoch == row.epoch]
         survivors = [sequence for sequence in survivors if sequence.status is SequenceStatus.RUNNING]
         if len(rows) == 1:
@@ -365,13 +370,7 @@ class Scheduler:
         entries = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()
         if reason is not None:
             return self.table.finish(
-                sequence,
-                reason,
-                now,
-                error=error,
-                tokens=tokens,
-                logprobs=entries,
-                prompt_logprobs=prompt_logprobs,
+                sequence, reason, now, error=error, tokens=tokens, logprobs=entries, prompt_logprobs=prompt_logprobs
             )
         if self._caching and sequence.status is SequenceStatus.WAITING:
             sequence.update_block_hashes(self._block_size)

@@ -73,15 +73,19 @@ class StepScheduler:
         )
         self._num_newly_scheduled = 0
         self._stopped_by: WaitReason | None = None
+        self._turn = 0  # index of the running sequence that comes first in a step too small for all
 
     def schedule_step(self, builder: StepBuilder, now: float) -> None:
         """Fill a whole step."""
         sequence_table, running_scheduler, pool = self._sequence_table, self._running_scheduler, self._cache.pool
+        if builder.tokens_left < len(sequence_table.running):
+            self._schedule_in_turn(builder, now)
+            return
         running_sets = running_scheduler.classify(list(sequence_table.running.values()))
         allowance = self._batching.decide(StepContext(
             running=len(sequence_table.running), num_decoding=running_sets.num_decoding,
             num_prefilling=len(running_sets.prefilling), free_share=pool.available / pool.usable,
-            num_free_slots=max(0, sequence_table.limits.max_running_requests - len(sequence_table.running)),
+            num_free_slots=max(0, sequence_table.running_limit - len(sequence_table.running)),
             num_newly_scheduled=self._num_newly_scheduled, waiting_stopped_by=self._stopped_by,
             prefill_budget=builder.prefill_left,
         ))  # fmt: skip
@@ -107,6 +111,24 @@ class StepScheduler:
             running_scheduler.schedule_decodes(builder, running_sets, now)
         self._stopped_by = reason
         sequence_table.wait_clock.set(reason or WaitReason.BUDGET, now)
+
+    def _schedule_in_turn(self, builder: StepBuilder, now: float) -> None:
+        """Fill a step that has fewer tokens than sequences run, because memory is short: they take turns."""
+        running, num_rows = list(self._sequence_table.running.values()), builder.tokens_left
+        for _ in range(0, len(running), num_rows):
+            start = self._turn % len(running)
+            self._turn = start + num_rows
+            self.schedule_suspects(builder, (running[start:] + running[:start])[:num_rows], now)
+            if builder.num_rows:
+                break
+        self._num_newly_scheduled, self._stopped_by = 0, WaitReason.RUNNING_LIMIT
+        self._sequence_table.wait_clock.set(WaitReason.RUNNING_LIMIT, now)
+
+    def restart_turn(self, sequences: list[Sequence]) -> None:
+        """Let the first running sequence among these come first in a step that is too small for all."""
+        failed = set(sequences)
+        places = (place for place, each in enumerate(self._sequence_table.running.values()) if each in failed)
+        self._turn = next(places, self._turn)
 
     def schedule_suspects(self, builder: StepBuilder, suspects: list[Sequence], now: float) -> None:
         """Give tokens only to those suspects that are still running."""
@@ -202,7 +224,7 @@ class StepScheduler:
     def _limit_reached(self, builder: StepBuilder, scheduled: int) -> WaitReason | None:
         if self._running_scheduler.bounded_chunk(builder, 1, 1, 0) < 1:
             return WaitReason.BUDGET
-        is_full = len(self._sequence_table.running) + scheduled >= self._sequence_table.limits.max_running_requests
+        is_full = len(self._sequence_table.running) + scheduled >= self._sequence_table.running_limit
         return WaitReason.RUNNING_LIMIT if is_full else None
 
     def _prefix_still_pending(self, sequence: Sequence) -> bool:

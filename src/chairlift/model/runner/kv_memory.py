@@ -3,7 +3,7 @@
 memory_shapes derives the sizes of a block and of a step from the model's config and the options, before it is loaded.
 
     free on the host = min(MemAvailable, remaining limit of every cgroup above this process) - mapped weights
-    free on CUDA     = free memory that the driver reports
+    free on CUDA     = free memory that the driver reports; a step is measured there (memory_profile.py)
     pool             = min(share * (free - one full step) - spare blocks, blocks that the largest batch could use)
 
 Mapped weights lie in the page cache, which the kernel counts as free. Using that memory for the cache would make the
@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -60,6 +61,11 @@ class ActivationShape:
     max_model_len: int
     windows: tuple[int | None, ...] = (None,)
 
+    @property
+    def source(self) -> str:
+        """How the number of bytes is found, for people."""
+        return "estimated from above"
+
     def peak_bytes(self) -> int:
         """Return an upper estimate of the bytes that a step needs besides weights and cache."""
         attention_width = (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
@@ -81,6 +87,23 @@ class ActivationShape:
         # Distribution, running sums and order of one chunk of rows, in float64 and int64, with a sort's workspace.
         sampling = min(rows, max(CHUNK_ELEMENTS, self.vocab_size)) * 8 * 12
         return activations + gathered + indices + masks + logits + sampling
+
+
+class StepMemoryNeed(Protocol):
+    """What steps need besides weights and cache.
+
+    Attributes:
+        source: how the number was found, for people.
+    """
+
+    @property
+    def source(self) -> str:
+        """See the class."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Return the bytes of the largest step."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +174,14 @@ def mapped_weights(proc: Path = PROC) -> int:
 
 
 def size_kv_cache(
-    pool: KVCacheShape, step: ActivationShape, free: FreeMemory, *, on_host: bool,
+    pool: KVCacheShape, step: StepMemoryNeed, free: FreeMemory, *, on_host: bool,
     max_memory: float | int | None = None, num_blocks: int | None = None,
 ) -> KVCacheSize:  # fmt: skip
     """Compute how many blocks the cache gets.
 
     Args:
         pool: size of a block, and the number that is useful.
-        step: the activations that must fit beside the cache.
+        step: what must fit beside the cache: estimated (ActivationShape) or measured (memory_profile.py).
         free: measured after the weights were loaded.
         on_host: whether the cache lies in host memory, which is shared with others.
         max_memory: a share (0..1] of the memory free beside a step, or bytes for the cache; None is a share by device.
@@ -193,7 +216,7 @@ def size_kv_cache(
         page,
         (
             ("free memory", f"{gibibytes(free.num_bytes)} ({free.limit})"),
-            ("memory of a step", f"{gibibytes(step_bytes)} (estimated from above)"),
+            ("memory of a step", f"{gibibytes(step_bytes)} ({step.source})"),
             ("num_blocks", f"{fitting} ({how})"),
             ("kv cache", f"{gibibytes(fitting * page)}, {fitting // pool.groups * pool.block_size} tokens"),
         ),

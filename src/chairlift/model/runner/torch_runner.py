@@ -29,6 +29,8 @@ from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.memory_errors import MemoryErrors
+from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.page_prefault import PagePrefaulter
@@ -82,7 +84,7 @@ class TorchRunner:
         kind = _attention_kind(config, loaded)
         backend = loaded.attention() if loaded.attention else make_backend(*kind, deterministic=config.deterministic)
         max_model_len = loaded.config.context_length(config.max_model_len)
-        pool = self._size(loaded, max_model_len)
+        pool = self._size(loaded, backend, max_model_len)
         kv = self._allocate(loaded, backend, pool)
         model = loaded.model
         populator = PagePrefaulter(
@@ -136,7 +138,8 @@ class TorchRunner:
     def launch(self, plan: StepPlan) -> None:
         """Compute a step, and sample it at once unless a row waits for masks.
 
-        Raises what the model raises, and TokenOutOfRange for an input id outside the vocabulary. The step is void then.
+        Raises what the model raises, MemoryError where torch is out of memory, and TokenOutOfRange for an input id
+        outside the vocabulary. The step is void then.
         """
         engine = self._engine
         assert engine is not None, "launch before start, or after stop"
@@ -146,7 +149,7 @@ class TorchRunner:
         waits = len(plan.masked_samples) > 0 and masks is None
         has_waiting = bool(self._results) and isinstance(self._results[-1], _WaitingStep)
         assert not (engine.is_asynchronous and has_waiting), "a launch while a step on the device waits for masks"
-        with torch.inference_mode():
+        with MemoryErrors(engine.loaded.device), torch.inference_mode():
             step = engine.forward(plan, waits=waits)
             self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
 
@@ -165,7 +168,7 @@ class TorchRunner:
             return
         assert last.plan.step_id == step_id, f"step {last.plan.step_id} waits for masks, not step {step_id}"
         self._results.pop()
-        with torch.inference_mode():
+        with MemoryErrors(engine.loaded.device), torch.inference_mode():
             self._results.append(engine.sample(last.step, masks))
 
     def collect(self) -> StepResult:
@@ -180,7 +183,7 @@ class TorchRunner:
             masks = self._masks.pop(step_id, None)
             assert masks is not None, f"step {step_id} waits for masks"
             self._masks = {later: kept for later, kept in self._masks.items() if later > step_id}  # of void steps
-            with torch.inference_mode():
+            with MemoryErrors(engine.loaded.device), torch.inference_mode():
                 result = engine.sample(result.step, masks)
         return result if isinstance(result, StepResult) else result.read()
 
@@ -219,16 +222,17 @@ class TorchRunner:
         if was_on_cuda:
             torch.cuda.empty_cache()
 
-    def _size(self, loaded: LoadedModel, max_model_len: int) -> KVCacheSize:
-        config, shape, free = self._config, loaded.config, free_memory(loaded.device)
-        on_host = loaded.device.type != "cuda"
+    def _size(self, loaded: LoadedModel, backend: AttentionBackend, max_model_len: int) -> KVCacheSize:
+        config, shape, on_host = self._config, loaded.config, loaded.device.type != "cuda"
+        profiled = None if on_host else profile_steps(loaded, config, backend, max_model_len)
+        free = free_memory(loaded.device)
         if loaded.communicator is not None:
             shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
         pool, step = memory_shapes(config, shape, loaded.model.groups, max_model_len)
         if config.num_blocks is not None and config.max_model_len is not None:
             check_num_blocks(pool, loaded.model.groups.windows, config.num_blocks)
         return size_kv_cache(
-            pool, step, free, on_host=on_host, max_memory=config.max_memory, num_blocks=config.num_blocks
+            pool, profiled or step, free, on_host=on_host, max_memory=config.max_memory, num_blocks=config.num_blocks
         )
 
     def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize) -> list[PagedKV]:

@@ -1,4 +1,4 @@
-"""warmup_plans: yields the steps that a runner computes once, to prepare threads, memory and kernels for all others."""
+"""warmup_plans, peak_plans: the steps that a runner computes once, to prepare for all others or to measure memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -45,6 +45,23 @@ def warmup_plans(
         yield _plan(step_id, rows, block_size, num_groups)
 
 
+def peak_plans(
+    max_batch_tokens: int, max_running_requests: int, max_model_len: int, block_size: int, num_groups: int
+) -> Iterator[StepPlan]:
+    """Yield the steps that need most memory: of the most prompt tokens, and of the most rows with the longest contexts.
+
+    A chunk at the end of the longest prompt comes last. All rows use block 0 only.
+    """
+    num_decodes, chunk = min(max_running_requests, max_batch_tokens), min(max_batch_tokens, max_model_len)
+    steps: list[Rows] = [
+        _prompts(max_batch_tokens, max_running_requests, max_model_len),
+        [(max_model_len - 1, 1)] * num_decodes,
+        [(max_model_len - chunk, chunk)],
+    ]
+    for step_id, rows in enumerate(steps):
+        yield _plan(step_id, rows, block_size, num_groups)
+
+
 def _prompts(tokens: int, max_slots: int, max_model_len: int) -> Rows:
     """Split tokens among as few prompts as possible, at most max_slots; prompts of one token come first."""
     rows: list[tuple[int, int]] = []
@@ -56,26 +73,27 @@ def _prompts(tokens: int, max_slots: int, max_model_len: int) -> Rows:
 
 def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPlan:
     """Build the plan of rows (start, new tokens); rows with one token come first."""
-    new_blocks = [
-        (slot, group, index, 0)
-        for slot, (start, count) in enumerate(rows)
-        for group in range(num_groups)
-        for index in range(-(-(start + count) // block_size))
-    ]
     starts, counts = (np.array(column, np.int32) for column in zip(*rows, strict=True))
+    num_blocks = np.repeat(-(-(starts + counts) // block_size), num_groups)  # of each slot in each group
+    tables = np.repeat(np.arange(len(num_blocks), dtype=np.int32), num_blocks)
+    firsts = np.repeat(np.cumsum(num_blocks) - num_blocks, num_blocks)
+    new_blocks = np.zeros((len(tables), 4), np.int32)
+    new_blocks[:, 0], new_blocks[:, 1] = np.divmod(tables, num_groups)
+    new_blocks[:, 2] = np.arange(len(tables)) - firsts
+    token_ids = (0,) * int((starts + counts).max())  # of the longest row; equal rows share it
     return StepPlan(
         step_id=step_id,
         released_slots=(),
         new_sequences=tuple(
             NewSequence(
-                slot=slot, token_ids=(0,) * (start + count), num_output_tokens=0, params=SAMPLING_PARAMS[slot % 2]
+                slot=slot, token_ids=token_ids[: start + count], num_output_tokens=0, params=SAMPLING_PARAMS[slot % 2]
             )
             for slot, (start, count) in enumerate(rows)
         ),
         slots=np.arange(len(rows), dtype=np.int32),
         num_new_tokens=counts,
         start_positions=starts,
-        new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4),
+        new_blocks=new_blocks,
         input_ids=np.zeros(int(counts.sum()), np.int32),
         sample_rows=np.arange(len(rows), dtype=np.int32),
     )

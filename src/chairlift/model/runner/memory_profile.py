@@ -1,0 +1,179 @@
+"""profile_steps: measures how much memory of a device the largest steps take, before the KV cache is sized.
+
+    free cached memory ─► tables, sampler, temporary cache ─► reset peak ─► largest steps ─► read peak ─► free them
+
+The temporary cache has the few blocks that its block tables name again and again, so it is small beside the real one.
+On several ranks every rank runs the same steps, since these have collectives; the largest result counts on all.
+"""
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.step_plan import StepPlan
+from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.dtypes import torch_dtype
+from chairlift.model.layers.causal_lm import TakesPlans
+from chairlift.model.runner.input_batch_choice import make_input_batch
+from chairlift.model.runner.kv_memory import gibibytes
+from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.runner.memory_errors import MemoryErrors
+from chairlift.model.runner.model_executor import ModelExecutor
+from chairlift.model.runner.page_prefault import PagePrefaulter
+from chairlift.model.runner.prompt_pooling import PromptPooling
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.warmup import peak_plans
+from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
+from chairlift.model.sampling.sampler import Sampler
+
+NUM_BLOCKS = 2
+"""Blocks of the temporary cache."""
+
+FRAGMENTATION_SHARE = 0.1
+"""Share of the measured bytes that is added, for steps that leave gaps between the allocator's blocks."""
+
+GRAPH_BYTES = 256 * 2**20
+"""Bytes that are added for CUDA graphs, which are captured after the cache is allocated."""
+
+
+class DeviceMemory(Protocol):
+    """Counts the memory that torch's allocator holds on a device."""
+
+    def release_cached(self) -> None:
+        """Return the memory that no tensor uses to the device."""
+        ...
+
+    def allocated_bytes(self) -> int:
+        """Return the bytes of all tensors."""
+        ...
+
+    def free_bytes(self) -> int:
+        """Return the bytes of the device that are free."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Begin to measure the peak."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """Wait for the device; return the most bytes that the allocator held since reset_peak()."""
+        ...
+
+
+class CudaMemory:
+    """The DeviceMemory of one CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def release_cached(self) -> None:
+        """See DeviceMemory."""
+        torch.cuda.empty_cache()
+
+    def allocated_bytes(self) -> int:
+        """See DeviceMemory."""
+        return torch.cuda.memory_allocated(self._device)
+
+    def free_bytes(self) -> int:
+        """See DeviceMemory."""
+        return torch.cuda.mem_get_info(self._device)[0]
+
+    def reset_peak(self) -> None:
+        """See DeviceMemory."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def peak_bytes(self) -> int:
+        """See DeviceMemory; gaps between tensors count."""
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_reserved(self._device)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledStep:
+    """A StepMemoryNeed (kv_memory.py) that was measured.
+
+    Attributes:
+        num_bytes: what steps need besides weights and cache, with margins.
+        source: how the number was found, for people.
+    """
+
+    num_bytes: int
+    source: str = "profiled"
+
+    def peak_bytes(self) -> int:
+        """Return the bytes that a step needs besides weights and cache."""
+        return self.num_bytes
+
+
+def profile_steps(
+    loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, max_model_len: int,
+    memory: DeviceMemory | None = None,
+) -> ProfiledStep:  # fmt: skip
+    """Run the largest steps of a model and return the memory that they need; every rank calls it.
+
+    Raises ConfigError, with the bytes that are free, where even these steps do not fit.
+    """
+    memory = memory or CudaMemory(loaded.device)
+    slots, groups = config.max_running_requests, len(loaded.model.groups.windows)
+    plans = peak_plans(config.max_batch_tokens, slots, max_model_len, config.block_size, groups)
+    memory.release_cached()
+    before, free = memory.allocated_bytes(), memory.free_bytes()
+    try:
+        with MemoryErrors(loaded.device):
+            memory.reset_peak()
+            cache = _temporary_cache(loaded, config, backend)
+            cache_bytes = sum(each.key.nbytes + each.value.nbytes for each in cache)
+            run = _temporary_steps(loaded, config, backend, cache)
+            for plan in plans:
+                run(plan)
+            peak = memory.peak_bytes()
+    except MemoryError as error:
+        raise ConfigError(
+            f"the largest steps do not fit into the {gibibytes(free)} that are free on {loaded.device} beside the "
+            f"weights: {error}; lower max_batch_tokens ({config.max_batch_tokens}), max_running_requests ({slots}) or "
+            f"max_model_len ({max_model_len})",
+            option="max_batch_tokens", free=free,
+        ) from error  # fmt: skip
+    del run, cache
+    gc.collect()
+    memory.release_cached()  # before the real cache is sized and allocated
+    measured = max(0, peak - before - cache_bytes)
+    needed = largest_of_ranks(loaded.communicator, measured + int(measured * FRAGMENTATION_SHARE) + GRAPH_BYTES)
+    return ProfiledStep(needed, f"profiled: {gibibytes(measured)}, and margins")
+
+
+def largest_of_ranks(communicator: Communicator | None, num_bytes: int) -> int:
+    """Return the largest number of all ranks, so that each has the same number of blocks."""
+    return num_bytes if communicator is None else -communicator.minimum(-num_bytes)
+
+
+def _temporary_cache(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> list[PagedKV]:
+    model = loaded.model
+    return backend.allocate_kv_cache(
+        model.groups.layers_per_group, NUM_BLOCKS, config.block_size, model.num_kv_heads, model.head_dim,
+        torch_dtype(loaded.config.dtype), loaded.device,
+    )  # fmt: skip
+
+
+def _temporary_steps(
+    loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, kv: list[PagedKV]
+) -> Callable[[StepPlan], None]:
+    """Allocate what steps keep by slot; return a function that runs one step and holds it, with the cache."""
+    model, slots = loaded.model, config.max_running_requests
+    executor = ModelExecutor(
+        loaded, backend, kv, make_input_batch(loaded, config, writes=False),
+        Sampler(slots, model.vocab_size, sampling_ops=loaded.sampling_ops),
+        PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops), PromptPooling(), PagePrefaulter(()),
+        model if isinstance(model, TakesPlans) else None,
+    )  # fmt: skip
+
+    def run(plan: StepPlan) -> None:
+        with torch.inference_mode():
+            executor.sample(executor.forward(plan, waits=False), None)
+
+    return run
