@@ -37,6 +37,10 @@ int nvmlInit_v2(void) {
     return fake_init_error;
 }
 int nvmlShutdown(void) { return fake_num_open ? (fake_num_open--, OK) : UNINITIALIZED; }
+int nvmlSystemGetDriverVersion(char *buffer, unsigned size) {
+    if (size < 10) return TOO_SMALL;
+    return fake_num_open ? (strcpy(buffer, "580.95.05"), OK) : UNINITIALIZED;
+}
 int nvmlDeviceGetCount_v2(unsigned *count) {
     *count = fake_gpus;
     return fake_num_open ? OK : UNINITIALIZED;

@@ -8,6 +8,7 @@ import pytest
 
 from chairlift.cli import system_info
 from chairlift.cli.system_info import PURPOSES, Library, compiler, cpu, environment, libraries, memory
+from support_nvml import NO_DRIVER, FakeNvml
 from support_source_tree import ROOT
 
 
@@ -99,3 +100,10 @@ def test_every_required_library_has_a_purpose() -> None:
     result = list(libraries([*project["dependencies"], *optional]))
     assert result and {library.name for library in result} <= set(PURPOSES)
     assert [library for library in result if not library.extra and not library.is_supported] == []
+
+
+def test_the_driver_of_the_gpus_has_a_version_and_its_library_is_closed() -> None:
+    fake = FakeNvml()
+    assert system_info.gpu_driver(fake.open) == "580.95.05" and fake.get("fake_num_open") == 0
+    fake.set("fake_init_error", NO_DRIVER)
+    assert system_info.gpu_driver(fake.open) is None

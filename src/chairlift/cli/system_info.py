@@ -4,7 +4,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,7 @@ from chairlift.cli.shown_settings import without_secrets
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.host.cpu_capacity import cpu_quota
 from chairlift.core.host.gpu_reader import GpuReader
+from chairlift.core.host.nvml import Nvml, NvmlFailed
 from chairlift.core.host.system_files import CGROUP, PROC, read_lines, read_sizes
 
 PURPOSES = {
@@ -94,6 +96,21 @@ def gpus() -> list[dict[str, Any]]:
         return [asdict(gpu) for gpu in reader.read()]
     finally:
         reader.close()
+
+
+def gpu_driver(open_library: Callable[[], Nvml] = Nvml.open) -> str | None:
+    """Return the version of NVIDIA's driver; None without a driver."""
+    try:
+        nvml = open_library()
+    except NvmlFailed:
+        return None
+    try:
+        return nvml.driver_version()
+    except NvmlFailed:
+        return None
+    finally:
+        with suppress(NvmlFailed):
+            nvml.close()
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,8 @@ from support_fleet_server import open_fleet_server
 from support_models import save_tiny
 
 KEYS = {
-    "chairlift", "python", "platform", "cpu", "memory", "gpus", "environment", "compiler", "libraries", "devices",
+    "chairlift", "python", "platform", "cpu", "memory", "gpus", "gpu_driver", "environment", "compiler", "libraries",
+    "devices", "cuda",
     "threads", "memory_limits", "attention_backends", "kernels", "model", "problems", "ok",
 }  # fmt: skip
 
@@ -255,6 +256,29 @@ def test_gpus_are_shown_with_memory_and_use(
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "GPU 0 H100, 1.0 GiB of 80.0 GiB used, busy 35% of the time" in lines
     assert "GPU 1 unknown, GPU is lost" in lines
+
+
+@pytest.mark.parametrize(("cuda", "driver", "line"), [
+    ({"version": "13.0", "missing": None}, "580.95.05", "CUDA 13.0, driver 580.95.05"),
+    ({"version": None, "missing": "torch is built without CUDA"}, None,
+     "CUDA no device (torch is built without CUDA), no NVIDIA driver"),
+    ({"version": "13.0", "missing": "torch finds no CUDA device"}, "580.95.05",
+     "CUDA 13.0, no device (torch finds no CUDA device), driver 580.95.05"),
+])  # fmt: skip
+def test_cuda_and_its_driver_are_shown_or_what_is_missing(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, cuda: dict[str, Any],
+    driver: str | None, line: str,
+) -> None:  # fmt: skip
+    machine = build.inspect_machine()
+    machine["devices"].append({
+        "name": "cuda:0", "description": "H100", "memory_total": 80 * 2**30, "memory_free": 2**30, "dtypes": [],
+        "native_bfloat16": True, "compute_capability": "9.0",
+    })  # fmt: skip
+    monkeypatch.setattr(build, "inspect_machine", lambda: machine | {"cuda": cuda})
+    monkeypatch.setattr(system_info, "gpu_driver", lambda: driver)
+    assert main(["doctor", str(folder)]) == 0
+    lines = [" ".join(each.split()) for each in capsys.readouterr().out.splitlines()]
+    assert line in lines and "device cuda:0 H100, compute capability 9.0, 1.0 GiB free; native bfloat16" in lines
 
 
 def test_a_slow_machine_is_a_warning_and_no_error(

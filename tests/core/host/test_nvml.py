@@ -13,7 +13,7 @@ from support_nvml import GIB, LOST, MIG_UUID, NO_DRIVER, UUIDS, FakeNvml
 def test_every_call_returns_what_the_library_says() -> None:
     fake = FakeNvml()
     nvml = fake.open()
-    assert nvml.num_gpus() == 2
+    assert nvml.num_gpus() == 2 and nvml.driver_version() == "580.95.05"
     gpus = [nvml.gpu(index) for index in range(2)]
     assert [nvml.name(gpu) for gpu in gpus] == ["NVIDIA H100", "NVIDIA H200"]
     assert tuple(nvml.uuid(gpu) for gpu in gpus) == UUIDS

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
@@ -114,6 +115,32 @@ def test_the_machine_has_a_cpu_and_no_limit_that_is_none() -> None:
     limits = found["memory_limits"]
     assert all(limit["bytes"] < UNLIMITED for limit in limits)
     assert len({limit["limit"] for limit in limits}) == len(limits)
+
+
+@pytest.mark.parametrize(("built", "missing"), [
+    (None, "torch is built without CUDA"), ("13.0", "torch finds no CUDA device"),
+])  # fmt: skip
+def test_a_machine_without_a_cuda_device_says_why(
+    built: str | None, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", built)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = inspect_machine()
+    assert found["cuda"] == {"version": built, "missing": missing} and len(found["devices"]) == 1
+
+
+def test_a_cuda_device_has_its_memory_and_its_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (
+        ("is_available", True), ("device_count", 1), ("mem_get_info", (7, 80)), ("get_device_name", "H100"),
+        ("get_device_capability", (9, 0)),
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    found = inspect_machine()
+    device = found["devices"][1]
+    assert (device["name"], device["description"], device["compute_capability"]) == ("cuda:0", "H100", "9.0")
+    assert (device["memory_free"], device["memory_total"]) == (7, 80) and device["native_bfloat16"] is True
+    assert found["cuda"] == {"version": "13.0", "missing": None}
 
 
 def test_the_report_names_the_native_kernels_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

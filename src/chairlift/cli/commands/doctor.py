@@ -122,10 +122,11 @@ def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
     report["cpu"] = doctor.attempt("the CPU could not be examined", system_info.cpu)
     report["memory"] = doctor.attempt("the memory could not be examined", system_info.memory)
     report["gpus"] = doctor.attempt("the GPUs could not be examined", system_info.gpus)
+    report["gpu_driver"] = doctor.attempt("the driver of the GPUs could not be examined", system_info.gpu_driver)
     report["environment"] = system_info.environment(os.environ)
     report["compiler"] = doctor.attempt("the compiler could not be examined", lambda: system_info.compiler(os.environ))
     report["libraries"] = _check_libraries(doctor)
-    report |= dict.fromkeys(("devices", "threads", "memory_limits", "attention_backends", "kernels"))
+    report |= dict.fromkeys(("devices", "cuda", "threads", "memory_limits", "attention_backends", "kernels"))
     report |= doctor.attempt(
         "torch cannot be used", _inspect_machine, level=ERROR,
         do="install Chairlift again: python -m pip install chairlift"
@@ -259,7 +260,12 @@ def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     for device in report["devices"] or []:
         memory_text = "" if device["memory_total"] is None else f", {_format_bytes(device['memory_free'])} free"
         native = "native" if device["native_bfloat16"] else "emulated"
-        rows.append((f"device {device['name']}", f"{device['description']}{memory_text}; {native} bfloat16"))
+        capability = device.get("compute_capability")
+        capability_text = "" if capability is None else f", compute capability {capability}"
+        rows.append((
+            f"device {device['name']}", f"{device['description']}{capability_text}{memory_text}; {native} bfloat16"
+        ))  # fmt: skip
+    rows.append(("CUDA", _format_cuda(report["cuda"] or {}, report["gpu_driver"])))
     rows += [(f"GPU {gpu['gpu']}", _format_gpu(gpu)) for gpu in report["gpus"] or []]
     rows.append(("attention backends", ", ".join(report["attention_backends"] or ["unknown"])))
     kernels = report["kernels"] or {}
@@ -267,6 +273,12 @@ def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("compiler", report["compiler"]["version"] if report["compiler"] else "none found"))
     rows += [(name, value) for name, value in report["environment"].items()]
     return rows
+
+
+def _format_cuda(cuda: dict[str, Any], driver: str | None) -> str:
+    version = "" if cuda.get("version") is None else f"{cuda['version']}, "
+    device = "" if cuda.get("missing") is None else f"no device ({cuda['missing']}), "
+    return f"{version}{device}{'no NVIDIA driver' if driver is None else f'driver {driver}'}"
 
 
 def _format_gpu(gpu: dict[str, Any]) -> str:

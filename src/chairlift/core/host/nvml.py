@@ -50,6 +50,12 @@ class Nvml:
         """End the use of the library; handles are void then."""
         self._call("nvmlShutdown")
 
+    def driver_version(self) -> str:
+        """Return the version of the driver, as 580.95.05."""
+        buffer = ctypes.create_string_buffer(TEXT_BYTES)
+        self._call("nvmlSystemGetDriverVersion", buffer, ctypes.c_uint(TEXT_BYTES))
+        return buffer.value.decode(errors="replace")
+
     def num_gpus(self) -> int:
         """Return how many GPUs the machine has."""
         count = ctypes.c_uint()

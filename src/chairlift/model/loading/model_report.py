@@ -45,16 +45,21 @@ def inspect_machine() -> dict[str, Any]:
     devices: list[dict[str, Any]] = [{
         "name": "cpu", "description": torch.backends.cpu.get_cpu_capability(), "memory_total": None,
         "memory_free": None, "dtypes": list(DTYPES), "native_bfloat16": bool(_cpu_has_bfloat16()),
+        "compute_capability": None,
     }]  # fmt: skip
-    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        free, total = torch.cuda.mem_get_info(index)
+    has_cuda = torch.cuda.is_available()
+    for index in range(torch.cuda.device_count() if has_cuda else 0):
+        (free, total), capability = torch.cuda.mem_get_info(index), torch.cuda.get_device_capability(index)
         devices.append({
             "name": f"cuda:{index}", "description": torch.cuda.get_device_name(index), "memory_total": total,
             "memory_free": free, "dtypes": list(DTYPES),
-            "native_bfloat16": torch.cuda.get_device_capability(index) >= (8, 0),
+            "native_bfloat16": capability >= (8, 0), "compute_capability": f"{capability[0]}.{capability[1]}",
         })  # fmt: skip
+    built = torch.version.cuda
+    missing = "torch is built without CUDA" if built is None else "torch finds no CUDA device"
     return {
         "devices": devices,
+        "cuda": {"version": built, "missing": None if has_cuda else missing},
         "threads": torch.get_num_threads(),
         "memory_limits": [
             {"bytes": one.num_bytes, "limit": one.limit}
