@@ -11,6 +11,7 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, ForwardFailed, QueueFull, RequestTimeout
 from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
+from chairlift.engine import engine_loop
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
@@ -122,6 +123,32 @@ def test_an_on_step_callback_that_raises_hurts_no_request(caplog: pytest.LogCapt
     harness.drain()
     harness.check_outputs(no_faults=True)
     assert caplog.text.count("the on_step callback raised") == 1
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_memory_of_a_device_is_read_once_in_a_while_for_the_stats_of_each_step(
+    overlap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[int] = []
+
+    def device_memory(runner: FakeRunner) -> tuple[int, int]:
+        readings.append(len(readings))
+        return 100 + readings[-1], 200 + readings[-1]
+
+    monkeypatch.setattr(FakeRunner, "device_memory", device_memory, raising=False)
+    step_stats: list[StepStats] = []
+    for seconds, all_read in ((1e9, False), (0.0, True)):
+        monkeypatch.setattr(engine_loop, "MEMORY_SECONDS", seconds)
+        readings.clear()
+        step_stats.clear()
+        harness = EngineHarness(FAKE, overlap=overlap)
+        harness.loop.on_step = step_stats.append
+        harness.submit(make_request("a", 3, 6))
+        harness.drain()
+        assert len(readings) == (len(step_stats) if all_read else 1)
+        expected = [(100 + n * all_read, 200 + n * all_read) for n in range(len(step_stats))]
+        assert [(each.device_tensor_bytes, each.device_reserved_bytes) for each in step_stats] == expected
+        harness.close()
 
 
 def test_integrity_errors_are_logged_and_returned(caplog: pytest.LogCaptureFixture) -> None:

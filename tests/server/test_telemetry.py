@@ -229,6 +229,15 @@ def test_preemptions_are_counted_on_when_another_engine_begins_at_zero(telemetry
     assert read_metrics(telemetry)["preemptions_total"] == 5 + 4
 
 
+def test_the_memory_of_the_engines_gpu_is_shown_if_it_has_one(telemetry: Telemetry) -> None:
+    telemetry.record_step(step_stats(), budget=100)
+    assert not any(name.startswith("engine_gpu") for name in read_metrics(telemetry))
+    telemetry.record_step(step_stats(device_tensor_bytes=70, device_reserved_bytes=80), budget=100)
+    values = read_metrics(telemetry)
+    assert values["engine_gpu_memory_bytes{state=tensors}"] == 70
+    assert values["engine_gpu_memory_bytes{state=reserved}"] == 80
+
+
 def test_steps_without_memory_are_counted_on_when_another_engine_begins_at_zero(telemetry: Telemetry) -> None:
     for total in (0, 2, 5, 0, 1):
         telemetry.record_step(step_stats(out_of_memory_steps=total), budget=100)

@@ -108,6 +108,7 @@ GPU = Row("GPU", (
     Panel("GPU memory", "bytes", (
         Query(_each("chairlift_gpu_memory_used_bytes"), "{{instance}} {{gpu}} used"),
         Query(_each("chairlift_gpu_memory_total_bytes"), "{{instance}} {{gpu}} total"),
+        Query(_each("chairlift_engine_gpu_memory_bytes"), "{{instance}} engine {{state}}"),
     )),
     Panel("GPU use", "percentunit", (Query(_each("chairlift_gpu_utilization_ratio"), "{{instance}} {{gpu}}"),)),
 ), needs="an NVIDIA GPU")  # fmt: skip

@@ -4,6 +4,7 @@ The loop has no thread of its own: client/inline.py and ipc/ (in another process
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -17,7 +18,7 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
-from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, Runner, RunnerInfo
+from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
@@ -28,6 +29,9 @@ from chairlift.engine.structured.grammar import Grammar
 from chairlift.engine.structured.mask_worker import MaskWorker
 
 log = logging.getLogger(__name__)
+
+MEMORY_SECONDS = 1.0
+"""Seconds between two readings of the memory of the runner's device."""
 
 
 class EngineLoop:
@@ -63,6 +67,7 @@ class EngineLoop:
         self.scheduler: Scheduler
         self._limit_tuner: LimitTuner | None = None
         self._has_unreleased_blocks = False
+        self._device_memory, self._memory_read_at = (0, 0), -math.inf
         self._batch_recorder: BatchRecorder | None = None
 
     def start(self, scheduler: Scheduler | None = None) -> RunnerInfo:
@@ -253,6 +258,7 @@ class EngineLoop:
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
         pool, cache, limits = scheduler.cache.pool, scheduler.cache, scheduler.table.limits
+        tensor_bytes, reserved_bytes = self._read_device_memory(timestamps[-1])
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
             num_prefill_tokens=step.num_prefill_tokens, num_outputs=num_outputs,
@@ -266,7 +272,14 @@ class EngineLoop:
             collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
             collect_started_ms=collect_started_at, max_running_requests=limits.max_running_requests,
             max_batch_tokens=limits.max_batch_tokens, usable_blocks=limits.num_blocks,
+            device_tensor_bytes=tensor_bytes, device_reserved_bytes=reserved_bytes,
         )  # fmt: skip
+
+    def _read_device_memory(self, at: float) -> tuple[int, int]:
+        """Return bytes of tensors and of reserved memory; `at` are seconds of time.perf_counter()."""
+        if isinstance(self._runner, ReportsDeviceMemory) and at - self._memory_read_at >= MEMORY_SECONDS:
+            self._device_memory, self._memory_read_at = self._runner.device_memory(), at
+        return self._device_memory
 
     def collect_in_flight(self) -> list[EngineOutput]:
         """Collect the steps in flight without launching more; returns the new outputs."""

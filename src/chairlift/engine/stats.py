@@ -60,6 +60,8 @@ class StepStats:
         unused_kv_tokens: KV token slots of running sequences without a confirmed token.
         preemptions: total since the start.
         out_of_memory_steps: total since the start.
+        device_tensor_bytes: memory of the runner's device that tensors use, at most MEMORY_SECONDS old; 0 without one.
+        device_reserved_bytes: the same with what the allocator keeps for later tensors.
         in_flight: steps in flight when this step's result came, itself included; 1 for the last one.
         started_ms: from the engine's start to the start of this step's scheduling.
         collect_started_ms: from the engine's start to the start of the wait for its result. With two steps in flight
@@ -97,6 +99,8 @@ class StepStats:
     max_batch_tokens: int = 0
     usable_blocks: int = 0
     out_of_memory_steps: int = 0
+    device_tensor_bytes: int = 0
+    device_reserved_bytes: int = 0
 
     @property
     def ended_ms(self) -> float:

@@ -203,6 +203,11 @@ _DECLARATIONS: Mapping[str, MetricSpec] = {
     "gpu_utilization_ratio": _gauge("Share of the time in which a GPU computes, from 0 to 1.", "gpu"),
     "gpu_memory_used_bytes": _gauge("Bytes of a GPU's memory in use, by any process.", "gpu"),
     "gpu_memory_total_bytes": _gauge("Bytes of a GPU's memory.", "gpu"),
+    "engine_gpu_memory_bytes": _gauge(
+        "Bytes of the memory of the engine's first GPU, by state: tensors, or reserved, which also has what the "
+        "allocator keeps for later tensors.",
+        "state",
+    ),
 }  # fmt: skip
 
 METRICS: Mapping[str, MetricSpec] = {

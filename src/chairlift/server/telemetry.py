@@ -212,6 +212,9 @@ class Telemetry:
         failures = stats.out_of_memory_steps
         metrics.counter("out_of_memory_steps").inc(max(0, failures - self._out_of_memory_steps))
         self._out_of_memory_steps = failures
+        if stats.device_reserved_bytes:
+            metrics.gauge("engine_gpu_memory_bytes", "tensors").set(stats.device_tensor_bytes)
+            metrics.gauge("engine_gpu_memory_bytes", "reserved").set(stats.device_reserved_bytes)
         limits = (stats.max_running_requests, stats.max_batch_tokens, stats.usable_blocks)
         if limits != self._limits:
             self._record_limits(limits)

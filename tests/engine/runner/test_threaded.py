@@ -192,6 +192,13 @@ def test_blocks_are_released_by_an_inner_runner_that_can() -> None:
     assert ThreadedRunner(cast("Runner", object())).release_blocks(4) == 0
 
 
+def test_the_memory_of_the_inner_runners_device_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = ThreadedRunner(FakeRunner(FakeConfig()))
+    assert runner.device_memory() == (0, 0)
+    monkeypatch.setattr(FakeRunner, "device_memory", lambda _: (3, 4), raising=False)
+    assert runner.device_memory() == (3, 4)
+
+
 def test_a_failure_between_steps_is_that_of_an_inner_runner_that_has_one() -> None:
     class Fails:
         def on_failure(self, callback: Callable[[EngineDead], None]) -> None:

@@ -18,7 +18,7 @@ from chairlift.model.runner.memory_profile import (
     FRAGMENTATION_SHARE,
     GRAPH_BYTES,
     NUM_BLOCKS,
-    CudaMemory,
+    CudaMemoryStatistics,
     ProfiledStep,
     largest_of_ranks,
     profile_steps,
@@ -189,7 +189,7 @@ def test_the_numbers_of_a_cuda_device_come_from_its_allocator(monkeypatch: pytes
         ("reset_peak_memory_stats", None), ("max_memory_reserved", 33),
     ):  # fmt: skip
         record(name, value)
-    memory = CudaMemory(device)
+    memory = CudaMemoryStatistics(device)
     memory.release_cached()
     memory.reset_peak()
     assert (memory.allocated_bytes(), memory.free_bytes(), memory.peak_bytes()) == (11, 22, 33)

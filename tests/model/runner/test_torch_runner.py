@@ -349,3 +349,20 @@ def test_a_gpu_without_8_bit_floats_is_rejected_before_the_model_is_loaded(monke
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     with pytest.raises(ConfigError, match=r"capability 8\.9 .*, cuda has 8\.0; set kv_cache_dtype to auto"):
         TorchRunner(RunnerConfig(kv_cache_dtype="fp8")).start()
+
+
+def test_the_memory_of_a_cuda_device_is_that_of_torchs_allocator(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, _ = started(model)
+    assert runner.device_memory() == (0, 0)
+    device = torch.device("cuda:1")
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda of: 7 if of == device else 0)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda of: 9 if of == device else 0)
+    executor = runner._engine
+    assert executor is not None
+    runner._engine = replace(executor, loaded=replace(model, device=device))
+    assert runner.device_memory() == (7, 9)
+    runner._engine = executor
+    runner.stop()
+    assert runner.device_memory() == (0, 0)

@@ -105,6 +105,18 @@ class ReleasesBlocks(Protocol):
 
 
 @runtime_checkable
+class ReportsDeviceMemory(Protocol):
+    """A Runner that may compute on a device with memory of its own."""
+
+    def device_memory(self) -> tuple[int, int]:
+        """Return the bytes of tensors on the device, and the bytes held for them; zeros without a device.
+
+        Takes much less time than a step, and may be called while steps are in flight.
+        """
+        ...
+
+
+@runtime_checkable
 class FailsBetweenSteps(Protocol):
     """A Runner that may end for good while no call is in progress: one of its processes dies."""
 

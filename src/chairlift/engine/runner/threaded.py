@@ -5,7 +5,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead
-from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, Runner, RunnerInfo
+from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 
@@ -42,6 +42,10 @@ class ThreadedRunner:
     def release_blocks(self, num_kept: int) -> int:
         """Release blocks of the inner runner, which is in no step."""
         return self._inner.release_blocks(num_kept) if isinstance(self._inner, ReleasesBlocks) else 0
+
+    def device_memory(self) -> tuple[int, int]:
+        """Return the memory of the inner runner's device."""
+        return self._inner.device_memory() if isinstance(self._inner, ReportsDeviceMemory) else (0, 0)
 
     def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
         """Pass the callback to the inner runner, if it fails between steps."""

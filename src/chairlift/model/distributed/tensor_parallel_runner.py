@@ -108,6 +108,10 @@ class TensorParallelRunner:
         """Warm up every rank."""
         self._group.call(Warmup(), self._started().warmup)
 
+    def device_memory(self) -> tuple[int, int]:
+        """Return the memory of the device of rank 0."""
+        return self._started().device_memory()
+
     def release_blocks(self, num_kept: int) -> int:
         """Return host memory of every rank's cache to the system; returns bytes of all ranks."""
         inner = self._started()

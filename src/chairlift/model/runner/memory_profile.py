@@ -14,22 +14,17 @@ from typing import Protocol
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_plan import StepPlan, StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.attention.kv_dtype import kv_cache_dtype
 from chairlift.model.distributed.communicator import Communicator
-from chairlift.model.dtypes import torch_dtype
-from chairlift.model.layers.causal_lm import TakesPlans
-from chairlift.model.runner.input_batch_choice import make_input_batch
+from chairlift.model.runner.executor_choice import make_executor
 from chairlift.model.runner.kv_memory import gibibytes
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.memory_errors import MemoryErrors
-from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.page_prefault import PagePrefaulter
-from chairlift.model.runner.prompt_pooling import PromptPooling
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.warmup import peak_plans
-from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
-from chairlift.model.sampling.sampler import Sampler
 
 NUM_BLOCKS = 2
 """Blocks of the temporary cache."""
@@ -41,7 +36,7 @@ GRAPH_BYTES = 256 * 2**20
 """Bytes that are added for CUDA graphs, which are captured after the cache is allocated."""
 
 
-class DeviceMemory(Protocol):
+class MemoryStatistics(Protocol):
     """Counts the memory that torch's allocator holds on a device."""
 
     def release_cached(self) -> None:
@@ -65,30 +60,30 @@ class DeviceMemory(Protocol):
         ...
 
 
-class CudaMemory:
-    """The DeviceMemory of one CUDA device."""
+class CudaMemoryStatistics:
+    """The MemoryStatistics of one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def release_cached(self) -> None:
-        """See DeviceMemory."""
+        """See MemoryStatistics."""
         torch.cuda.empty_cache()
 
     def allocated_bytes(self) -> int:
-        """See DeviceMemory."""
+        """See MemoryStatistics."""
         return torch.cuda.memory_allocated(self._device)
 
     def free_bytes(self) -> int:
-        """See DeviceMemory."""
+        """See MemoryStatistics."""
         return torch.cuda.mem_get_info(self._device)[0]
 
     def reset_peak(self) -> None:
-        """See DeviceMemory."""
+        """See MemoryStatistics."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def peak_bytes(self) -> int:
-        """See DeviceMemory; gaps between tensors count."""
+        """See MemoryStatistics; gaps between tensors count."""
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_reserved(self._device)
 
@@ -112,13 +107,13 @@ class ProfiledStep:
 
 def profile_steps(
     loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, max_model_len: int,
-    memory: DeviceMemory | None = None,
+    memory: MemoryStatistics | None = None,
 ) -> ProfiledStep:  # fmt: skip
     """Run the largest steps of a model and return the memory that they need; every rank calls it.
 
     Raises ConfigError, with the bytes that are free, where even these steps do not fit.
     """
-    memory = memory or CudaMemory(loaded.device)
+    memory = memory or CudaMemoryStatistics(loaded.device)
     slots, groups = config.max_running_requests, len(loaded.model.groups.windows)
     plans = peak_plans(config.max_batch_tokens, slots, max_model_len, config.block_size, groups)
     memory.release_cached()
@@ -156,7 +151,7 @@ def _temporary_cache(loaded: LoadedModel, config: RunnerConfig, backend: Attenti
     model = loaded.model
     return backend.allocate_kv_cache(
         model.groups.layers_per_group, NUM_BLOCKS, config.block_size, model.num_kv_heads, model.head_dim,
-        torch_dtype(loaded.config.dtype), loaded.device,
+        kv_cache_dtype(config.kv_cache_dtype, str(loaded.config.dtype)), loaded.device,
     )  # fmt: skip
 
 
@@ -164,16 +159,12 @@ def _temporary_steps(
     loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, kv: list[PagedKV]
 ) -> Callable[[StepPlan], None]:
     """Allocate what steps keep by slot; return a function that runs one step and holds it, with the cache."""
-    model, slots = loaded.model, config.max_running_requests
-    executor = ModelExecutor(
-        loaded, backend, kv, make_input_batch(loaded, config, writes=False),
-        Sampler(slots, model.vocab_size, sampling_ops=loaded.sampling_ops),
-        PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops), PromptPooling(), PagePrefaulter(()),
-        model if isinstance(model, TakesPlans) else None,
-    )  # fmt: skip
+    executor = make_executor(loaded, config, backend, kv, PagePrefaulter(()), writes=False)
 
     def run(plan: StepPlan) -> None:
         with torch.inference_mode():
-            executor.sample(executor.forward(plan, waits=False), None)
+            result = executor.sample(executor.forward(plan, waits=False), None)
+            if not isinstance(result, StepResult):
+                result.read()
 
     return run

@@ -157,6 +157,14 @@ class TorchRunner:
         """Return the host memory of all but the first blocks to the system; returns bytes, 0 on a device."""
         return 0 if self._engine is None else self._engine.populator.release(num_kept)
 
+    def device_memory(self) -> tuple[int, int]:
+        """Return the bytes of tensors on the device, and the bytes held for them; zeros on a CPU."""
+        engine = self._engine
+        if engine is None or engine.loaded.device.type != "cuda":
+            return 0, 0
+        device = engine.loaded.device
+        return torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Store the token masks of some rows of a step that was not collected, launched or not.
 
