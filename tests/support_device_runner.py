@@ -44,7 +44,7 @@ class TensorAttention(ReferenceAttention):
 def use_device(monkeypatch: pytest.MonkeyPatch, stream: SimulatedStream, attention: Any = None) -> None:
     """Let runners that start from now on give their steps to the stream."""
     monkeypatch.setattr(executor_choice, "device_stream", lambda loaded: stream)
-    monkeypatch.setattr(torch_runner, "make_backend", lambda *_: attention or TensorAttention())
+    monkeypatch.setattr(torch_runner, "make_backend", lambda *_, **options: attention or TensorAttention())
 
 
 def use_host(monkeypatch: pytest.MonkeyPatch) -> None:

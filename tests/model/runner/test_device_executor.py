@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams
-from chairlift.core.errors import NoAllowedToken, NonFiniteLogits, TokenOutOfRange
+from chairlift.core.errors import EngineDead, NoAllowedToken, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams as Params
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.runner.loaded_model import LoadedModel
@@ -216,7 +216,7 @@ def test_a_launch_that_fails_leaves_the_step_before_it_and_the_runner(
 
     with monkeypatch.context() as patch:
         patch.setattr(model.model, "forward", fails)
-        with pytest.raises(torch.OutOfMemoryError):
+        with pytest.raises(MemoryError):
             runner.launch(driver.plan([(second, len(second.tokens))]))
     driver.apply_result([(first, len(PROMPT))], plan, runner.collect())
     with pytest.raises(TokenOutOfRange):
@@ -225,6 +225,26 @@ def test_a_launch_that_fails_leaves_the_step_before_it_and_the_runner(
     driver.generate_all([first, second], 8, max_chunk=30)
     assert first.outputs == expected(model, PROMPT, RANDOM, 8)
     assert second.outputs == expected(model, PROMPT[5:], GREEDY, 8)
+
+
+def test_a_result_that_cannot_be_read_ends_the_engine_and_makes_later_steps_void(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_device(monkeypatch, SimulatedStream())
+    runner, driver = on_device(model)
+    sequence = driver.add(PROMPT, GREEDY)
+    runner.launch(driver.plan([(sequence, len(PROMPT))]))
+    sequence.tokens.append(-7)
+    runner.launch(driver.plan([(sequence, 1)], ahead=True))
+
+    def fails(*_: object) -> None:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("chairlift.model.runner.result_ring.ResultRing.read", fails)
+        with pytest.raises(EngineDead, match="illegal memory access"):
+            runner.collect()
+    assert not runner._results
 
 
 def test_masks_that_cannot_be_used_make_their_step_void(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

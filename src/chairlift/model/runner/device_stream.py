@@ -85,14 +85,15 @@ class CudaStream:
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            work()
-        current.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # Other threads, that of NCCL's watchdog for one, may call CUDA meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            outputs = work()
+        with torch.inference_mode():
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                work()
+            current.wait_stream(side)
+            # Other threads, that of NCCL's watchdog for one, may call CUDA meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                outputs = work()
         return CudaGraph(graph, outputs)
 
     def synchronize(self) -> None:

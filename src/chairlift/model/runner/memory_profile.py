@@ -21,9 +21,9 @@ from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.runner.executor_choice import make_executor
 from chairlift.model.runner.kv_memory import gibibytes
 from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.memory_errors import MemoryErrors
 from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.step_errors import StepErrors
 from chairlift.model.runner.warmup import peak_plans
 
 NUM_BLOCKS = 2
@@ -119,7 +119,7 @@ def profile_steps(
     memory.release_cached()
     before, free = memory.allocated_bytes(), memory.free_bytes()
     try:
-        with MemoryErrors(loaded.device):
+        with StepErrors(loaded.device):
             memory.reset_peak()
             cache = _temporary_cache(loaded, config, backend)
             cache_bytes = sum(each.key.nbytes + each.value.nbytes for each in cache)
@@ -151,7 +151,7 @@ def _temporary_cache(loaded: LoadedModel, config: RunnerConfig, backend: Attenti
     model = loaded.model
     return backend.allocate_kv_cache(
         model.groups.layers_per_group, NUM_BLOCKS, config.block_size, model.num_kv_heads, model.head_dim,
-        kv_cache_dtype(config.kv_cache_dtype, str(loaded.config.dtype)), loaded.device,
+        kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype), loaded.device,
     )  # fmt: skip
 
 

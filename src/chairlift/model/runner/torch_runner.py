@@ -29,12 +29,12 @@ from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.memory_errors import MemoryErrors
 from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.runner_config import RunnerConfig, check_options
+from chairlift.model.runner.step_errors import StepErrors
 from chairlift.model.runner.warmup import warmup_plans
 
 
@@ -149,7 +149,7 @@ class TorchRunner:
         waits = len(plan.masked_samples) > 0 and masks is None
         has_waiting = bool(self._results) and isinstance(self._results[-1], _WaitingStep)
         assert not (engine.is_asynchronous and has_waiting), "a launch while a step on the device waits for masks"
-        with MemoryErrors(engine.loaded.device), torch.inference_mode():
+        with StepErrors(engine.loaded.device), torch.inference_mode():
             step = engine.forward(plan, waits=waits)
             self._results.append(_WaitingStep(plan, step) if waits else engine.sample(step, masks))
 
@@ -176,7 +176,7 @@ class TorchRunner:
             return
         assert last.plan.step_id == step_id, f"step {last.plan.step_id} waits for masks, not step {step_id}"
         self._results.pop()
-        with MemoryErrors(engine.loaded.device), torch.inference_mode():
+        with StepErrors(engine.loaded.device), torch.inference_mode():
             self._results.append(engine.sample(last.step, masks))
 
     def collect(self) -> StepResult:
@@ -191,9 +191,19 @@ class TorchRunner:
             masks = self._masks.pop(step_id, None)
             assert masks is not None, f"step {step_id} waits for masks"
             self._masks = {later: kept for later, kept in self._masks.items() if later > step_id}  # of void steps
-            with MemoryErrors(engine.loaded.device), torch.inference_mode():
+            with StepErrors(engine.loaded.device), torch.inference_mode():
                 result = engine.sample(result.step, masks)
-        return result if isinstance(result, StepResult) else result.read()
+        return result if isinstance(result, StepResult) else self._read(result, engine)
+
+    def _read(self, result: UnreadResult, engine: StepExecutor) -> StepResult:
+        """Wait for a step of a device. If that raises, the steps that were launched after it are void."""
+        try:
+            with StepErrors(engine.loaded.device):
+                return result.read()
+        except BaseException:
+            self._results.clear()
+            self._masks.clear()
+            raise
 
     def warmup(self) -> None:
         """Compute the steps of warmup.py with separate tables and sampler; they read block 0 and write nothing.

@@ -1,18 +1,21 @@
-"""MemoryErrors: translates torch's out-of-memory errors in a step to MemoryError, after freeing what the step held."""
+"""StepErrors: translates torch's errors in a step: no memory to MemoryError, a device that failed to EngineDead."""
 
 import traceback
 from types import TracebackType
 
 import torch
 
+from chairlift.core.errors import EngineDead
+
 CPU_ALLOCATOR = "DefaultCPUAllocator"
 """In the text of the RuntimeError with which torch reports that the host has no memory."""
 
 
-class MemoryErrors:
+class StepErrors:
     """A context in which torch.OutOfMemoryError and its counterpart on a CPU become MemoryError.
 
-    The tensors of the failed step are freed first, and on CUDA the blocks that torch's allocator keeps: the next step
+    torch.AcceleratorError becomes EngineDead: after an error of a kernel no call of CUDA succeeds in this process. The
+    tensors of the failed step are freed first, and on CUDA the blocks that torch's allocator keeps: the next step
     may need other sizes.
     """
 
@@ -25,7 +28,10 @@ class MemoryErrors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raise MemoryError in place of an error of torch that says that memory is short."""
+        """Raise the error that takes the place of torch's, if one does."""
+        if isinstance(error, torch.AcceleratorError):
+            message = str(error).partition("\n")[0]
+            raise EngineDead(f"{self._device} failed and cannot be used by this process any more: {message}") from error
         if not isinstance(error, RuntimeError) or not _is_out_of_memory(error):
             return
         traceback.clear_frames(trace)  # they refer to the tensors of the failed step
