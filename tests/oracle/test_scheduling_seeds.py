@@ -16,12 +16,16 @@ from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.model_impl import read_config
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
+from support_device_runner import use_device
+from support_device_stream import SimulatedStream
 from support_engine import FULL
 from support_oracle import oracle
 from support_scheduling_runs import MakeRunner, Played, alone, check_run, scheduling_run
 
 SEEDS = 1000
 SHARE = 20
+DEVICE_SEEDS = 40
+DEVICE_SHARE = 2
 PARTS = 20
 """Parts into which the seeds are divided, one test each."""
 
@@ -35,7 +39,7 @@ def num_groups(architecture: str, window: int | None) -> int:
     return len(LayerGroups.of(config.layer_windows).windows)
 
 
-def make_runner_of(architecture: str, window: int | None) -> MakeRunner:
+def make_runner_of(architecture: str, window: int | None, use_cuda_graph: str = "auto") -> MakeRunner:
     """Return a function that makes runners of a tiny model in float64."""
     folder = str(oracle(architecture, window).folder)
 
@@ -43,6 +47,7 @@ def make_runner_of(architecture: str, window: int | None) -> MakeRunner:
         config = RunnerConfig(
             model=folder, dtype="float64", device="cpu", block_size=block_size, num_blocks=num_blocks,
             max_batch_tokens=max_batch_tokens, max_running_requests=16,
+            use_cuda_graph=use_cuda_graph,
         )  # fmt: skip
         return TorchRunner(config)
 
@@ -67,3 +72,27 @@ def test_every_request_has_the_tokens_that_it_has_alone(part: int) -> None:
         assert sum(each.preemptions for each in played) > 0
         assert any(last.usage.cached_tokens for each in played for last in each.last.values())
         assert any(last.finish_reason is FinishReason.ABORT for each in played for last in each.last.values())
+
+
+def check_seed_on_device(seed: int) -> int:
+    """Check the run of a seed on a simulated device, with graphs and without; returns how many steps were graphs."""
+    architecture, window = ARCHITECTURES[seed % len(ARCHITECTURES)]
+    run = scheduling_run(seed, num_groups(architecture, window))
+    num_replays = 0
+    with pytest.MonkeyPatch.context() as patch:
+        use_device(patch, SimulatedStream())
+        expected = alone(run, make_runner_of(architecture, window, "off"))
+        for graphs, overlap in (("on", True), ("on", False), ("off", True)):
+            stream = SimulatedStream()
+            use_device(patch, stream)
+            timed = replace(run, config=replace(run.config, overlap=overlap))
+            check_run(timed, make_runner_of(architecture, window, graphs), expected)
+            num_replays += sum(entry.startswith("replay") for entry in stream.log)
+    return num_replays
+
+
+@pytest.mark.parametrize("part", range(DEVICE_SHARE))
+def test_on_a_device_graphs_and_overlap_change_no_token(part: int) -> None:
+    torch.set_num_threads(1)
+    seeds = range(part, DEVICE_SEEDS, DEVICE_SHARE) if FULL else [part]
+    assert sum(check_seed_on_device(seed) for seed in seeds) > 0
