@@ -7,6 +7,7 @@ import pytest
 
 from chairlift.core.errors import EngineDead
 from chairlift.model.distributed import rank_process
+from chairlift.model.distributed.frames import LENGTH_BYTES
 from chairlift.model.distributed.rank_messages import Collected, FromRank, Started, encode
 from chairlift.model.distributed.rank_process import RankProcess
 from support_process import has_ended, wait_until
@@ -15,6 +16,7 @@ from support_ranks import start_messages
 READ = f"import os; os.write(1, bytes.fromhex({(encode(Started()) + encode(Collected(1, 5))).hex()!r})); "
 REPORTS = READ + "data = 1\nwhile data: data = os.read(0, 65536)"
 EXITS = READ + "os._exit(7)"
+GARBAGE = f"import os, time; os.write(1, (3).to_bytes({LENGTH_BYTES}, 'big') + b'xyz'); time.sleep(3600)"
 SLEEPS = READ + "import time; time.sleep(3600)"
 
 
@@ -77,3 +79,13 @@ def test_a_process_that_does_not_read_is_an_error(
         process.send(bytes(1_000_000))
     process.close()
     assert threading.active_count() < 50
+
+
+def test_a_report_that_cannot_be_read_is_an_end(
+    reports: "SimpleQueue[tuple[int, FromRank | str]]", caplog: pytest.LogCaptureFixture
+) -> None:
+    process = start(GARBAGE, reports)
+    rank, end = reports.get(timeout=30)
+    assert rank == 1 and isinstance(end, str) and "sent a report that cannot be read" in end
+    process.kill()
+    process.close()

@@ -59,7 +59,6 @@ class RankMain:
         threading.Thread(target=self._read, args=(os.getppid(),), name="chairlift-calls", daemon=True).start()
         start = self._calls.get()
         assert isinstance(start, StartRank), "the first message starts the rank"
-        self._folder = Path(start.meeting_file).parent
         logging.getLogger("chairlift").setLevel(start.log_level)
         try:
             self._report(Loading())
@@ -107,7 +106,10 @@ class RankMain:
         """Queue the messages of rank 0 until its end, then end this process, whatever it does."""
         try:
             while (content := read_frame(self._source, parent)) is not None:
-                self._calls.put(decode_to_rank(content))
+                message = decode_to_rank(content)
+                if isinstance(message, StartRank):
+                    self._folder = Path(message.meeting_file).parent
+                self._calls.put(message)
         except Exception:
             log.exception("a call of rank 0 cannot be read")
         if self._folder is not None:

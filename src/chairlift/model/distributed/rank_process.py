@@ -4,6 +4,7 @@ The process ends when its standard input does: when rank 0 closes it, or ends in
 """
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from chairlift.core.errors import EngineDead
 from chairlift.model.distributed.frames import read_frame, write_frame
 from chairlift.model.distributed.rank_messages import FromRank, StartRank, decode_from_rank, encode
+
+log = logging.getLogger(__name__)
 
 COMMAND = ("-P", "-m", "chairlift.model.distributed.rank_main")
 """Interpreter arguments: the caller's script is not imported again, and with -P nothing in the current folder is."""
@@ -89,8 +92,13 @@ class RankProcess:
             self._output.close()
 
     def _read(self) -> None:
-        while (content := read_frame(self._output.fileno())) is not None:
-            self._on_message(self.rank, decode_from_rank(content))
+        try:
+            while (content := read_frame(self._output.fileno())) is not None:
+                self._on_message(self.rank, decode_from_rank(content))
+        except Exception as error:
+            log.exception("a report of rank %d cannot be read", self.rank)
+            self._on_end(self.rank, f"process {self.pid} sent a report that cannot be read: {error!r}")
+            return
         try:
             code = self._process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
