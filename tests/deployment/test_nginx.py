@@ -65,7 +65,8 @@ def test_a_stream_passes_event_by_event_through_nginx_and_the_router() -> None:
                     async for line in response.aiter_lines():
                         text += line + "\n"
                         if line.startswith('data: {"') and not gate.opened.is_set():
-                            assert gate.after == -1  # the engine waits in its fifth step, for this test
+                            # The engine waits in its fifth step, for this test.
+                            assert await asyncio.to_thread(gate.reached.wait, 20) and gate.after == -1
                             gate.opened.set()
                 whole = await http.post(router.url + COMPLETIONS, json=BODY)
                 assert spoken(text) == spoken(whole.text) and len(spoken(text)) == BODY["max_tokens"]

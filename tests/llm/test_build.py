@@ -305,7 +305,7 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
         ({"num_blocks": "5"}, "num_blocks: expected `int | null`, got `str`"),
         ({"block_size": 1.5}, "block_size: expected `int`, got `float`"),
         ({"max_running_requests": True}, "max_running_requests: expected `int`, got `bool`"),
-        ({"overlap": "yes"}, "overlap: expected `bool`, got `str`"),
+        ({"overlap": "yes"}, "overlap: expected `bool | null`, got `str`"),
         ({"enable_prefix_caching": 1}, "enable_prefix_caching: expected `bool`, got `int`"),
         ({"dtype": None}, "dtype: expected `str`, got `null`"),
         ({"engine_mode": None}, "unknown engine_mode None"),

@@ -75,6 +75,7 @@ ACTIONS: Mapping[str, str] = {
     "cpu_usage_ratio": "Near 1: the CPUs are the limit; add replicas, or give each its own CPUs (--replica-cpus).",
     "memory_usage_ratio": "Near 1: lower --max-memory; the system ends a process when none is left.",
     "host_memory_usage_ratio": "Near 1: end other programs, lower --max-memory, or give the container a higher limit.",
+    "engine_gpu_memory_bytes": "Reserved far above tensors: steps of many sizes leave gaps; lower --max-batch-tokens.",
     "gpu_memory_used_bytes": "Near the total: another program uses the GPU, or lower --max-memory.",
     "tls_certificate_expiry_timestamp_seconds": "Renew the certificate, and send the server SIGHUP: it reads it again.",
 }

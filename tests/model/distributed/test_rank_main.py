@@ -116,11 +116,3 @@ def test_a_rank_that_cannot_load_says_why_and_ends(rank: Rank, tmp_path: Path) -
     failed = rank.read()
     assert isinstance(failed, StartFailed) and "config.json" in failed.message and failed.code == "model_error"
     assert rank.read() is None
-
-
-def test_the_folder_of_the_ranks_goes_with_rank_0_though_the_start_was_not_begun(tmp_path: Path, rank: Rank) -> None:
-    folder = tmp_path / "ranks"
-    folder.mkdir()
-    rank.send(StartRank(CONFIG, 1, 2, str(folder / "file"), 30))
-    assert rank.end() == 0, "the input ends while the process still imports torch"
-    assert not folder.exists()

@@ -122,7 +122,7 @@ def test_a_variant_is_left_out_for_gpus_that_lack_its_instructions(
     def compile_nothing(variant: KernelVariant, capability: int) -> CompiledKernel:
         return CompiledKernel(
             name=variant.name, capability=capability, num_registers=0, stack_bytes=0, shared_bytes=0, num_wgmma=0,
-            num_mma=0,
+            num_mma=0, num_fma=0,
         )  # fmt: skip
 
     monkeypatch.setattr(compile_check, "all_variants", lambda: [plain, float8])
@@ -149,7 +149,7 @@ def test_every_kernel_compiles_without_spilling(capability: int, part: int, num_
 def test_what_changes_from_step_to_step_makes_no_new_variant(tmp_path: Path) -> None:
     (tmp_path / "varying.py").write_text(textwrap.dedent(VARYING))
     kernels = {each["name"]: each for each in compiled(str(tmp_path / "varying.py"))}
-    assert len(kernels) == 13
+    assert len(kernels) == 14
     for name, each in kernels.items():
         assert COUNTS.isdisjoint(each["by_value"]), name
         assert (VIEWS - WHOLE.get(name, set())).isdisjoint(each["by_alignment"]), name
