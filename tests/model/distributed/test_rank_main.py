@@ -1,5 +1,6 @@
 """The process of a rank that is alone: its start, its calls, and its end with standard input."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,3 +117,16 @@ def test_a_rank_that_cannot_load_says_why_and_ends(rank: Rank, tmp_path: Path) -
     failed = rank.read()
     assert isinstance(failed, StartFailed) and "config.json" in failed.message and failed.code == "model_error"
     assert rank.read() is None
+
+
+def test_a_rank_whose_start_has_begun_ends_with_rank_0_and_removes_the_folder(tmp_path: Path) -> None:
+    ranks = [Rank() for _ in range(2)]
+    for number, rank in enumerate(ranks):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        rank.send(StartRank(CONFIG, 1, 2, str(folder / "file"), 30))
+    # Where the folder goes while torch opens its file there, the system ends the process.
+    assert all(rank.end() in (0, -signal.SIGALRM) for rank in ranks)
+    assert not list(tmp_path.iterdir())
+    for rank in ranks:
+        rank.kill()

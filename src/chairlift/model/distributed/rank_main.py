@@ -44,6 +44,9 @@ from chairlift.model.runner.torch_runner import TorchRunner
 
 log = logging.getLogger(__name__)
 
+EXIT_SECONDS = 2
+"""Seconds that the process may take to remove the folder when rank 0 has ended."""
+
 
 class RankMain:
     """The main thread of a rank's process."""
@@ -112,6 +115,9 @@ class RankMain:
                 self._calls.put(message)
         except Exception:
             log.exception("a call of rank 0 cannot be read")
+        # Without the folder torch's file store waits in its constructor and lets no thread of Python run: then the
+        # system ends the process.
+        signal.alarm(EXIT_SECONDS)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)  # rank 0 may have been killed
         os._exit(0)
@@ -119,6 +125,7 @@ class RankMain:
 
 def main() -> int:
     """Run the rank that standard input describes; returns the exit code."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for signal_number in (signal.SIGINT, signal.SIGTERM):  # rank 0 handles them: they may reach the whole group
         signal.signal(signal_number, signal.SIG_IGN)
     source, target = os.dup(0), os.dup(1)
