@@ -1,5 +1,6 @@
 """DeviceExecutor on a simulated device: the tokens of the host's path, launches ahead of results, errors by row."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import EngineDead, NoAllowedToken, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams as Params
-from chairlift.engine.step_plan import TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -18,7 +19,7 @@ from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device, use_host
 from support_device_stream import ImmediateStream, SimulatedStream
 from support_models import save_tiny
-from support_plans import DrivenSequence, Driver
+from support_plans import DrivenSequence, Driver, int32
 from support_runner import GREEDY, PROMPT, SEEDED, started
 from support_sampling import masks_of, params
 
@@ -120,6 +121,11 @@ def test_rows_of_the_host_and_of_the_device_are_sampled_in_one_step(
         assert all((entry is not None) == (sampling.logprobs is not None) for entry in sequence.logprobs)
 
 
+def masked_plan(driver: Driver, parts: list[tuple[DrivenSequence, int]], *rows: int) -> StepPlan:
+    """Return a plan in which some sample rows wait for masks."""
+    return replace(driver.plan(parts), masked_samples=int32(*rows))
+
+
 def masked_steps(
     runner: TorchRunner, driver: Driver, sequences: list[DrivenSequence], is_early: bool
 ) -> list[list[int]]:
@@ -127,8 +133,7 @@ def masked_steps(
     tokens = []
     for step in range(3):
         parts = [(sequence, 1) for sequence in sequences]
-        plan = driver.plan(parts)
-        object.__setattr__(plan, "masked_samples", masks_of(8, {0: {1}, 2: {1}}).sample_indices)
+        plan = masked_plan(driver, parts, 0, 2)
         masks = masks_of(259, {0: {40 + step, 50}, 2: {60 + step}})
         if is_early:
             runner.supply_masks(plan.step_id, masks)
@@ -160,8 +165,7 @@ def test_no_step_is_launched_while_one_waits_for_masks(model: LoadedModel, strea
     runner, driver = on_device(model)
     sequence = driver.add(PROMPT, GREEDY)
     driver.generate(sequence, 1)
-    plan = driver.plan([(sequence, 1)])
-    object.__setattr__(plan, "masked_samples", masks_of(8, {0: {1}}).sample_indices)
+    plan = masked_plan(driver, [(sequence, 1)], 0)
     runner.launch(plan)
     with pytest.raises(AssertionError, match="waits for masks"):
         runner.launch(driver.plan([]))
@@ -174,8 +178,7 @@ def test_errors_of_one_row_are_its_own(model: LoadedModel, stream: SimulatedStre
     for kv in runner.kv_cache:
         for cache in (kv.key, kv.value):
             cache[bad.tables[0]] = torch.nan
-    plan = driver.plan(parts := [(good, 1), (bad, 1), (masked, 1)])
-    object.__setattr__(plan, "masked_samples", masks_of(8, {2: {1}}).sample_indices)
+    plan = masked_plan(driver, parts := [(good, 1), (bad, 1), (masked, 1)], 2)
     runner.launch(plan)
     runner.supply_masks(plan.step_id, masks_of(259, {2: set()}))
     driver.apply_result(parts, plan, runner.collect())
@@ -252,8 +255,7 @@ def test_masks_that_cannot_be_used_make_their_step_void(model: LoadedModel, monk
     runner, driver = on_device(model)
     sequence = driver.add(PROMPT, GREEDY)
     driver.generate(sequence, 1)
-    plan = driver.plan([(sequence, 1)])
-    object.__setattr__(plan, "masked_samples", masks_of(8, {0: {1}}).sample_indices)
+    plan = masked_plan(driver, [(sequence, 1)], 0)
     runner.launch(plan)
     masks = masks_of(259, {0: {41}})
     with pytest.raises((RuntimeError, IndexError)):

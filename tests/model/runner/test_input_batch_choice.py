@@ -45,7 +45,7 @@ def test_an_engine_generates_the_same_tokens_with_both(
     options: dict[str, Any] = {"dtype": "float64", "num_blocks": 60, "max_chunk_tokens": 20, "max_model_len": 128}
     sampling = [SamplingParams(temperature=0, max_tokens=6), SamplingParams(seed=3, max_tokens=6, temperature=2.0)]
 
-    def on_device(loaded: LoadedModel, config: RunnerConfig, *, writes: bool = True) -> InputBatch:
+    def on_device(loaded: LoadedModel, config: RunnerConfig, stream: object, *, writes: bool = True) -> InputBatch:
         made.append(
             DeviceInputBatch(
                 config.max_running_requests, len(loaded.model.groups.windows), config.block_size,

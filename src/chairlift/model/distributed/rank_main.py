@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 EXIT_SECONDS = 2
 """Seconds that the process may take to remove the folder when rank 0 has ended."""
 
+REMOVE_TRIES = 10
+
 
 class RankMain:
     """The main thread of a rank's process."""
@@ -118,8 +120,12 @@ class RankMain:
         # Without the folder torch's file store waits in its constructor and lets no thread of Python run: then the
         # system ends the process.
         signal.alarm(EXIT_SECONDS)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)  # rank 0 may have been killed
+        tries = 0
+        while (
+            self._folder is not None and self._folder.exists() and tries < REMOVE_TRIES
+        ):  # rank 0 may have been killed
+            shutil.rmtree(self._folder, ignore_errors=True)  # not if torch makes its file there meanwhile
+            tries += 1
         os._exit(0)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.runner.decode_graphs import DecodeGraphs
+from chairlift.model.runner.decode_graphs import ComputeStep, DecodeGraphs
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
 from chairlift.model.runner.device_stream import DeviceStream
 from chairlift.model.runner.input_batch import StepInputs
@@ -140,8 +139,8 @@ class DeviceExecutor:
         self._ring = ResultRing(len(self._device_sampler.buffers.results), loaded.device, stream)
         self._graphs: DecodeGraphs | None = None
 
-    def use_graphs(self, make: Callable[[Any], DecodeGraphs]) -> DecodeGraphs:
-        """Compute decode steps by graphs from now on; `make` gets what they capture, see decode_graphs.ComputeStep."""
+    def use_graphs(self, make: Callable[[ComputeStep], DecodeGraphs]) -> DecodeGraphs:
+        """Compute decode steps by graphs from now on; `make` gets what they capture."""
         self._graphs = make(self._compute_and_sample)
         return self._graphs
 
@@ -158,8 +157,7 @@ class DeviceExecutor:
         if not plan.num_rows:
             step.needs_no_token = True
             return step
-        needs_states = self._prompt_logprobs.has_requests or self._prompt_pooling.has_requests
-        bucket = None if self._graphs is None or needs_states else self._graphs.bucket_of(plan)
+        bucket = None if self._graphs is None or self._needs_states else self._graphs.bucket_of(plan)
         if self._graphs is not None and bucket is not None and self._graphs.capture(bucket):
             step.rows = plan.sample_rows.astype(np.int64)
             step.is_sampled = not len(plan.masked_samples)
@@ -181,6 +179,11 @@ class DeviceExecutor:
         if not step.needs_no_token and step.on_host.any():
             on_host = self._sample_on_host(step, masks)
         return UnreadResult(step, self._ring, index, on_host)
+
+    @property
+    def _needs_states(self) -> bool:
+        """Whether the host needs hidden states of a running sequence."""
+        return self._prompt_logprobs.has_requests or self._prompt_pooling.has_requests
 
     def _apply(self, plan: StepPlan) -> None:
         for slot in plan.released_slots:
@@ -235,7 +238,7 @@ class DeviceExecutor:
             step.logits = model.logits(step.states) if needs_logits else None
 
         self._stream.run(work)
-        if self._prompt_logprobs.has_requests or self._prompt_pooling.has_requests:
+        if self._needs_states:
             self._stream.synchronize()
             computed = self._prompt_logprobs.compute(plan, all_states[0], model.logits)
             step.prompt_logprobs, step.row_errors = computed

@@ -1,6 +1,8 @@
 """make_executor: what computes the steps of a runner: ModelExecutor on the host, DeviceExecutor on a CUDA device."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
@@ -19,6 +21,10 @@ from chairlift.model.sampling.custom_processors import import_factories
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
 from chairlift.model.sampling.sampler import Sampler
 from chairlift.model.sampling.sampling_ops import can_use_triton
+
+if TYPE_CHECKING:
+    from chairlift.model.runner.device_executor import DeviceExecutor
+    from chairlift.model.runner.device_input_batch import DeviceInputBatch
 
 
 class UnreadResult(Protocol):
@@ -73,22 +79,18 @@ def make_executor(
     stream = device_stream(loaded)
     if (obstacle := graph_obstacle(loaded, backend, stream)) and config.use_cuda_graph == "on":
         raise ConfigError(f"use_cuda_graph is on, but {obstacle}; set it to auto or off", option="use_cuda_graph")
+    tables = make_input_batch(loaded, config, stream, writes=writes)
     if stream is None:
         plan_model = model if isinstance(model, TakesPlans) else None
-        tables = make_input_batch(loaded, config, writes=writes)
         return ModelExecutor(
             loaded, backend, kv, tables, sampler, prompt_logprobs, PromptPooling(), populator, plan_model
         )
     from chairlift.model.runner.device_executor import DeviceExecutor
     from chairlift.model.runner.device_input_batch import DeviceInputBatch
 
-    max_model_len = loaded.config.context_length(config.max_model_len)
-    on_device = DeviceInputBatch(
-        slots, len(model.groups.windows), config.block_size, model.vocab_size, max_model_len=max_model_len,
-        device=loaded.device, stream=stream, writes=writes, padded=model.padded_size,
-    )  # fmt: skip
+    assert isinstance(tables, DeviceInputBatch), "a stream has its inputs on the device"
     executor = DeviceExecutor(
-        loaded, backend, kv, populator, tables=on_device, stream=stream, host_sampler=sampler,
+        loaded, backend, kv, populator, tables=tables, stream=stream, host_sampler=sampler,
         prompt_logprobs=prompt_logprobs, max_slots=slots,
     )  # fmt: skip
     is_shared = loaded.communicator is not None  # the capture of collectives was not tried
@@ -97,8 +99,15 @@ def make_executor(
         and not obstacle
         and (config.use_cuda_graph == "on" or (config.use_cuda_graph == "auto" and not is_shared))
     ):
-        _use_graphs(executor, on_device, stream, config, max_model_len)
+        _use_graphs(executor, tables, stream, config, loaded.config.context_length(config.max_model_len))
     return executor
+
+
+def run_step(executor: StepExecutor, plan: StepPlan) -> StepResult:
+    """Compute and sample a step without masks, and wait for its result."""
+    with torch.inference_mode():
+        result = executor.sample(executor.forward(plan, waits=False), None)
+    return result if isinstance(result, StepResult) else result.read()
 
 
 def device_stream(loaded: LoadedModel) -> DeviceStream | None:
@@ -120,7 +129,10 @@ def graph_obstacle(loaded: LoadedModel, backend: AttentionBackend, stream: Devic
     return ""
 
 
-def _use_graphs(executor: Any, tables: Any, stream: DeviceStream, config: RunnerConfig, max_model_len: int) -> None:
+def _use_graphs(
+    executor: "DeviceExecutor", tables: "DeviceInputBatch", stream: DeviceStream, config: RunnerConfig,
+    max_model_len: int,
+) -> None:  # fmt: skip
     """Let an executor use graphs, and capture the smallest one to see whether that works."""
     from chairlift.model.runner.decode_graphs import DecodeGraphs
 

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from chairlift.engine.step_plan import Int32, StepPlan
+from chairlift.model.runner.device_stream import CudaStream, DeviceStream
 from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -29,15 +30,21 @@ class InputBatch(Protocol):
         ...
 
 
-def make_input_batch(loaded: LoadedModel, config: RunnerConfig, *, writes: bool = True) -> InputBatch:
-    """Return what makes the inputs of a loaded model's steps; without `writes` no token is written to the cache."""
+def make_input_batch(
+    loaded: LoadedModel, config: RunnerConfig, stream: DeviceStream | None = None, *, writes: bool = True
+) -> InputBatch:
+    """Return what makes the inputs of a loaded model's steps, on the device of a stream where there is one.
+
+    Without a stream these are CUDA devices with triton. Without `writes` no token is written to the cache.
+    """
     model, slots, groups = loaded.model, config.max_running_requests, len(loaded.model.groups.windows)
-    if loaded.device.type == "cuda" and has_triton():
+    if stream is None and loaded.device.type == "cuda" and has_triton():
+        stream = CudaStream()
+    if stream is not None:
         from chairlift.model.runner.device_input_batch import DeviceInputBatch
-        from chairlift.model.runner.device_stream import CudaStream
 
         return DeviceInputBatch(
-            slots, groups, config.block_size, model.vocab_size, device=loaded.device, stream=CudaStream(),
+            slots, groups, config.block_size, model.vocab_size, device=loaded.device, stream=stream,
             max_model_len=loaded.config.context_length(config.max_model_len), padded=model.padded_size, writes=writes,
         )  # fmt: skip
     return SlotBlockTables(

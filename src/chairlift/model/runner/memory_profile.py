@@ -7,18 +7,16 @@ On several ranks every rank runs the same steps, since these have collectives; t
 """
 
 import gc
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.step_plan import StepPlan, StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.kv_dtype import kv_cache_dtype
 from chairlift.model.distributed.communicator import Communicator
-from chairlift.model.runner.executor_choice import make_executor
+from chairlift.model.runner.executor_choice import make_executor, run_step
 from chairlift.model.runner.kv_memory import gibibytes
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.page_prefault import PagePrefaulter
@@ -123,9 +121,9 @@ def profile_steps(
             memory.reset_peak()
             cache = _temporary_cache(loaded, config, backend)
             cache_bytes = sum(each.key.nbytes + each.value.nbytes for each in cache)
-            run = _temporary_steps(loaded, config, backend, cache)
+            executor = make_executor(loaded, config, backend, cache, PagePrefaulter(()), writes=False)
             for plan in plans:
-                run(plan)
+                run_step(executor, plan)
             peak = memory.peak_bytes()
     except MemoryError as error:
         raise ConfigError(
@@ -134,7 +132,7 @@ def profile_steps(
             f"max_model_len ({max_model_len})",
             option="max_batch_tokens", free=free,
         ) from error  # fmt: skip
-    del run, cache
+    del executor, cache
     gc.collect()
     memory.release_cached()  # before the real cache is sized and allocated
     measured = max(0, peak - before - cache_bytes)
@@ -153,18 +151,3 @@ def _temporary_cache(loaded: LoadedModel, config: RunnerConfig, backend: Attenti
         model.groups.layers_per_group, NUM_BLOCKS, config.block_size, model.num_kv_heads, model.head_dim,
         kv_cache_dtype(config.kv_cache_dtype, loaded.config.dtype), loaded.device,
     )  # fmt: skip
-
-
-def _temporary_steps(
-    loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend, kv: list[PagedKV]
-) -> Callable[[StepPlan], None]:
-    """Allocate what steps keep by slot; return a function that runs one step and holds it, with the cache."""
-    executor = make_executor(loaded, config, backend, kv, PagePrefaulter(()), writes=False)
-
-    def run(plan: StepPlan) -> None:
-        with torch.inference_mode():
-            result = executor.sample(executor.forward(plan, waits=False), None)
-            if not isinstance(result, StepResult):
-                result.read()
-
-    return run

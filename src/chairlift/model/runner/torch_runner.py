@@ -24,7 +24,7 @@ from chairlift.model.distributed.sharded_decoder import agree_on_sizes
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.runner.batch_invariance import batch_invariance
 from chairlift.model.runner.device_check import check_kv_cache_device, use_device
-from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, make_executor
+from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, make_executor, run_step
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
@@ -220,12 +220,9 @@ class TorchRunner:
             config.max_batch_tokens, config.max_running_requests, loaded.config.context_length(config.max_model_len),
             config.block_size, len(model.groups.windows), model.padded_size,
         )  # fmt: skip
-        with torch.inference_mode():
-            for plan in plans:
-                result = apart.sample(apart.forward(plan, waits=False), None)
-                if not isinstance(result, StepResult):
-                    result.read()
-            engine.prepare()
+        for plan in plans:
+            run_step(apart, plan)
+        engine.prepare()
         self._engine.populator.wait()
 
     def stop(self) -> None:
