@@ -186,13 +186,20 @@ def test_every_batch_equals_dense_attention(backend: str, name: str, block_size:
     check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
 
 
-@pytest.mark.parametrize("shared", [1, 4, 8])
+@pytest.mark.parametrize("shared", [1, 8])
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("backend", EVERY)
 def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) -> None:
     for kv_heads in (1, 3):
         case = make_case(name, 16, kv_heads, shared, 20, 0, seed=shared)
         check(backend, case, AttentionSpec(0, 0.3, 20), 16, widest(backend))
+
+
+@pytest.mark.parametrize("backend", EVERY)
+def test_heads_of_a_group_that_is_too_large_for_a_tile(backend: str) -> None:
+    sinks = torch.linspace(-3, 3, 142, dtype=torch.float64)
+    case = make_case("mixed", 16, 2, 71, 20, 0, seed=71)
+    check(backend, case, AttentionSpec(0, 0.25, 20, None, sinks), 16, widest(backend))
 
 
 @pytest.mark.parametrize(

@@ -153,14 +153,15 @@ def _attend_decodes(
     _, heads, head_dim = query.shape
     kv_heads, scores = kv.key.shape[2], _Scores.of(spec)
     tiles = decode_tiles(_tile_dtype(query), head_dim, heads // kv_heads)
+    parts = kv_heads * tiles.parts(heads // kv_heads)
     splits = choose_kv_splits(
-        num_decodes=batch.num_decodes, kv_heads=kv_heads, max_seqlen_k=batch.max_seqlen_k, window=spec.window,
+        num_decodes=batch.num_decodes, kv_heads=parts, max_seqlen_k=batch.max_seqlen_k, window=spec.window,
         tile_keys=tiles.keys, num_processors=_num_processors(query.device),
     )  # fmt: skip
     is_split = splits.num_splits > 1
     partial, statistics = _partials(plan, batch, query, splits) if is_split else (out, out)
     table = batch.groups[spec.group].block_table
-    decode_kernel[(kv_heads, batch.num_decodes, splits.num_splits)](
+    decode_kernel[(parts, batch.num_decodes, splits.num_splits)](
         query, kv.key, kv.value, table, batch.seq_lens, out if spec.sinks is None else spec.sinks, out, partial,
         statistics, scores.window, scores.scale, scores.cap, splits.max_splits, splits.min_tiles,
         stride_table=table.stride(0), IS_SPLIT=is_split, **_layer_constants(query, kv, spec, tiles, out),
@@ -182,9 +183,9 @@ def _attend_chunks(
     group, num_rows = heads // kv_heads, batch.num_seqs - first_row
     tiles = extend_tiles(_tile_dtype(query), head_dim, group, is_float8=kv.key.dtype == FLOAT8)
     # Rounding down each row's first tile leaves at most one empty tile a row; the padding is one more row.
-    num_tiles = (batch.num_tokens - first_row) // (tiles.rows // group) + num_rows + 1
+    num_tiles = (batch.num_tokens - first_row) // (tiles.rows // tiles.heads) + num_rows + 1
     table = batch.groups[spec.group].block_table
-    extend_kernel[(num_tiles, kv_heads)](
+    extend_kernel[(num_tiles, kv_heads * tiles.parts(group))](
         query, kv.key, kv.value, table, batch.cu_seqlens_q, batch.seq_lens,
         out if spec.sinks is None else spec.sinks, out, scores.window, scores.scale, scores.cap, first_row,
         num_rows, batch.num_tokens, stride_table=table.stride(0), **_layer_constants(query, kv, spec, tiles, out),
@@ -197,8 +198,8 @@ def _layer_constants(
     """Return the compile-time constants and launch options that decode and extend share."""
     return _cache_layout(kv) | {
         "STRIDE_QUERY": query.stride(0), "STRIDE_OUT": out.stride(0), "GROUP": query.shape[1] // kv.key.shape[2],
-        "HEAD_DIM": query.shape[2], "WIDTH": tiles.width, "TILE_ROWS": tiles.rows, "TILE_KEYS": tiles.keys,
-        "HAS_WINDOW": spec.window is not None, "HAS_CAP": spec.softcap is not None,
+        "HEADS": tiles.heads, "HEAD_DIM": query.shape[2], "WIDTH": tiles.width, "TILE_ROWS": tiles.rows,
+        "TILE_KEYS": tiles.keys, "HAS_WINDOW": spec.window is not None, "HAS_CAP": spec.softcap is not None,
         "HAS_SINKS": spec.sinks is not None, "PRECISION": tiles.precision, "num_warps": tiles.num_warps,
         "num_stages": tiles.num_stages, **LAUNCH_OPTIONS,
     }  # fmt: skip

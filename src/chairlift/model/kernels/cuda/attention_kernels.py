@@ -1,6 +1,6 @@
 """decode_kernel, reduce_kernel, extend_kernel, write_kv_kernel: grouped-query attention over the paged KV cache.
 
-A tile of query rows has one KV head's query heads: row = query token * GROUP + head of the group. So all rows of a tile
+A tile of query rows has one KV head's query heads: row = query token * HEADS + head of the group. So all rows of a tile
 use the same keys, which are read once.
 
     decode_kernel   one tile for each KV head, row and split of its keys; a lone split writes the output
@@ -121,20 +121,31 @@ def _split(seq_len, window, max_splits, min_tiles, TILE_KEYS: tl.constexpr, HAS_
     return first, begin, tl.maximum(tl.cdiv(tiles, max_splits), min_tiles) * TILE_KEYS
 
 
+@triton.jit
+def _heads_of(part, GROUP: tl.constexpr, HEADS: tl.constexpr):
+    """Return the KV head of a part, its first query head, and the end of the KV head's query heads."""
+    parts: tl.constexpr = (GROUP + HEADS - 1) // HEADS
+    kv_head = part // parts
+    return kv_head, kv_head * GROUP + part % parts * HEADS, (kv_head + 1) * GROUP
+
+
 @triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_VIEWS)
 def decode_kernel(
     query, key_cache, value_cache, block_table, seq_lens, sinks, out, partial, statistics,
     window, score_scale, cap, max_splits, min_tiles,
     STRIDE_QUERY: tl.constexpr, STRIDE_OUT: tl.constexpr, stride_table, STRIDE_BLOCK: tl.constexpr,
-    STRIDE_SLOT: tl.constexpr, STRIDE_HEAD: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr, IS_SPLIT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    STRIDE_SLOT: tl.constexpr, STRIDE_HEAD: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_KEYS: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+    IS_SPLIT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Attend one decode row's token, of one KV head, to one split of its keys. Grid: KV heads, rows, splits."""
-    kv_head, row, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    num_splits = tl.num_programs(2)
-    num_heads = tl.num_programs(0) * GROUP
+    """Attend HEADS of one KV head's query heads, of a decode row's token, to one split of its keys.
+
+    Grid: KV heads * parts of their GROUP heads, rows, splits.
+    """
+    row, split, num_splits = tl.program_id(1), tl.program_id(2), tl.num_programs(2)
+    kv_head, first_head, end_head = _heads_of(tl.program_id(0), GROUP, HEADS)
+    num_heads = tl.num_programs(0) // ((GROUP + HEADS - 1) // HEADS) * GROUP
     seq_len = tl.load(seq_lens + row)
     first, begin, size = _split(seq_len, window, max_splits, min_tiles, TILE_KEYS, HAS_WINDOW)
     begin += split * size
@@ -142,7 +153,8 @@ def decode_kernel(
     if IS_SPLIT and begin >= end:
         return
     rows, columns = tl.arange(0, TILE_ROWS), tl.arange(0, WIDTH)
-    head, is_row = kv_head * GROUP + rows, rows < GROUP
+    head = first_head + rows
+    is_row = (rows < HEADS) & (head < end_head)
     is_element = is_row[:, None] & (columns < HEAD_DIM)[None, :]
     offsets = head[:, None] * HEAD_DIM + columns[None, :]
     tile = tl.load(query + row.to(tl.int64) * STRIDE_QUERY + offsets, mask=is_element, other=0.0)
@@ -230,11 +242,12 @@ def extend_kernel(
     query, key_cache, value_cache, block_table, cu_seqlens, seq_lens, sinks, out,
     window, score_scale, cap, first_row, num_rows, num_tokens,
     STRIDE_QUERY: tl.constexpr, STRIDE_OUT: tl.constexpr, stride_table, STRIDE_BLOCK: tl.constexpr,
-    STRIDE_SLOT: tl.constexpr, STRIDE_HEAD: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
-    WIDTH: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_KEYS: tl.constexpr,
-    HAS_WINDOW: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    STRIDE_SLOT: tl.constexpr, STRIDE_HEAD: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_KEYS: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Attend a tile of one chunk's tokens, of one KV head. Grid: tiles, KV heads.
+    """Attend a tile of one chunk's tokens, HEADS of one KV head's query heads. Grid: tiles, KV heads * parts.
 
     The num_rows chunks begin at row first_row of cu_seqlens, seq_lens and block_table. The tokens behind them, up to
     num_tokens, are padding: a row without keys.
@@ -242,26 +255,25 @@ def extend_kernel(
     cu_seqlens += first_row
     seq_lens += first_row
     block_table += first_row * stride_table.to(tl.int64)
-    tile_tokens: tl.constexpr = TILE_ROWS // GROUP
+    tile_tokens: tl.constexpr = TILE_ROWS // HEADS
     tile = tl.num_programs(0) - 1 - tl.program_id(0)  # tiles with many keys start early
-    kv_head, first_token = tl.program_id(1), tl.load(cu_seqlens)
+    kv_head, first_head, end_head = _heads_of(tl.program_id(1), GROUP, HEADS)
+    first_token = tl.load(cu_seqlens)
     row = _row_of_tile(cu_seqlens, first_token, num_rows, tile, tile_tokens)
-    is_chunk = row < num_rows
-    row_begin = tl.load(cu_seqlens + row)
-    row_end = tl.load(cu_seqlens + row + 1, mask=is_chunk, other=num_tokens)
+    row_begin, row_end = tl.load(cu_seqlens + row), tl.load(cu_seqlens + row + 1, mask=row < num_rows, other=num_tokens)
     start = (tile - (row_begin - first_token) // tile_tokens - row) * tile_tokens
     if row_begin + start >= row_end:
         return
-    seq_len = tl.load(seq_lens + row, mask=is_chunk, other=0)
+    seq_len = tl.load(seq_lens + row, mask=row < num_rows, other=0)
     rows, columns = tl.arange(0, TILE_ROWS), tl.arange(0, WIDTH)
-    token, head = row_begin + start + rows // GROUP, kv_head * GROUP + rows % GROUP
-    is_row = (rows < tile_tokens * GROUP) & (token < row_end)
+    token, head = row_begin + start + rows // HEADS, first_head + rows % HEADS
+    is_row = (rows < tile_tokens * HEADS) & (token < row_end) & (head < end_head)
     is_element = is_row[:, None] & (columns < HEAD_DIM)[None, :]
     offsets = head[:, None] * HEAD_DIM + columns[None, :]
     queries = tl.load(query + token.to(tl.int64)[:, None] * STRIDE_QUERY + offsets, mask=is_element, other=0.0)
 
     lowest = seq_len - (row_end - row_begin) + start  # positions of the tile's first and last tokens
-    position = lowest + rows // GROUP
+    position = lowest + rows // HEADS
     end = tl.minimum(lowest + tile_tokens, seq_len)
     first, begin, common, whole = _chunk_range(lowest, end, window, TILE_KEYS, HAS_WINDOW)
     keys, values = key_cache + kv_head * STRIDE_HEAD, value_cache + kv_head * STRIDE_HEAD

@@ -19,6 +19,7 @@ class AttentionTiles:
     """How a kernel is launched.
 
     Attributes:
+        heads: query heads of one KV head that a program has: all of them, or a part of a large group.
         rows: query rows of a tile.
         keys: keys of a tile.
         width: elements of a head, padded to a power of two.
@@ -26,12 +27,17 @@ class AttentionTiles:
         precision: of products of float32, as Triton names it; 16-bit products are exact.
     """
 
+    heads: int
     rows: int
     keys: int
     width: int
     num_warps: int
     num_stages: int
     precision: str
+
+    def parts(self, group: int) -> int:
+        """Return how many programs share the `group` query heads of a KV head."""
+        return -(-group // self.heads)
 
 
 def _power_of_two(least: int) -> int:
@@ -45,32 +51,48 @@ def head_width(head_dim: int) -> int:
 
 def decode_tiles(dtype: torch.dtype, head_dim: int, group: int) -> AttentionTiles:
     """Return the tiles of decode_kernel; `group` is the number of query heads of a KV head."""
-    width, rows = head_width(head_dim), max(MIN_TILE, _power_of_two(group))
+    width = head_width(head_dim)
+    heads = _heads_of_program(dtype, width, group)
+    rows = max(MIN_TILE, _power_of_two(heads))
     if dtype == torch.float32:
         keys, num_warps = (32, 4) if width <= 128 else (16, 8)
-        return AttentionTiles(rows=rows, keys=keys, width=width, num_warps=num_warps, num_stages=2, precision=EXACT)
+        stages = 2 if width <= 64 else 1
+        return AttentionTiles(
+            heads=heads, rows=rows, keys=keys, width=width, num_warps=num_warps, num_stages=stages, precision=EXACT
+        )
     keys = 64 if width <= 128 else 32
-    return AttentionTiles(rows=rows, keys=keys, width=width, num_warps=4, num_stages=3, precision=FAST)
+    return AttentionTiles(heads=heads, rows=rows, keys=keys, width=width, num_warps=4, num_stages=3, precision=FAST)
 
 
 def extend_tiles(dtype: torch.dtype, head_dim: int, group: int, *, is_float8: bool = False) -> AttentionTiles:
     """Return the tiles of extend_kernel; `group` is the number of query heads of a KV head.
 
-    With a cache of 8-bit floats (`is_float8`) a third stage of small heads would spill registers on Blackwell.
+    With a cache of 8-bit floats (`is_float8`), or many heads in a program, more stages of small heads would spill
+    registers on Blackwell.
     A warp group of Hopper multiplies 64 rows at once. Shared memory stays below the 99 KiB of consumer GPUs.
     """
-    width, least = head_width(head_dim), _power_of_two(group)
+    width = head_width(head_dim)
+    heads = _heads_of_program(dtype, width, group)
+    least = _power_of_two(heads)
     if dtype == torch.float32:
         size, num_warps = (32, 4) if width <= 128 else (16, 8)
         return AttentionTiles(
-            rows=max(size, least), keys=size, width=width, num_warps=num_warps, num_stages=1, precision=EXACT
-        )
+            heads=heads, rows=max(size, least), keys=size, width=width, num_warps=num_warps, num_stages=1,
+            precision=EXACT,
+        )  # fmt: skip
     if width <= 128:
-        stages = 2 if is_float8 and width <= 64 else 3
+        stages = 3 if width > 64 else 1 if heads > 32 else 2 if is_float8 else 3
         return AttentionTiles(
-            rows=max(128, least), keys=64, width=width, num_warps=8, num_stages=stages, precision=FAST
+            heads=heads, rows=128, keys=64, width=width, num_warps=8, num_stages=stages, precision=FAST
         )
     rows, num_stages = (64, 3) if width <= 256 else (32, 1)
     return AttentionTiles(
-        rows=max(rows, least), keys=32, width=width, num_warps=8, num_stages=num_stages, precision=FAST
+        heads=heads, rows=max(rows, least), keys=32, width=width, num_warps=8, num_stages=num_stages, precision=FAST
     )
+
+
+def _heads_of_program(dtype: torch.dtype, width: int, group: int) -> int:
+    """Return how many query heads of a KV head a program has: a larger tile's registers or shared memory overflow."""
+    most = (32 if dtype == torch.float32 else 64) if width <= 128 else (16 if dtype == torch.float32 else 32)
+    parts = -(-group // most)
+    return -(-group // parts)

@@ -21,11 +21,18 @@ KV_HEADS = 8
 GROUP = 4
 HEAD_DIMS = (64, 128, 256)
 BLOCK_SIZES = (16, 64)
+LARGE_GROUP, LARGE_HEAD_DIM = 71, 512
+"""A group of query heads that is divided (Falcon), and heads of some layers only (Gemma 4).
+
+Heads of 512 are not compiled in float32: they spill registers, so the kernels are slow there."""
+WARP_GROUP_ROWS = 64
+"""Rows that Hopper's instructions multiply at once; larger heads' tiles have fewer, or they overflow shared memory."""
+
+EVERY = " window cap sinks"
 MOST_USED = (128, 16)
 """Head size and block size for which each feature of a layer is compiled alone, too."""
 
-POINTERS = {"query": "*bf16", "key_cache": "*bf16", "value_cache": "*bf16", "block_table": "*i32", "seq_lens": "*i32",
-            "sinks": "*bf16", "out": "*bf16"}  # fmt: skip
+TYPES = {torch.bfloat16: "bf16", torch.float32: "fp32"}
 NUMBERS = {"window": "i32", "score_scale": "fp32", "cap": "fp32", "stride_table": "i32"}
 SPLITS = {"max_splits": "i32", "min_tiles": "i32"}
 
@@ -33,7 +40,8 @@ SPLITS = {"max_splits": "i32", "min_tiles": "i32"}
 def variants() -> list[KernelVariant]:
     """Return all kernels in bfloat16 for each head size, decode and extend also for each block size.
 
-    Those that read or write the cache are there for one of 8-bit floats, too, with one block size.
+    Decode and extend are there in float32, for large heads and for large groups of query heads, too. Those that read or
+    write the cache are also there for one of 8-bit floats, with one block size.
     """
     tiled = [
         make(head_dim, block_size, name, features)
@@ -42,11 +50,23 @@ def variants() -> list[KernelVariant]:
         for block_size in BLOCK_SIZES
         for name, features in _features(every=(head_dim, block_size) == MOST_USED)
     ]
+    every = dict(_features(every=False))[EVERY]
+    exact = [
+        make(head_dim, BLOCK_SIZES[0], EVERY, every, dtype=torch.float32, group=group)
+        for make in (_decode, _extend)
+        for head_dim in HEAD_DIMS
+        for group in (GROUP, LARGE_GROUP)
+    ]
+    large = [
+        make(head_dim, BLOCK_SIZES[0], EVERY, every, group=group)
+        for make in (_decode, _extend)
+        for head_dim, group in ((LARGE_HEAD_DIM, GROUP), *((each, LARGE_GROUP) for each in HEAD_DIMS))
+    ]
     split = next(each for each in tiled if each.constants["HEAD_DIM"] == MOST_USED[0])
     in_one = replace(split, name=f"{split.name} in one", constants={**split.constants, "IS_SPLIT": False})
     writes = [*map(_write, HEAD_DIMS)]
     float8 = [each for each in (*tiled, in_one, *writes) if each.constants["BLOCK_SIZE"] == BLOCK_SIZES[0]]
-    return [*tiled, in_one, *writes, *map(_reduce, HEAD_DIMS), *map(_with_float8_cache, float8)]
+    return [*tiled, *exact, *large, in_one, *writes, *map(_reduce, HEAD_DIMS), *map(_with_float8_cache, float8)]
 
 
 def _with_float8_cache(variant: KernelVariant) -> KernelVariant:
@@ -55,6 +75,11 @@ def _with_float8_cache(variant: KernelVariant) -> KernelVariant:
         return changed
     tiles = extend_tiles(torch.bfloat16, variant.constants["HEAD_DIM"], GROUP, is_float8=True)
     return replace(changed, num_stages=tiles.num_stages)
+
+
+def _pointers(dtype: torch.dtype) -> dict[str, str]:
+    tensors = dict.fromkeys(("query", "key_cache", "value_cache", "sinks", "out"), f"*{TYPES[dtype]}")
+    return tensors | {"block_table": "*i32", "seq_lens": "*i32"}
 
 
 def _signature(pointers: dict[str, str], numbers: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:
@@ -71,39 +96,47 @@ def _features(*, every: bool) -> Iterator[tuple[str, dict[str, bool]]]:
     """Yield the kinds of layers: plain, with all features, and on demand with each of them."""
     off = {"HAS_WINDOW": False, "HAS_CAP": False, "HAS_SINKS": False}
     yield "", off
-    yield " window cap sinks", dict.fromkeys(off, True)
+    yield EVERY, dict.fromkeys(off, True)
     for name in off if every else ():
         yield f" {name.removeprefix('HAS_').lower()}", off | {name: True}
 
 
-def _constants(head_dim: int, block_size: int, tiles: AttentionTiles) -> dict[str, Any]:
-    heads = GROUP * head_dim * KV_HEADS
+def _constants(head_dim: int, block_size: int, group: int, tiles: AttentionTiles) -> dict[str, Any]:
+    heads = group * head_dim * KV_HEADS
     return _layout(head_dim, block_size, tiles.width) | {
-        "STRIDE_QUERY": heads + 2 * KV_HEADS * head_dim, "STRIDE_OUT": heads, "GROUP": GROUP, "TILE_ROWS": tiles.rows,
-        "TILE_KEYS": tiles.keys, "PRECISION": tiles.precision,
+        "STRIDE_QUERY": heads + 2 * KV_HEADS * head_dim, "STRIDE_OUT": heads, "GROUP": group, "HEADS": tiles.heads,
+        "TILE_ROWS": tiles.rows, "TILE_KEYS": tiles.keys, "PRECISION": tiles.precision,
     }  # fmt: skip
 
 
-def _decode(head_dim: int, block_size: int, name: str, features: dict[str, bool]) -> KernelVariant:
-    tiles = decode_tiles(torch.bfloat16, head_dim, GROUP)
-    constants = _constants(head_dim, block_size, tiles) | features | {"IS_SPLIT": True}
-    pointers = POINTERS | {"partial": "*fp32", "statistics": "*fp32"}
+def _decode(
+    head_dim: int, block_size: int, name: str, features: dict[str, bool], *, dtype: torch.dtype = torch.bfloat16,
+    group: int = GROUP,
+) -> KernelVariant:  # fmt: skip
+    tiles = decode_tiles(dtype, head_dim, group)
+    constants = _constants(head_dim, block_size, group, tiles) | features | {"IS_SPLIT": True}
+    pointers = _pointers(dtype) | {"partial": "*fp32", "statistics": "*fp32"}
     return KernelVariant(
-        name=f"decode bf16 head_dim {head_dim} block {block_size}{name}", kernel=decode_kernel, constants=constants,
+        name=f"decode {TYPES[dtype]} head_dim {head_dim} block {block_size} group {group}{name}",
+        kernel=decode_kernel, constants=constants,
         signature=_signature(pointers, NUMBERS | SPLITS, constants), num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
     )  # fmt: skip
 
 
-def _extend(head_dim: int, block_size: int, name: str, features: dict[str, bool]) -> KernelVariant:
-    tiles = extend_tiles(torch.bfloat16, head_dim, GROUP)
-    constants = _constants(head_dim, block_size, tiles) | features
-    pointers = POINTERS | {"cu_seqlens": "*i32"}
+def _extend(
+    head_dim: int, block_size: int, name: str, features: dict[str, bool], *, dtype: torch.dtype = torch.bfloat16,
+    group: int = GROUP,
+) -> KernelVariant:  # fmt: skip
+    tiles = extend_tiles(dtype, head_dim, group)
+    constants = _constants(head_dim, block_size, group, tiles) | features
+    pointers = _pointers(dtype) | {"cu_seqlens": "*i32"}
     numbers = NUMBERS | {"first_row": "i32", "num_rows": "i32", "num_tokens": "i32"}
     return KernelVariant(
-        name=f"extend bf16 head_dim {head_dim} block {block_size}{name}", kernel=extend_kernel, constants=constants,
+        name=f"extend {TYPES[dtype]} head_dim {head_dim} block {block_size} group {group}{name}",
+        kernel=extend_kernel, constants=constants,
         signature=_signature(pointers, numbers, constants), num_warps=tiles.num_warps, num_stages=tiles.num_stages,
-        needs_tensor_cores=True,
+        needs_tensor_cores=dtype == torch.bfloat16 and tiles.rows >= WARP_GROUP_ROWS,
     )  # fmt: skip
 
 
