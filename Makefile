@@ -2,6 +2,7 @@
 # make generate      set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without MODEL: the demo model)
 # make test          lint, then run the tests with a part of the random seeds and steps
 # make test-all      lint, then run the tests with all seeds and steps, and test-contract
+# make test-compile  compile every variant of every GPU kernel for sm_80, sm_90 and sm_100, without a GPU
 # make test-browser  drive the web page with Chromium against real servers (ARGS="-k markdown"); skipped without Chromium
 # make test-contract run the tests of other projects' clients, the JSON Schema Test Suite, and schemathesis with 2,000 examples
 # make test-sanitized run the tests of the native CPU kernels with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -39,7 +40,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
+.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -52,6 +53,9 @@ test: lint
 
 test-all: lint test-contract $(VENV)/.installed-browser
 	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200 --durations 20
+
+test-compile: $(VENV)/.installed-test
+	CHAIRLIFT_FULL=1 $(PYTEST) tests/model/kernels/cuda/test_compile_check.py
 
 test-browser: $(VENV)/.installed-browser
 	CHAIRLIFT_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)

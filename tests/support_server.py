@@ -256,6 +256,6 @@ def running_server(command: list[str], environ: dict[str, str]) -> Iterator[Serv
         server.wait_for_exit()
 
 
-def run(coroutine: Any) -> Any:
+def run(coroutine: Any, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:
     """Run a test's coroutine with a timeout."""
-    return asyncio.run(asyncio.wait_for(coroutine, TIMEOUT_SECONDS))
+    return asyncio.run(asyncio.wait_for(coroutine, timeout_seconds))

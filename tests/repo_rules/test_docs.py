@@ -36,7 +36,7 @@ def test_nothing_that_ships_leans_on_the_workshop() -> None:
 def test_the_ci_runs_the_test_command_of_the_readme() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert script.read_text().rstrip().endswith("exec make test")
+    assert script.read_text().rstrip().endswith("\nmake test-compile\nexec make test")
     assert "\n$ make test\n" in (ROOT / "README.md").read_text()
 
 

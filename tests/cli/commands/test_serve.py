@@ -98,7 +98,9 @@ def test_a_port_in_use_is_one_sentence_before_the_model_is_loaded() -> None:
     assert "listening" not in output and "Traceback" not in output
 
 
-@pytest.mark.parametrize("device", ["cuda:77", pytest.param("mps:9", marks=pytest.mark.full), "meta:x", "tpu"])
+@pytest.mark.parametrize(
+    "device", ["cuda:77", "tpu", *(pytest.param(each, marks=pytest.mark.full) for each in ("mps:9", "meta:x"))]
+)
 def test_a_device_that_the_machine_lacks_is_one_sentence_before_it_listens(device: str) -> None:
     """On a machine without a driver, "cuda" is such a device, too."""
     code, output = run_command("serve", "chairlift:random", "--port", "0", "--device", device)

@@ -271,7 +271,7 @@ def test_streams_of_a_killed_node_go_on_and_another_node_replaces_it(nodes: RayN
             assert killed.node not in nodes_of(second)
             assert other.replica_id in {each.replica_id for each in second}
 
-    run(check())
+    run(check(), 2 * TIMEOUT_SECONDS)  # four replicas start and three stop, one after another
 
 
 async def until_ready(http: httpx.AsyncClient, replicas: Sequence[ClusterReplica]) -> None:

@@ -21,24 +21,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny("llama", tmp_path_factory.mktemp("tiny"))
 
 
-def run(script: str, folder: Path, scratch: Path, *, attached: bool) -> dict[str, Any]:
-    """Run a script in its own process, with the added line or without; return what it wrote."""
-    text = (SCRIPTS / script).read_text(encoding="utf-8")
-    assert text.count(BEFORE) == 1 and "chairlift" not in text
-    if attached:
-        text = text.replace(BEFORE, BEFORE + ADDED)
-    path, result = scratch / f"{attached}_{script}", scratch / f"{attached}_{script}.json"
-    path.write_text(text, encoding="utf-8")
+RUN_ALL = """
+import runpy, sys
+
+folder, *scripts = sys.argv[1:]
+for script in scripts:
+    sys.argv = [script, folder, script + ".json"]
+    runpy.run_path(script, run_name="__main__")
+"""
+"""Runs scripts one after another, so that torch and transformers are imported once."""
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, dict[str, Any]]:
+    """What each script wrote: with the added line (True) and without (False)."""
+    scratch = tmp_path_factory.mktemp("scripts")
+    return {attached: run(folder, scratch, attached=attached) for attached in (True, False)}
+
+
+def run(folder: Path, scratch: Path, *, attached: bool) -> dict[str, Any]:
+    """Run the scripts in a process of their own, with the added line or without; return what each wrote."""
+    paths = {name: scratch / f"{attached}_{name}" for name in ("simple.py", "full.py")}
+    for name, path in paths.items():
+        text = (SCRIPTS / name).read_text(encoding="utf-8")
+        assert text.count(BEFORE) == 1 and "chairlift" not in text
+        path.write_text(text.replace(BEFORE, BEFORE + ADDED) if attached else text, encoding="utf-8")
     environ = {**os.environ, "CHAIRLIFT_CPU_THREADS": "1"}
-    command = [sys.executable, str(path), str(folder), str(result)]
+    command = [sys.executable, "-c", RUN_ALL, str(folder), *map(str, paths.values())]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-6000:]
-    written: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return written
+    return {name: json.loads(Path(f"{path}.json").read_text(encoding="utf-8")) for name, path in paths.items()}
 
 
-def test_batches_equal_those_of_transformers_and_generate(folder: Path, tmp_path: Path) -> None:
-    ours, theirs = (run("simple.py", folder, tmp_path, attached=attached) for attached in (True, False))
+def test_batches_equal_those_of_transformers_and_generate(written: dict[bool, dict[str, Any]]) -> None:
+    ours, theirs = (written[attached]["simple.py"] for attached in (True, False))
     assert ours["batch"] == ours["expected"] == theirs["expected"] == theirs["batch"]
     assert ours["chunked"] == ours["expected"] == theirs["chunked"]
     for name in ("ids", "prompts", "status"):
@@ -49,7 +65,7 @@ def test_batches_equal_those_of_transformers_and_generate(folder: Path, tmp_path
     assert len(set(map(len, ours["batch"]))) > 1  # some outputs end early
 
 
-def test_managers_have_the_tokens_of_transformers(folder: Path, tmp_path: Path) -> None:
-    ours, theirs = (run("full.py", folder, tmp_path, attached=attached) for attached in (True, False))
+def test_managers_have_the_tokens_of_transformers(written: dict[bool, dict[str, Any]]) -> None:
+    ours, theirs = (written[attached]["full.py"] for attached in (True, False))
     assert ours == theirs
     assert [len(tokens) for tokens in ours["own"]] == list(range(3, 11))
