@@ -27,9 +27,10 @@ TEMPERATURE, TOP_P, MIN_P = map(tl.constexpr, range(3))
 TOP_K, SEED, CHOICE, NUM_OUTPUTS = map(tl.constexpr, range(3, 7))
 NUM_COLUMNS = tl.constexpr(fixed_point_sampling.NUM_COLUMNS)
 
-MAX_BLOCK = 1024
-"""Logits of a row that a program reads at once. Larger blocks need more registers than there are."""
-NUM_WARPS = 8
+MAX_BLOCK = 2048
+"""Logits of a row that a program reads at once. A pass over a row waits for its blocks one after another, so few large
+blocks are faster; larger ones need more registers than there are."""
+NUM_WARPS = 16
 
 
 @triton.jit
