@@ -36,6 +36,7 @@ def test_native_kernels_run_what_they_can() -> None:
         RunnerConfig(attention_backend="torch"),
         RunnerConfig(block_size=8),
         RunnerConfig(kv_cache_dtype="fp8"),
+        RunnerConfig(quantization="fp8"),
     ],
 )
 def test_torch_runs_the_rest(config: RunnerConfig) -> None:
@@ -47,6 +48,19 @@ def test_torch_says_why_it_was_chosen() -> None:
     assert "bfloat16, not in float32" in dict(chosen.report())["kernels"]
     chosen = select_backend(RunnerConfig(kv_cache_dtype="fp8"), FIT, CPU)
     assert dict(chosen.report())["kernels"] == "torch (kv_cache_dtype is fp8)"
+
+
+def test_weights_of_8_bit_floats_are_torchs_and_in_its_report() -> None:
+    chosen = select_backend(RunnerConfig(quantization="fp8", kv_cache_dtype="fp8"), FIT, CPU)
+    assert isinstance(chosen, TorchBackend) and chosen.float8 is not None
+    assert dict(chosen.report()) == {
+        "kernels": "torch (quantization is fp8)", "quantization": "fp8 (e4m3), 0 weights of layers in 0.0 MiB",
+    }  # fmt: skip
+    assert TorchBackend.best(torch.bfloat16, CPU).float8 is None
+    with pytest.raises(ConfigError, match="the model's dtype is float64; set dtype to bfloat16"):
+        select_backend(RunnerConfig(quantization="fp8"), replace(FIT, dtype="float64"), CPU)
+    with pytest.raises(ConfigError, match="native kernels alone"):
+        select_backend(RunnerConfig(quantization="fp8", deterministic=True), FIT, CPU)
 
 
 def test_torch_keeps_all_processors_busy_if_it_has_a_thread_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ OPTION_ARMS: dict[str, dict[str, Any]] = {
     "without CUDA graphs": {"use_cuda_graph": "off"},
     "deterministic": {"deterministic": True},
     "FP8 KV cache": {"kv_cache_dtype": "fp8"},
+    "FP8 weights": {"quantization": "fp8"},
 }
 """Options of the runner that are compared with its defaults."""
 

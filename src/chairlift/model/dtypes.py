@@ -38,6 +38,10 @@ FLOAT8_CAPABILITY = 89
 """Least compute capability, times ten, of NVIDIA GPUs that convert and multiply 8-bit floats: Ada, before Hopper."""
 
 
+FLOAT8_MULTIPLE = 16
+"""Sizes of a weight that products of 8-bit floats take: multiples of this number."""
+
+
 def canonical_dtype(option: str) -> str:
     """Return the name in DTYPES or KV_CACHE_DTYPES of an alias; any other text is returned unchanged."""
     return (DTYPE_ALIASES | KV_CACHE_DTYPE_ALIASES).get(option, option)

@@ -14,11 +14,13 @@ from chairlift.model.attention.registry import AUTO
 from chairlift.model.dtypes import AUTO_DTYPE, torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
+from chairlift.model.layers.float8_linear import check_products
+from chairlift.model.layers.float8_packer import Float8Packer
 from chairlift.model.layers.fused_ops import batch_invariant_ops_for, ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.runner_config import FLOAT8_QUANTIZATION, NATIVE_QUANTIZATIONS, RunnerConfig
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps, can_use_triton
 
 
@@ -79,6 +81,7 @@ class TorchBackend:
         chunk_tokens, cpus: see RunnerInfo.
         torch_threads: see ModelBackend.
         sampler: operations that sample tokens.
+        float8: quantizes the weights of the layers; None leaves them as they are.
     """
 
     ops: Ops
@@ -87,23 +90,31 @@ class TorchBackend:
     torch_threads: int | None = None
     cpus: tuple[int, ...] = ()
     sampler: SamplingOps = field(default_factory=TorchSamplingOps)
+    float8: Float8Packer | None = None
 
     @classmethod
-    def best(cls, dtype: torch.dtype, device: torch.device, *, deterministic: bool = False) -> "TorchBackend":
+    def best(
+        cls, dtype: torch.dtype, device: torch.device, *, deterministic: bool = False, quantization: str = "none"
+    ) -> "TorchBackend":
         """Return the fastest torch backend for a dtype on a device.
 
-        With `deterministic` it is the one that gives a row the same bits in every batch. Raises ConfigError where there
-        is none.
+        With `deterministic` it is the one that gives a row the same bits in every batch; with the quantization "fp8"
+        the weights of layers are 8-bit floats. Raises ConfigError where there is none.
         """
         cpus = usable_cpus() if device.type == "cpu" else frozenset()
         is_full = len(cpus) <= torch.get_num_threads()
         busy = tuple(sorted(cpus)) if is_full else ()
         ops = batch_invariant_ops_for(dtype, device) if deterministic else ops_for(dtype, device)
-        return cls(ops, cpus=busy, sampler=sampling_ops_for(device))
+        float8 = None
+        if quantization == FLOAT8_QUANTIZATION:
+            check_products(dtype, device)
+            float8 = Float8Packer(ops.pack)
+        return cls(ops, cpus=busy, sampler=sampling_ops_for(device), float8=float8)
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
         """See ModelBackend."""
-        return replace(loader, pack=lambda parts, read, *, gated: self.ops.pack(loader.concat(parts)))
+        pack = self.float8 or (lambda parts, read, *, gated: self.ops.pack(loader.concat(parts)))
+        return replace(loader, pack=pack)
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See ModelBackend: the model's own dtype, as in transformers."""
@@ -122,7 +133,8 @@ class TorchBackend:
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See ModelBackend."""
-        return (("kernels", self.why),)
+        kernels = ("kernels", self.why)
+        return (kernels,) if self.float8 is None else (kernels, ("quantization", self.float8.report()))
 
 
 def select_backend(
@@ -135,8 +147,10 @@ def select_backend(
     """
     from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
 
-    needed, why = config.kernels == "native" or config.quantization != "none", "torch"
-    if config.kv_cache_dtype != AUTO_DTYPE:
+    needed, why = config.kernels == "native" or config.quantization in NATIVE_QUANTIZATIONS, "torch"
+    if config.quantization == FLOAT8_QUANTIZATION:
+        why = f"torch (quantization is {config.quantization})"
+    elif config.kv_cache_dtype != AUTO_DTYPE:
         why = f"torch (kv_cache_dtype is {config.kv_cache_dtype})"
     elif config.kernels != "torch" and config.attention_backend == AUTO:
         try:
@@ -149,7 +163,9 @@ def select_backend(
             if needed:
                 raise
             why = f"torch ({error.message})"
-    backend = TorchBackend.best(torch_dtype(model.dtype), device, deterministic=config.deterministic)
+    backend = TorchBackend.best(
+        torch_dtype(model.dtype), device, deterministic=config.deterministic, quantization=config.quantization
+    )
     return replace(backend, why=why)
 
 

@@ -11,6 +11,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.registry import parameter_shapes
 from chairlift.model.runner.kv_cache_shape import full_length_blocks, kv_cache_shape
+from chairlift.model.runner.model_facts import weight_bytes
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_planning import TINY, loaded_config, published_shape
 
@@ -30,13 +31,15 @@ def test_weights_are_the_bytes_of_the_tensors(name: str, dtype: str, size: int) 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("gemma")])
 @pytest.mark.parametrize("length", [2, 640, 9000])
-def test_the_kv_cache_of_a_request_is_that_of_the_engine(name: str, length: int) -> None:
+@pytest.mark.parametrize("cache", ["auto", "fp8"])
+def test_the_kv_cache_of_a_request_is_that_of_the_engine(name: str, length: int, cache: str) -> None:
     config = loaded_config(name)
     groups = LayerGroups.of(config.layer_windows)
-    pool = kv_cache_shape(RunnerConfig(), config, groups, length)
+    pool = kv_cache_shape(RunnerConfig(kv_cache_dtype=cache), config, groups, length)
     needed = full_length_blocks(pool, groups.windows) * pool.page_bytes
-    assert memory(name).kv_of_request(length) == needed
-    assert memory(name).kv_per_token * pool.block_size == pool.page_bytes * pool.groups
+    found = memory(name, kv_cache_dtype=cache)
+    assert found.kv_of_request(length) == needed
+    assert found.kv_per_token * pool.block_size == pool.page_bytes * pool.groups
 
 
 def test_windows_bound_the_kv_cache() -> None:
@@ -112,14 +115,34 @@ def test_own_quantization_keeps_an_embedding_table_that_is_no_lm_head() -> None:
     assert tied.weights == tied.shape.table + tied.shape.matrices + 2 * tied.shape.vectors
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_fp8_weights_are_the_bytes_that_the_engine_counts(name: str) -> None:
+    engine = weight_bytes(parameter_shapes(loaded_config(name)), "bfloat16", "fp8")
+    found, plain = memory(name, quantization="fp8"), memory(name)
+    assert found.weights == pytest.approx(engine, rel=1e-3) and found.is_quantized
+    assert plain.weights - found.weights == pytest.approx(plain.shape.matrices, rel=1e-2), "half of the layers' bytes"
+    assert (found.head_bytes, found.table_bytes) == (2, 2), "lm_head and embedding table stay as they are"
+
+
+@pytest.mark.parametrize("name", ["Qwen3-8B", "gemma-3-4b-it"])
+def test_an_fp8_cache_has_half_the_bytes(name: str) -> None:
+    plain, float8 = memory(name), memory(name, kv_cache_dtype="fp8")
+    assert plain.kv_per_token == 2 * float8.kv_per_token and plain.kv_of_request(999) == 2 * float8.kv_of_request(999)
+    assert float8.weights == plain.weights and not float8.is_quantized
+    assert memory(name, kv_cache_dtype="fp8", quantization="fp8").kv_per_token == float8.kv_per_token
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: memory("Qwen3-0.6B", kv_cache_dtype="int8"), "unknown kv_cache_dtype 'int8'; available are auto, fp8"),
+        (lambda: memory("Qwen3-0.6B", kv_cache_dtype="fp8", quantization="int8"),
+         "kv_cache_dtype 'fp8' is not for the native kernels, which quantization 'int8' selects"),
         (lambda: check_dtype("int3"), "dtype 'int3' is unknown"),
         (lambda: memory("Qwen3-0.6B", quantization="int2"), "unknown quantization 'int2'; available are none, int8"),
         (lambda: weight_bits({"quant_method": "new"}), "the bits of quant_method 'new' are unknown"),
     ],
-)
+)  # fmt: skip
 def test_unknown_formats_are_errors(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()

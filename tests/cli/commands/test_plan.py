@@ -63,6 +63,27 @@ def test_a_model_that_is_not_chairlifts_own_is_planned_and_its_problems_said(
     assert values["sources"]["parameters"] == "estimated" and values["model"]["weight_bits"] == 4 + 20 / 128
 
 
+def test_options_of_8_bit_floats_are_planned_and_in_the_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planned(name: str, *words: str) -> dict[str, Any]:
+        assert main(["plan", save(tmp_path, PUBLISHED["Qwen3-0.6B"] | {"architectures": [name]}), "--gpus", "1",
+                     "--input", "64", "--output", "8", "--rate", "1", "--json", "-q", *words]) == 0  # fmt: skip
+        values: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return values
+
+    plain = planned("Qwen3ForCausalLM")
+    float8 = planned("Qwen3ForCausalLM", "--quantization", "fp8", "--kv-cache-dtype", "fp8_e4m3")
+    assert float8["model"]["kv_cache_dtype"] == "fp8" and plain["model"]["kv_cache_dtype"] == "auto"
+    assert plain["model"]["kv_bytes_per_token"] == 2 * float8["model"]["kv_bytes_per_token"]
+    assert 8 < float8["model"]["weight_bits"] < 8.1 and float8["model"]["weight_bytes"] < plain["model"]["weight_bytes"]
+    assert "--quantization fp8 --kv-cache-dtype fp8 --max-memory" in float8["advice"][0]
+    assert float8["chairlift"]["runs_today"] and "fp8" not in plain["advice"][0]
+    assert planned("OtherForCausalLM", "--quantization", "fp8")["chairlift"]["problems"] == [
+        "--quantization fp8 needs one of Chairlift's own architectures, not OtherForCausalLM"
+    ]
+
+
 def test_step_times_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     times = tmp_path / "times.json"
     times.write_text('{"step": 0.01, "origin": "measured"}', encoding="utf-8")

@@ -12,6 +12,7 @@ from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
+from chairlift.model.layers.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.loading.decoder_config import ACTIVATIONS
 from chairlift.model.loading.registry import load_model
@@ -32,6 +33,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 WIDE = drawn(48)
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: OPS.linear(x, drawn(40, 48), drawn(40)),
+    "float8": lambda x: OPS.float8_linear(x, Float8Weight(*quantize_rows(drawn(32, 48))), drawn(32)),
     "norm": lambda x: OPS.rms_norm(x, WIDE, 1e-5),
     "norm of heads": lambda x: OPS.rms_norm(x.view(-1, 3, 16), drawn(3, 16), 1e-5),
     "sum and norm": lambda x: torch.cat(OPS.add_rms_norm(x, x * 3, WIDE, 1e-5), -1),

@@ -12,6 +12,7 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
+from chairlift.model.layers.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.loading.decoder_config import ACTIVATIONS
@@ -181,6 +182,16 @@ def test_no_tokens_write_nothing() -> None:
     kv = ReferenceAttention().allocate_kv_cache(1, 2, BLOCK_SIZE, 2, 16, torch.float32, CPU)[0]
     assert OPS.rotate_and_write(case.heads, case.norm, case.rotation, kv, case.slots).shape == (0, 4, 16)
     assert not kv.key.any()
+
+
+def test_a_product_of_8_bit_floats_is_that_of_torch() -> None:
+    x = torch.randint(-8, 9, (5, 96), generator=torch.Generator().manual_seed(1))[:, 16:64] * torch.ones(5, 1)
+    x[:, 7] = 448.0  # so that no number needs rounding, which the interpreter does wrongly
+    weight, bias = Float8Weight(*quantize_rows(drawn(32, 48))), drawn(32)
+    for each in (None, bias):
+        torch.testing.assert_close(
+            OPS.float8_linear(x, weight, each), PLAIN.float8_linear(x, weight, each), rtol=0, atol=1e-5
+        )
 
 
 def test_no_operation_changes_its_arguments() -> None:

@@ -1,6 +1,7 @@
 """Model report: describes a model folder as a start would find it and collects all errors."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
 from chairlift.model.loading import model_report
-from chairlift.model.loading.model_report import UNLIMITED, inspect_machine, inspect_model
+from chairlift.model.loading.model_report import UNLIMITED, ModelReport, inspect_machine, inspect_model
+from chairlift.model.runner import device_check
 from chairlift.model.runner.kv_memory import FreeMemory
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
@@ -154,6 +156,26 @@ def test_the_report_names_the_native_kernels_or_why_there_are_none(monkeypatch: 
     finally:
         library.load.cache_clear()
     assert found["sets"] == [] and "not compiled" in found["missing"]
+
+
+def test_fp8_takes_half_of_the_layers_and_is_a_problem_where_it_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_tiny("llama", tmp_path)
+
+    def inspected(**options: Any) -> ModelReport:
+        return inspect_model(folder, RunnerConfig(model=str(folder), dtype="bfloat16", device="cpu", **options))
+
+    plain, float8 = inspected(), inspected(quantization="fp8")
+    tables = 2 * 2 * 304 * 64
+    layers = plain.facts["weight_bytes"] - tables
+    assert 0.5 < (float8.facts["weight_bytes"] - tables) / layers < 0.56
+    assert not float8.problems and float8.facts["parameters"] == plain.facts["parameters"]
+    monkeypatch.setattr(device_check, "device_capability", lambda device: 80)
+    (problem,) = inspected(quantization="fp8").problems
+    assert "compute capability 8.9" in problem.message
+    (problem,) = inspected(kv_cache_dtype="fp8").problems
+    assert problem.details["option"] == "kv_cache_dtype"
 
 
 def test_int8_takes_half_of_bfloat16(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from chairlift.model.runner import device_check
 from chairlift.model.runner.device_check import (
     check_device,
     check_kv_cache_device,
+    check_quantization_device,
     device_capability,
     pick_device,
     use_device,
@@ -72,6 +73,30 @@ def test_8_bit_floats_on_other_devices() -> None:
     check_kv_cache_device("auto", torch.device("mps"))
     with pytest.raises(ConfigError, match="a CUDA device or a CPU, the device is mps; set kv_cache_dtype to auto"):
         check_kv_cache_device("fp8", torch.device("mps"))
+
+
+@pytest.mark.parametrize("capability", [80, 86, 89, 90])
+def test_weights_of_8_bit_floats_need_a_gpu_that_multiplies_them(
+    capability: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_check, "device_capability", lambda device: capability)
+    for option in ("none", "int8"):
+        check_quantization_device(option, torch.device("cuda"))
+    if capability >= 89:
+        check_quantization_device("fp8", torch.device("cuda"))
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_quantization_device("fp8", torch.device("cuda"))
+    assert caught.value.details["option"] == "quantization" and caught.value.message == (
+        "quantization 'fp8' needs a GPU of compute capability 8.9 (Ada, Hopper or later), "
+        f"cuda has {capability // 10}.{capability % 10}; set quantization to none"
+    )
+
+
+def test_weights_of_8_bit_floats_on_other_devices() -> None:
+    check_quantization_device("fp8", torch.device("cpu"))
+    with pytest.raises(ConfigError, match="a CUDA device or a CPU, the device is mps; set quantization to none"):
+        check_quantization_device("fp8", torch.device("mps"))
 
 
 def test_the_capability_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

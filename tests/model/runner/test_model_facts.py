@@ -26,4 +26,17 @@ def test_the_demo_model() -> None:
     ("float32", "none", 3200), ("bfloat16", "none", 1600), ("bfloat16", "int8", 850), ("bfloat16", "int8-channel", 800),
 ])  # fmt: skip
 def test_the_memory_of_the_weights(dtype: str, quantization: str, expected: int) -> None:
-    assert weight_bytes(800, dtype, quantization) == expected
+    assert weight_bytes({"a": (20, 30), "b": (200,)}, dtype, quantization) == expected
+
+
+def test_the_memory_of_8_bit_floats_is_that_of_layers_whose_sizes_fit_and_of_their_scales() -> None:
+    shapes = {"model.layers.0.mlp.up_proj.weight": (32, 64), "model.layers.0.mlp.down_proj.weight": (64, 33),
+              "model.layers.0.input_layernorm.weight": (64,), "lm_head.weight": (160, 64)}  # fmt: skip
+    assert weight_bytes(shapes, "bfloat16", "fp8") == 32 * 64 + 4 * 32 + 2 * (64 * 33 + 64 + 160 * 64)
+
+
+def test_fp8_is_in_the_facts() -> None:
+    config = read_config(demo.FOLDER)
+    facts, plain = (model_facts(replace(config, dtype="bfloat16"), each) for each in ("fp8", "none"))
+    assert facts.quantization == "fp8" and facts.num_parameters == plain.num_parameters
+    assert 0.5 < facts.weight_bytes / plain.weight_bytes < 0.75

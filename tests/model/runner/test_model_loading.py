@@ -30,6 +30,8 @@ def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
     assert name(kv_cache_dtype="fp8") != first, "blocks of two dtypes are not the same"
     tiny, float8 = name(model=""), name(model="", kv_cache_dtype="fp8")
     assert tiny != float8 and tiny == name(model="", kv_cache_dtype="auto")
+    assert len({first, name(quantization="fp8"), name(quantization="fp8", kv_cache_dtype="fp8")}) == 3
+    assert len({tiny, float8, name(model="", quantization="fp8")}) == 3
     file = tmp_path / "model.safetensors"
     os.utime(file, (1, 1))
     assert name() == first, "a copy on another machine has another time"

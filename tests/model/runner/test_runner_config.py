@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.runner.runner_config import RunnerConfig, check_options
+from chairlift.model.runner.runner_config import RunnerConfig, check_options, refuse_float8
 
 
 def test_what_was_encoded_is_read_back() -> None:
@@ -31,6 +31,8 @@ def test_what_was_encoded_is_read_back() -> None:
         ({"kv_cache_dtype": "fp8", "kernels": "native"}, "kv_cache_dtype"),
         ({"kv_cache_dtype": "int8"}, "kv_cache_dtype"),
         ({"kv_cache_dtype": "fp8", "quantization": "int8"}, "kv_cache_dtype"),
+        ({"kernels": "native", "quantization": "fp8"}, "quantization"),
+        ({"model_impl": "transformers", "quantization": "fp8"}, "quantization"),
         ({"max_model_len": 1}, "max_model_len"), ({"num_blocks": 0}, "num_blocks"),
     ],
 )  # fmt: skip
@@ -48,3 +50,22 @@ def test_a_cache_that_the_native_kernels_lack_says_what_to_do() -> None:
         "bfloat16; set kv_cache_dtype to auto, or leave quantization out"
     )
     check_options(RunnerConfig(kv_cache_dtype="fp8", kernels="torch", attention_backend="triton"))
+
+
+def test_weights_of_8_bit_floats_go_with_every_option_that_torch_has() -> None:
+    options = {"kernels": "torch", "attention_backend": "triton", "kv_cache_dtype": "fp8", "tensor_parallel_size": 2}
+    check_options(RunnerConfig(quantization="fp8", **options))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError) as caught:
+        check_options(RunnerConfig(quantization="fp8", kernels="native"))
+    assert caught.value.message == (
+        "quantization 'fp8' is for torch's kernels and Chairlift's own architectures, not for kernels 'native'; leave "
+        "kernels out, or choose another quantization"
+    )
+
+
+def test_transformers_modules_are_not_quantized_to_8_bit_floats() -> None:
+    for quantization in ("none", "int8"):
+        refuse_float8(RunnerConfig(quantization=quantization), "MixtralForCausalLM")
+    with pytest.raises(ConfigError, match="'fp8': MixtralForCausalLM is computed by transformers' modules") as caught:
+        refuse_float8(RunnerConfig(quantization="fp8"), "MixtralForCausalLM")
+    assert caught.value.details["option"] == "quantization"

@@ -45,6 +45,16 @@ def test_valid_options_pass_without_reading_the_weights(folder: Path, options: d
     check_start(None, RunnerConfig(**options))
 
 
+def test_8_bit_floats_are_refused_for_transformers_modules_before_anything_is_loaded(tmp_path: Path) -> None:
+    folder = save_bridged("mixtral", tmp_path)
+    check_start(folder, RunnerConfig())
+    with pytest.raises(ConfigError, match="'fp8': MixtralForCausalLM is computed by transformers' modules") as caught:
+        check_start(folder, RunnerConfig(quantization="fp8"))
+    with pytest.raises(ConfigError) as later:
+        TorchRunner(RunnerConfig(model=str(folder), quantization="fp8", device="cpu")).start()
+    assert later.value.message == caught.value.message
+
+
 def test_memory_for_the_heads_that_a_model_of_transformers_really_has_is_enough(tmp_path: Path) -> None:
     folder = save_bridged("falcon", tmp_path)  # one key/value head; config.json does not say so
     options = RunnerConfig(model=str(folder), max_memory=40_000, max_model_len=32, max_running_requests=1, device="cpu")

@@ -14,8 +14,17 @@ from chairlift.bench.planning.model_shape import ModelShape
 from chairlift.core.errors import ConfigError
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-OWN_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
-"""Bytes of a parameter with Chairlift's --quantization; groups of 32 share a scale of two bytes."""
+NATIVE_QUANTIZATION = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
+"""Bytes of a parameter with Chairlift's --quantization by its CPU kernels; groups of 32 share a scale of two bytes."""
+
+FLOAT8 = "fp8"
+"""Value of Chairlift's --quantization for 8-bit floats in the layers, and of its --kv-cache-dtype."""
+
+FLOAT8_SCALE_BYTES = 4
+"""Bytes of the scale of a weight's row of 8-bit floats."""
+
+QUANTIZATIONS = ("none", *NATIVE_QUANTIZATION, FLOAT8)
+KV_CACHE_DTYPES = ("auto", FLOAT8)
 
 METHOD_BITS = {"fp8": 8, "mxfp4": 4, "fbgemm_fp8": 8, "awq": 4, "gptq": 4, "bitsandbytes": 8, "compressed-tensors": 8}
 """Bits of a weight by `quant_method` of config.json, where the object itself names none."""
@@ -77,8 +86,9 @@ class ModelMemory:
 
     Attributes:
         shape: the model.
-        dtype: a key of DTYPE_BYTES: of the KV cache, of the computation, and of weights that are not quantized.
+        dtype: a key of DTYPE_BYTES: of the computation, of weights that are not quantized, and of an "auto" KV cache.
         quantization: Chairlift's --quantization, or "none".
+        kv_cache_dtype: Chairlift's --kv-cache-dtype, or "auto".
         block_size: tokens of a KV cache block.
         max_batch_tokens: tokens in a step.
         max_running_requests: requests that run at once.
@@ -87,16 +97,23 @@ class ModelMemory:
     shape: ModelShape
     dtype: str
     quantization: str = "none"
+    kv_cache_dtype: str = "auto"
     block_size: int = 16
     max_batch_tokens: int = 2048
     max_running_requests: int = 256
 
     def __post_init__(self) -> None:
-        if self.quantization not in ("none", *OWN_QUANTIZATION):
-            known = ", ".join(("none", *OWN_QUANTIZATION))
+        for name, value, known in (
+            ("quantization", self.quantization, QUANTIZATIONS),
+            ("kv_cache_dtype", self.kv_cache_dtype, KV_CACHE_DTYPES),
+        ):
+            if value not in known:
+                raise ConfigError(f"unknown {name} {value!r}; available are {', '.join(known)}", option=name)
+        if self.kv_cache_dtype == FLOAT8 and self.quantization in NATIVE_QUANTIZATION:
             raise ConfigError(
-                f"unknown quantization {self.quantization!r}; available are {known}", option="quantization"
-            )
+                f"kv_cache_dtype {self.kv_cache_dtype!r} is not for the native kernels, which quantization "
+                f"{self.quantization!r} selects; leave one of them out", option="kv_cache_dtype",
+            )  # fmt: skip
 
     @property
     def itemsize(self) -> int:
@@ -104,10 +121,17 @@ class ModelMemory:
         return DTYPE_BYTES[self.dtype]
 
     @property
+    def kv_itemsize(self) -> int:
+        """Bytes of an element of the KV cache."""
+        return 1 if self.kv_cache_dtype == FLOAT8 else self.itemsize
+
+    @property
     def matrix_bytes(self) -> float:
         """Bytes of a weight in the layers' projections."""
+        if self.quantization == FLOAT8:
+            return 1 + FLOAT8_SCALE_BYTES / self.shape.hidden_size
         if self.quantization != "none":
-            return OWN_QUANTIZATION[self.quantization]
+            return NATIVE_QUANTIZATION[self.quantization]
         return weight_bits(self.shape.quantization) / 8 if self.shape.quantization else float(self.itemsize)
 
     @property
@@ -118,8 +142,8 @@ class ModelMemory:
 
     @property
     def head_bytes(self) -> float:
-        """Bytes of a parameter of the lm_head; Chairlift's quantization includes it."""
-        return OWN_QUANTIZATION.get(self.quantization, float(self.itemsize))
+        """Bytes of a parameter of the lm_head, which the quantizations of Chairlift's CPU kernels include."""
+        return NATIVE_QUANTIZATION.get(self.quantization, float(self.itemsize))
 
     @property
     def table_bytes(self) -> float:
@@ -167,7 +191,7 @@ class ModelMemory:
     @property
     def kv_per_token(self) -> int:
         """Bytes of the KV cache for one token in all layers, as long as no window has passed it."""
-        return self.shape.num_layers * self.shape.attention.kv_elements * self.itemsize
+        return self.shape.num_layers * self.shape.attention.kv_elements * self.kv_itemsize
 
     def kv_of_request(self, length: int, tensor: int = 1, pipeline: int = 1, context: int = 1) -> int:
         """Return the bytes of the KV cache of a sequence of `length` tokens on the fullest device.
@@ -183,7 +207,7 @@ class ModelMemory:
         fullest = max(
             sum(blocks[span.start : span.stop]) for span in stage_layers(self.shape.num_layers, pipeline)
         )  # fmt: skip
-        per_token = self.shape.attention.kv_elements / min(tensor, self.shape.num_kv_heads) * self.itemsize
+        per_token = self.shape.attention.kv_elements / min(tensor, self.shape.num_kv_heads) * self.kv_itemsize
         return math.ceil(fullest * self.block_size * per_token / context)
 
     def step_bytes(self, tensor: int = 1) -> int:

@@ -36,7 +36,8 @@ def plan_values(plan: Plan, model: str, problems: Sequence[str]) -> dict[str, An
             "name": model, "architecture": shape.architecture, "parameters": shape.parameters,
             "active_parameters": shape.active_parameters, "layers": shape.num_layers, "experts": shape.num_experts,
             "dtype": memory.dtype, "weight_bits": memory.matrix_bytes * 8, "weight_bytes": memory.weights,
-            "kv_bytes_per_token": memory.kv_per_token, "kv_bytes_per_request": memory.kv_of_request(given.load.tokens),
+            "kv_cache_dtype": memory.kv_cache_dtype, "kv_bytes_per_token": memory.kv_per_token,
+            "kv_bytes_per_request": memory.kv_of_request(given.load.tokens),
         },
         "hardware": {
             "device": given.hardware.device, "gpus": given.hardware.gpus, "cores": given.hardware.cores,
@@ -152,6 +153,7 @@ def _options(plan: Plan) -> list[tuple[str, str]]:
     options = [("max-model-len", str(plan.given.load.tokens))]
     options += [("dtype", memory.dtype)] * (memory.shape.dtype != memory.dtype)
     options += [("quantization", memory.quantization)] * (memory.quantization != "none")
+    options += [("kv-cache-dtype", memory.kv_cache_dtype)] * (memory.kv_cache_dtype != "auto")
     return [*options, ("max-memory", f"{max(1, plan.replica.kv_cache // 10**6)}MB")]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from chairlift.bench.planning.capacity import RequestLoad, Targets
 from chairlift.bench.planning.hardware import Hardware
-from chairlift.bench.planning.model_memory import ModelMemory, check_dtype
+from chairlift.bench.planning.model_memory import FLOAT8, ModelMemory, check_dtype
 from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.bench.planning.plan import PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values
@@ -40,9 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
     name = DEMO if arguments.model is None else arguments.model
     sizes = read_model_sizes(name, engine.get("revision"))
     given = plan_input(sizes, options, engine)
+    problems = list(sizes.problems)
+    if given.memory.quantization == FLOAT8 and sizes.config is None:
+        problems.append(
+            f"--quantization {FLOAT8} needs one of Chairlift's own architectures, not {given.memory.shape.architecture}"
+        )
     if not arguments.json:
         console.print_line("simulating replicas at several rates ...")
-    values = plan_values(make_plan(given), name, sizes.problems)
+    values = plan_values(make_plan(given), name, problems)
     if arguments.json:
         print(json.dumps(values, ensure_ascii=False, indent=2))
     else:
@@ -59,6 +64,7 @@ def plan_input(sizes: ModelSizes, options: Mapping[str, Any], engine: Mapping[st
     shape = shape_of_content(sizes.content) if sizes.config is None else shape_of_loaded(sizes.config, sizes.content)
     memory = ModelMemory(
         shape=shape, dtype=check_dtype(resolve_dtype_option(engine.get("dtype", "auto"), shape.dtype)),
+        kv_cache_dtype=resolve_dtype_option(engine.get("kv_cache_dtype", "auto"), "auto"),
         **{name: engine[name] for name in MEMORY_OPTIONS if name in engine},
     )  # fmt: skip
     scheduler = SchedulerConfig(**{name: engine[name] for name in SCHEDULER_OPTIONS if name in engine})

@@ -92,8 +92,8 @@ PLAN = (
 """The settings of `plan`."""
 
 PLAN_ENGINE = (
-    "revision", "dtype", "quantization", "block_size", "max_batch_tokens", "max_running_requests",
-    "max_prefill_tokens", "target_itl_ms",
+    "revision", "dtype", "quantization", "kv_cache_dtype", "block_size", "max_batch_tokens",
+    "max_running_requests", "max_prefill_tokens", "target_itl_ms",
 )  # fmt: skip
 """Names of the engine's settings that `plan` has, too."""
 

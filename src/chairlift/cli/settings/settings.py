@@ -94,7 +94,7 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="max_model_len", parse=num_tokens, metavar="N", default_text="the model's own limit",
                 help="maximum number of tokens of a request, prompt and output together"),
         Setting(name="quantization", default="none",
-                help="weight quantization by the native kernels: none, int8 (groups of 32), int8-channel"),
+                help="weight quantization: none, int8 (groups of 32) or int8-channel on a CPU, fp8 (e4m3) on a GPU"),
         Setting(name="model_impl", default="auto", metavar="NAME",
                 help="who computes the layers: native (Chairlift), transformers (any decoder), auto"),
         Setting(name="attention_backend", default="auto", metavar="BACKEND",

@@ -28,7 +28,7 @@ from chairlift.model.loading.model_folder import weight_files
 from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
 from chairlift.model.runner.batch_invariance import refuse_deterministic
 from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig, cache_name
+from chairlift.model.runner.runner_config import RunnerConfig, cache_name, refuse_float8
 from chairlift.model.transformers.attention import (
     IMPLEMENTATION,
     MEASURING,
@@ -67,6 +67,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     Raises ModelError that names the file or the tensor, and UnsupportedArchitecture with the reason.
     """
     refuse_deterministic(config, shape.architecture)
+    refuse_float8(config, shape.architecture)
     weight_files(folder)
     model = load_pretrained(folder, shape, config).to(device)
     dtype = dtype_name(model.dtype)
@@ -94,6 +95,7 @@ def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
     model: Any = module
     shape = parse_transformers_config(_config_dict(model))
     refuse_deterministic(config, shape.architecture)
+    refuse_float8(config, shape.architecture)
     own = copy.deepcopy(model, _shared_objects(model)).eval()
     name = f"{type(model).__name__}-{next(_module_numbers)}"
     return _prepare(own, replace(shape, dtype=dtype_name(model.dtype)), config, model.device, name, ModuleKernels())

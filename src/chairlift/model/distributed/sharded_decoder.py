@@ -19,6 +19,7 @@ from chairlift.model.distributed.shard import Shard
 from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
+from chairlift.model.layers.float8_linear import Float8Weight
 from chairlift.model.layers.ops import Ops, RotateAndWrite
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_config import ModelConfig
@@ -59,6 +60,10 @@ class ShardedOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""
         return self.inner.linear(x, weight, bias)
+
+    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+        """See Ops."""
+        return self.inner.float8_linear(x, weight, bias)
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
         """See Ops."""
@@ -143,10 +148,12 @@ class ShardedBackend:
 
     @classmethod
     def of(
-        cls, model: DecoderConfig, communicator: Communicator, device: torch.device, *, deterministic: bool = False
-    ) -> "ShardedBackend":
-        """Return the backend of a model, whose config has the dtype as loaded; `deterministic` as TorchBackend.best."""
-        inner = TorchBackend.best(torch_dtype(model.dtype), device, deterministic=deterministic)
+        cls, model: DecoderConfig, communicator: Communicator, device: torch.device, *, deterministic: bool = False,
+        quantization: str = "none",
+    ) -> "ShardedBackend":  # fmt: skip
+        """Return the backend of a model, whose config has the dtype as loaded; the options as TorchBackend.best."""
+        kind = torch_dtype(model.dtype)
+        inner = TorchBackend.best(kind, device, deterministic=deterministic, quantization=quantization)
         ranks = communicator.shard.num_ranks
         threads = None
         if device.type == "cpu":

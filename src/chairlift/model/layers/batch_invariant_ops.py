@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
-from chairlift.model.kernels.cuda import linear_kernel
-from chairlift.model.layers.triton_ops import TritonOps
+from chairlift.model.kernels.cuda import float8_kernels, linear_kernel
+from chairlift.model.layers.float8_linear import Float8Weight
+from chairlift.model.layers.triton_ops import TritonOps, dense_rows
 
 
 class BatchInvariantOps(TritonOps):
@@ -14,4 +15,8 @@ class BatchInvariantOps(TritonOps):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""
-        return linear_kernel.linear(x if x.stride(-1) == 1 else x.contiguous(), weight, bias)
+        return linear_kernel.linear(dense_rows(x), weight, bias)
+
+    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+        """See Ops."""
+        return float8_kernels.multiply(*float8_kernels.quantize_rows(dense_rows(x)), weight, bias, x.dtype)

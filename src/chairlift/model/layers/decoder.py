@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.float8_linear import Float8Weight
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
@@ -28,7 +29,7 @@ from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest,
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A projection, or several of one input stacked by rows: weight [O, I], plain or packed, and bias [O] or None."""
+    """A projection, or several of one input stacked by rows: weight [O, I] in any layout, and bias [O] or None."""
 
     weight: Matrix
     bias: Tensor | None
@@ -47,6 +48,8 @@ class Linear:
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Project x [T, I] to [T, O]."""
+        if isinstance(self.weight, Float8Weight):
+            return ops.float8_linear(x, self.weight, self.bias)
         return ops.linear(x, as_tensor(self.weight), self.bias)
 
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.layers import float8_linear
+from chairlift.model.layers.float8_linear import Float8Weight
 
 
 class RotateAndWrite(Protocol):
@@ -62,6 +64,10 @@ class Ops(Protocol):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return x [T, I] times the transpose of weight [O, I], packed or not, plus bias [O]."""
+        ...
+
+    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+        """Return x [T, I], quantized row by row, times the transpose of weight [O, I], plus bias [O]."""
         ...
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
@@ -120,6 +126,10 @@ class TorchOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""
         return functional.linear(x, weight, bias)
+
+    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+        """See Ops."""
+        return float8_linear.linear(x, weight, bias)
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
         """See Ops."""

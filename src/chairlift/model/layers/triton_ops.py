@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.kernels.cuda import float8_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
+from chairlift.model.layers import float8_linear
+from chairlift.model.layers.float8_linear import Float8Weight
 from chairlift.model.layers.ops import TorchOps
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -19,10 +22,14 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 class TritonOps(TorchOps):
     """Ops on a GPU, or on a CPU by Triton's interpreter; in one of DTYPES."""
 
+    def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+        """See Ops; rows are quantized in one kernel."""
+        return float8_linear.multiply(*float8_kernels.quantize_rows(dense_rows(x)), weight, bias, x.dtype)
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Ops."""
         size, out = x.shape[-1], x.new_empty(x.shape)
-        heads = _dense_rows(x if weight.ndim == 2 else x.reshape(-1, 1, size))
+        heads = dense_rows(x if weight.ndim == 2 else x.reshape(-1, 1, size))
         rows, columns, num_warps = kernels.norm_launch(size)
         num_rows = heads.shape[0] * heads.shape[1]
         kernels.rms_norm_kernel[(-(-num_rows // rows),)](
@@ -39,7 +46,7 @@ class TritonOps(TorchOps):
     def add_rms_norm(self, x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """See Ops."""
         size = x.shape[-1]
-        left, right = (_dense_rows(each.reshape(-1, size)) for each in (x, y))
+        left, right = (dense_rows(each.reshape(-1, size)) for each in (x, y))
         total, out = x.new_empty(x.shape), x.new_empty(x.shape)
         rows, columns, num_warps = kernels.norm_launch(size)
         kernels.add_rms_norm_kernel[(-(-len(left) // rows),)](
@@ -56,7 +63,7 @@ class TritonOps(TorchOps):
     def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops. Halves of one tensor are read where they are."""
         out, size = gate.new_empty(gate.shape), gate.shape[-1]
-        gate, up = (_dense_rows(each.reshape(-1, size)) for each in (gate, up))
+        gate, up = (dense_rows(each.reshape(-1, size)) for each in (gate, up))
         kernels.gated_activation_kernel[_elementwise_grid(gate)](
             gate, up, out, gate.stride(0), up.stride(0),
             SIZE=size, ACTIVATION=activation, COLUMNS=kernels.ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS,
@@ -65,7 +72,7 @@ class TritonOps(TorchOps):
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """See Ops."""
-        return _rotate_heads(_dense_rows(x), x.shape[1], None, 0.0, cos, sin, None, None)
+        return _rotate_heads(dense_rows(x), x.shape[1], None, 0.0, cos, sin, None, None)
 
     def rotate_and_write(
         self, heads: Tensor, norm: tuple[Tensor, float] | None, rotation: tuple[Tensor, Tensor], kv: PagedKV,
@@ -74,19 +81,19 @@ class TritonOps(TorchOps):
         """See RotateAndWrite."""
         weight, eps = (None, 0.0) if norm is None else norm
         num_heads = heads.shape[1] - 2 * kv.key.shape[2]
-        return _rotate_heads(_dense_rows(heads), num_heads, weight, eps, *rotation, kv, slot_mapping)
+        return _rotate_heads(dense_rows(heads), num_heads, weight, eps, *rotation, kv, slot_mapping)
 
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
         """See Ops."""
         out, size = logits.new_empty(logits.shape), logits.shape[-1]
-        rows = _dense_rows(logits.reshape(-1, size))
+        rows = dense_rows(logits.reshape(-1, size))
         kernels.softcap_kernel[_elementwise_grid(rows)](
             rows, out, rows.stride(0), cap, SIZE=size, COLUMNS=kernels.ELEMENTWISE_COLUMNS, **LAUNCH_OPTIONS
         )
         return out
 
 
-def _dense_rows(x: Tensor) -> Tensor:
+def dense_rows(x: Tensor) -> Tensor:
     """Return x, or a copy if its last stride is not 1."""
     return x if x.stride(-1) == 1 else x.contiguous()
 

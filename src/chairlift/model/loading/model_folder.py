@@ -31,7 +31,7 @@ OTHER_INPUTS = ("vision_config", "audio_config", "image_token_id", "image_token_
 """Fields of config.json that only models with images, video or audio have."""
 MULTIMODAL_NAMES = ("VL", "Vision", "Llava", "Audio", "Speech", "Whisper", "Omni")
 
-ORIGINAL = "use the original model in safetensors, and --quantization int8 for int8 weights"
+ORIGINAL = "use the original model in safetensors, with --quantization int8 on a CPU or fp8 on a GPU"
 
 
 def require_model(path: Path, name: str) -> Path:

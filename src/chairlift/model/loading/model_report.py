@@ -1,7 +1,7 @@
 """ModelReport: reports the machine's devices and a model folder's memory needs, without loading the model."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,11 @@ from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.model_impl import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.loading.registry import parameter_shapes
 from chairlift.model.loading.transformers_config import TransformersConfig
-from chairlift.model.runner.device_check import pick_device
+from chairlift.model.runner.device_check import (
+    check_kv_cache_device,
+    check_quantization_device,
+    pick_device,
+)
 from chairlift.model.runner.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.runner.kv_memory import (
     FreeMemory,
@@ -31,13 +35,15 @@ from chairlift.model.runner.kv_memory import (
     size_kv_cache,
 )
 from chairlift.model.runner.model_facts import weight_bytes
-from chairlift.model.runner.runner_config import RunnerConfig, check_options
+from chairlift.model.runner.runner_config import RunnerConfig, check_options, refuse_float8
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
 UNLIMITED = 2**60
 """Bytes; a cgroup without a limit reports a larger number."""
 
 T = TypeVar("T")
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of parameters by name."""
 
 
 def inspect_machine() -> dict[str, Any]:
@@ -110,15 +116,17 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
         options = RunnerConfig()
     config = report.attempt(lambda: read_config(folder, options.model_impl))
     if config is not None:
-        config, parameters = _read_weights(report, folder, config)
+        config, shapes = _read_weights(report, folder, config)
         config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
         report.facts |= {
-            "architecture": config.architecture, "dtype": config.dtype, "parameters": parameters,
+            "architecture": config.architecture, "dtype": config.dtype,
+            "parameters": sum(map(math.prod, shapes.values())),
             "model_impl": NATIVE if isinstance(config, DecoderConfig) else TRANSFORMERS,
         }  # fmt: skip
         if isinstance(config, TransformersConfig):
             config = _measure_layers(report, folder, config)
-        _size_memory(report, options, config, parameters)
+            report.attempt(lambda: refuse_float8(options, config.architecture))
+        _size_memory(report, options, config, shapes)
     return report
 
 
@@ -139,12 +147,11 @@ def _measure_layers(report: ModelReport, folder: Path, config: TransformersConfi
     )  # fmt: skip
 
 
-def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tuple[ModelConfig, int]:
-    """Read the headers of the weights; returns the config completed from them, and the number of parameters."""
+def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tuple[ModelConfig, Shapes]:
+    """Read the headers of the weights; returns the config completed from them, and the shapes of the parameters."""
     checkpoint = report.attempt(lambda: Checkpoint.open(folder, config.architecture))
     if checkpoint is None:
-        shapes = parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
-        return config, sum(map(math.prod, shapes.values()))
+        return config, parameter_shapes(config) if isinstance(config, DecoderConfig) else {}
     if isinstance(config, DecoderConfig):
         resolved = replace(
             config,
@@ -154,20 +161,22 @@ def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> tup
         shapes = parameter_shapes(resolved)
         report.facts["checkpoint_dtype"] = resolved.dtype
         report.attempt(lambda: checkpoint.check(shapes))
-        return resolved, sum(map(math.prod, shapes.values()))
+        return resolved, shapes
     config = replace(config, dtype=resolve_dtype("auto", config.dtype or checkpoint.largest_dtype()))
     report.facts["checkpoint_dtype"] = config.dtype
-    return config, sum(math.prod(stored.shape) for stored in checkpoint.tensors.values())
+    return config, {name: stored.shape for name, stored in checkpoint.tensors.items()}
 
 
-def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
+def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, shapes: Shapes) -> None:
     """Compute the memory of weights, step and cache on the device of the options."""
-    weights = weight_bytes(parameters, config.dtype or "", options.quantization)
+    weights = weight_bytes(shapes, config.dtype or "", options.quantization)
     report.facts["weight_bytes"] = weights
     device = report.attempt(lambda: pick_device(options.device))
     max_model_len = report.attempt(lambda: config.context_length(options.max_model_len))
     if device is None or max_model_len is None:
         return
+    report.attempt(lambda: check_quantization_device(options.quantization, device))
+    report.attempt(lambda: check_kv_cache_device(options.kv_cache_dtype, device))
     report.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
     free = report.attempt(lambda: free_memory(device))
     if free is not None:

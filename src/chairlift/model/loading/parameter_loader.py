@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.layers.float8_linear import Float8Weight
 
 Part = tuple[str, tuple[int, ...]]
 """Name and shape of a parameter in the checkpoint."""
 
-Matrix = Tensor | PackedWeight
-"""A weight [O, I], plain or packed by the backend that multiplies with it."""
+Matrix = Tensor | PackedWeight | Float8Weight
+"""A weight [O, I], plain, packed by the backend that multiplies with it, or of 8-bit floats."""
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""pick_device, use_device, check_device, check_kv_cache_device: the torch device of an option.
+"""pick_device, use_device, check_device, check_kv_cache_device, check_quantization_device: the device of an option.
 
 Imports no torch at once.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.dtypes import AUTO_DTYPE, FLOAT8_CAPABILITY
+from chairlift.model.runner.runner_config import FLOAT8_QUANTIZATION
 
 if TYPE_CHECKING:
     import torch
@@ -50,20 +51,27 @@ def device_capability(device: "torch.device") -> int | None:
 
 def check_kv_cache_device(option: str, device: "torch.device") -> None:
     """Raise ConfigError if the device cannot have the KV cache of the option `kv_cache_dtype`."""
-    if option == AUTO_DTYPE:
-        return
-    remedy = "set kv_cache_dtype to auto"
+    if option != AUTO_DTYPE:
+        _check_float8_device("kv_cache_dtype", option, device, "set kv_cache_dtype to auto")
+
+
+def check_quantization_device(option: str, device: "torch.device") -> None:
+    """Raise ConfigError if the device cannot multiply with 8-bit floats and the option `quantization` requires that."""
+    if option == FLOAT8_QUANTIZATION:
+        _check_float8_device("quantization", option, device, "set quantization to none")
+
+
+def _check_float8_device(name: str, value: str, device: "torch.device", remedy: str) -> None:
     if device.type not in FLOAT8_DEVICES:
         raise ConfigError(
-            f"kv_cache_dtype {option!r} needs a CUDA device or a CPU, the device is {device}; {remedy}",
-            option="kv_cache_dtype",
+            f"{name} {value!r} needs a CUDA device or a CPU, the device is {device}; {remedy}", option=name
         )
     capability = device_capability(device)
     if capability is not None and capability < FLOAT8_CAPABILITY:
         found, least = (f"{each // 10}.{each % 10}" for each in (capability, FLOAT8_CAPABILITY))
         raise ConfigError(
-            f"kv_cache_dtype {option!r} needs a GPU of compute capability {least} (Ada, Hopper or later), {device} has "
-            f"{found}; {remedy}", option="kv_cache_dtype",
+            f"{name} {value!r} needs a GPU of compute capability {least} (Ada, Hopper or later), {device} has {found}; "
+            f"{remedy}", option=name,
         )  # fmt: skip
 
 

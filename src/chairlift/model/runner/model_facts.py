@@ -1,20 +1,32 @@
 """model_facts: the facts about a loaded model."""
 
 import math
+from collections.abc import Mapping
 
 from chairlift.core.model_facts import ModelFacts
 from chairlift.model.dtypes import dtype_bytes
+from chairlift.model.layers.float8_packer import takes_float8
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.runner.runner_config import FLOAT8_QUANTIZATION
 
 QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
-"""Bytes of one parameter, by quantization; groups of 32 share a scale of two bytes."""
+"""Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes."""
+
+FLOAT8_SCALE_BYTES = 4
+"""Bytes of the scale of a row of 8-bit floats."""
 
 
-def weight_bytes(num_parameters: int, dtype: str, quantization: str) -> int:
-    """Return the bytes of weights of a dtype's name, in the quantization of the options."""
-    return int(num_parameters * QUANTIZED_BYTES.get(quantization, dtype_bytes(dtype)))
+def weight_bytes(shapes: Mapping[str, tuple[int, ...]], dtype: str, quantization: str) -> int:
+    """Return the bytes of parameters, by name, of a dtype's name, in the quantization of the options."""
+    num_parameters = sum(map(math.prod, shapes.values()))
+    if quantization != FLOAT8_QUANTIZATION:
+        return int(num_parameters * QUANTIZED_BYTES.get(quantization, dtype_bytes(dtype)))
+    float8 = [shape for name, shape in shapes.items() if takes_float8([(name, shape)])]
+    num_float8 = sum(map(math.prod, float8))
+    scales = FLOAT8_SCALE_BYTES * sum(shape[0] for shape in float8)
+    return num_float8 + scales + (num_parameters - num_float8) * dtype_bytes(dtype)
 
 
 def model_facts(config: ModelConfig, quantization: str) -> ModelFacts:
@@ -24,5 +36,5 @@ def model_facts(config: ModelConfig, quantization: str) -> ModelFacts:
     num_parameters = sum(map(math.prod, shapes.values()))
     return ModelFacts(
         architecture=config.architecture, dtype=dtype, quantization="" if quantization == "none" else quantization,
-        num_parameters=num_parameters, weight_bytes=weight_bytes(num_parameters, dtype, quantization),
+        num_parameters=num_parameters, weight_bytes=weight_bytes(shapes, dtype, quantization),
     )  # fmt: skip

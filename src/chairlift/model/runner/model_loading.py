@@ -13,7 +13,7 @@ from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.loading.transformers_config import TransformersConfig
 from chairlift.model.model_backend import ModelBackend, select_backend
-from chairlift.model.runner.device_check import check_kv_cache_device, pick_device
+from chairlift.model.runner.device_check import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig, cache_name, check_options
 
@@ -26,6 +26,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     check_options(config)
     device = pick_device(config.device)
     check_kv_cache_device(config.kv_cache_dtype, device)
+    check_quantization_device(config.quantization, device)
     if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
         from chairlift.model.architectures.transformers import load_folder
 
@@ -37,7 +38,9 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
         backend = (
             select_backend(config, shape, device, name)
             if communicator is None
-            else ShardedBackend.of(shape, communicator, device, deterministic=config.deterministic)
+            else ShardedBackend.of(
+                shape, communicator, device, deterministic=config.deterministic, quantization=config.quantization
+            )
         )
         chosen.append(backend)
         return chosen[0]
@@ -62,5 +65,6 @@ def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
     """Return an identifier of the weights, their dtype and quantization, and of the cache's dtype if it is another."""
     cache = cache_name(config)
     if config.model == "":
-        return f"tiny-random-{config.seed}-{shape.dtype}{cache}"
+        quantization = "" if config.quantization == "none" else f" {config.quantization}"
+        return f"tiny-random-{config.seed}-{shape.dtype}{quantization}{cache}"
     return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}{cache}")

@@ -18,7 +18,13 @@ MAX_DETERMINISTIC_RANKS = 2
 
 KERNELS = ("auto", "native", "torch")
 CUDA_GRAPH_MODES = ("auto", "on", "off")
-QUANTIZATIONS = ("none", "int8", "int8-channel")
+NATIVE_QUANTIZATIONS = ("int8", "int8-channel")
+"""Values of the option `quantization` for the native kernels."""
+
+FLOAT8_QUANTIZATION = "fp8"
+"""The value for torch's products of 8-bit floats (model/layers/float8_linear.py)."""
+
+QUANTIZATIONS = ("none", *NATIVE_QUANTIZATIONS, FLOAT8_QUANTIZATION)
 DEVICE_TYPES = (
     "cpu", "cuda", "mps", "xpu", "hpu", "npu", "ipu", "mtia", "maia", "xla", "hip", "ve", "fpga", "vulkan", "opengl",
     "opencl", "mkldnn", "ideep", "lazy", "meta", "privateuseone",
@@ -45,7 +51,8 @@ class RunnerConfig:
         kv_cache_dtype: "auto" is the model's; "fp8" are 8-bit floats (e4m3), of which twice as many fit as of bfloat16.
         attention_backend: a name of model/attention/registry.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
-        quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
+        quantization: of the weights: "none"; by the native kernels "int8" (groups of 32), "int8-channel"; by torch
+            "fp8", 8-bit floats (e4m3) in the layers of Chairlift's own architectures.
         cpu_threads: threads of the native kernels; None is one per core, less one for the other processes where the
             machine has more than two cores.
         packed_weights_dir: folder that keeps packed weights for the next start; None keeps none.
@@ -127,7 +134,7 @@ def check_tensor_parallel(config: RunnerConfig) -> None:
             f"{config.tensor_parallel_size}; the order in which more numbers are added depends on the batch",
             option="deterministic",
         )
-    refused = {"quantization": QUANTIZATIONS[1:], "kernels": ("native",), "model_impl": ("transformers",)}
+    refused = {"quantization": NATIVE_QUANTIZATIONS, "kernels": ("native",), "model_impl": ("transformers",)}
     for name, values in refused.items():
         if (value := getattr(config, name)) in values:
             raise ConfigError(
@@ -149,8 +156,8 @@ def check_kv_cache(config: RunnerConfig) -> None:
     check_kv_cache_dtype(config.kv_cache_dtype)
     if config.kv_cache_dtype == AUTO_DTYPE:
         return
-    for name, value in (("kernels", "native"), ("quantization", config.quantization)):
-        if getattr(config, name) == value != "none":
+    for name, values in (("kernels", ("native",)), ("quantization", NATIVE_QUANTIZATIONS)):
+        if (value := getattr(config, name)) in values:
             raise ConfigError(
                 f"kv_cache_dtype {config.kv_cache_dtype!r} is not for the native kernels, which {name} {value!r} "
                 f"selects and whose cache is bfloat16; set kv_cache_dtype to auto, or leave {name} out",
@@ -177,9 +184,32 @@ def check_kernels(config: RunnerConfig) -> None:
     check_backend_name(config.attention_backend)
     if config.cpu_threads is not None and config.cpu_threads < 1:
         raise ConfigError(f"cpu_threads must be at least 1, got {config.cpu_threads}", option="cpu_threads")
-    if config.quantization != "none" and config.kernels == "torch":
+    is_native = config.quantization in NATIVE_QUANTIZATIONS
+    if config.quantization == FLOAT8_QUANTIZATION:
+        check_float8(config)
+    if is_native and config.kernels == "torch":
         message = f"quantization {config.quantization!r} needs the native kernels; do not set kernels to 'torch'"
         raise ConfigError(message, option="quantization")
-    if config.attention_backend != AUTO and (config.quantization != "none" or config.kernels == "native"):
+    if config.attention_backend != AUTO and (is_native or config.kernels == "native"):
         message = "the native kernels have their own attention; do not set attention_backend"
         raise ConfigError(message, option="attention_backend")
+
+
+def refuse_float8(config: RunnerConfig, architecture: str) -> None:
+    """Raise ConfigError for weights of 8-bit floats in a model that transformers' modules compute."""
+    if config.quantization == FLOAT8_QUANTIZATION:
+        raise ConfigError(
+            f"quantization 'fp8': {architecture} is computed by transformers' modules, whose weights and experts are "
+            "not quantized to 8-bit floats; set quantization to none, or choose one of Chairlift's own architectures",
+            option="quantization",
+        )
+
+
+def check_float8(config: RunnerConfig) -> None:
+    """Raise ConfigError for options that weights of 8-bit floats do not support, whatever the model."""
+    for name, value in (("kernels", "native"), ("model_impl", "transformers")):
+        if getattr(config, name) == value:
+            raise ConfigError(
+                "quantization 'fp8' is for torch's kernels and Chairlift's own architectures, not for "
+                f"{name} {value!r}; leave {name} out, or choose another quantization", option="quantization",
+            )  # fmt: skip

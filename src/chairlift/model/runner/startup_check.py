@@ -10,7 +10,7 @@ from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.model_folder import check_weight_file, weight_files
 from chairlift.model.loading.model_impl import read_config
 from chairlift.model.runner.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
-from chairlift.model.runner.runner_config import RunnerConfig, check_options
+from chairlift.model.runner.runner_config import RunnerConfig, check_options, refuse_float8
 
 
 def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length: bool = False) -> None:
@@ -34,6 +34,7 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
         check_weight_file(file)
     max_model_len = config.context_length(options.max_model_len)
     if not isinstance(config, DecoderConfig):
+        refuse_float8(options, config.architecture)
         return  # the shape of the cache is known when transformers has loaded the model
     config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
     groups = LayerGroups.of(config.layer_windows)

@@ -33,6 +33,7 @@ from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec, Linear, RMSNorm
+from chairlift.model.loading.parameter_loader import Matrix, as_tensor
 from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
@@ -199,7 +200,7 @@ class DecoderProgram:
         if isinstance(parts.table, PackedWeight):
             packed_table = ctypes.byref(parts.table.struct)
         else:
-            table = self._keep(parts.table, torch.bfloat16)
+            table = self._keep(as_tensor(parts.table), torch.bfloat16)
         factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=torch.bfloat16).item()
         native.add_embed(self._handle, table, packed_table, self._hidden, factor, on.x)
         weights = [packed(linear.weight) for linear in linears(parts.layers)]
@@ -290,7 +291,7 @@ class DecoderProgram:
         return self._tensors[-1].data_ptr()
 
 
-def packed(matrix: Tensor | PackedWeight) -> PackedWeight:
+def packed(matrix: Matrix) -> PackedWeight:
     """Return the matrix, which must be packed."""
     assert isinstance(matrix, PackedWeight), "the native decoder needs packed weights"
     return matrix

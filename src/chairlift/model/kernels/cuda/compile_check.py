@@ -26,7 +26,9 @@ from chairlift.model.dtypes import FLOAT8_CAPABILITY
 CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
 
-KERNEL_MODULES = ("attention_variants", "layer_kernels", "linear_kernel", "sampling_kernels", "step_kernels")
+KERNEL_MODULES = (
+    "attention_variants", "float8_kernels", "layer_kernels", "linear_kernel", "sampling_kernels", "step_kernels",
+)  # fmt: skip
 """Modules of this package that have kernels."""
 
 WARP_THREADS = 32
