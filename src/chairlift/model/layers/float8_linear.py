@@ -23,6 +23,9 @@ LEAST_MAXIMUM = 1e-30
 DTYPES = {"cuda": (torch.bfloat16,), "cpu": (torch.bfloat16, torch.float16, torch.float32)}
 """Type of a device -> dtypes of the results of torch's products with a scale for each row."""
 
+TRIAL_ROWS = (1, 3, 40)
+"""Rows of the trial products."""
+
 ROUNDINGS = 4
 """Largest error of a trial product, in roundings of its largest result."""
 
@@ -80,7 +83,7 @@ def check_products(dtype: torch.dtype, device: torch.device) -> None:
             f"products of 8-bit floats on the device {device} yield {names}, the model's dtype is "
             f"{str(dtype).removeprefix('torch.')}; set dtype to bfloat16"
         )
-    rows, outputs, inputs = 3, 3 * FLOAT8_MULTIPLE, 5 * FLOAT8_MULTIPLE
+    rows, outputs, inputs = TRIAL_ROWS[-1], 3 * FLOAT8_MULTIPLE, 5 * FLOAT8_MULTIPLE
     x, parts = (
         torch.linspace(-1, 1, count * inputs).mul(factor).sin().view(count, inputs)
         .mul(torch.logspace(0, 1, count)[:, None]).to(device=device, dtype=dtype)
@@ -93,8 +96,10 @@ def check_products(dtype: torch.dtype, device: torch.device) -> None:
     )
     exact = wide @ wide_weight.T + bias.double()
     try:
-        error = float((multiply(values, scales, weight, bias, dtype).double() - exact).abs().max())
-    except (RuntimeError, NotImplementedError, TypeError, AttributeError) as failure:
+        products = [multiply(values[:count], scales[:count], weight, bias, dtype) for count in TRIAL_ROWS]
+        found, expected = torch.cat(products).double(), torch.cat([exact[:count] for count in TRIAL_ROWS])
+        error = float((found - expected).abs().max())
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as failure:
         raise _refused(
             f"torch {torch.__version__} cannot multiply 8-bit floats on the device {device}: "
             f"{str(failure).splitlines()[0]}"

@@ -74,12 +74,13 @@ CONVERSIONS = """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-    from chairlift.model.kernels.cuda.attention_variants import variants
+    from chairlift.model.kernels.cuda import attention_variants, float8_kernels
     from chairlift.model.kernels.cuda.compile_check import float8_cache
 
-    for each in variants():
-        if each.name in ("write_kv bf16 head_dim 64", "decode bf16 head_dim 64 block 16 group 4"):
-            each = float8_cache(each)
+    float8 = ("write_kv bf16 head_dim 64", "decode bf16 head_dim 64 block 16 group 4")
+    for each in [*attention_variants.variants(), *float8_kernels.variants()]:
+        if each.name in ("quantize_rows 1024", *float8):
+            each = float8_cache(each) if each.name in float8 else each
             source = ASTSource(fn=each.kernel, signature=dict(each.signature), constexprs=dict(each.constants))
             options = {"num_warps": each.num_warps, "num_stages": each.num_stages}
             ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
@@ -106,7 +107,8 @@ def test_resources_are_read_from_the_binary(tmp_path: Path) -> None:
 def test_the_gpu_rounds_8_bit_floats_to_nearest_within_their_limits_and_keeps_nan(tmp_path: Path) -> None:
     """Triton's interpreter does not: it truncates some numbers and makes 384 of NaN."""
     (tmp_path / "conversions.py").write_text(textwrap.dedent(CONVERSIONS))
-    read, write = map(set, compiled(str(tmp_path / "conversions.py")))
+    read, write, rows = map(set, compiled(str(tmp_path / "conversions.py")))
+    assert "cvt.rn.satfinite.e4m3x2.f32" in rows and any(each.startswith("min.NaN") for each in rows)
     assert read == {"cvt.rn.f16x2.e4m3x2"}
     assert "cvt.rn.satfinite.e4m3x2.f32" in write and any(each.startswith("min.NaN") for each in write)
 
