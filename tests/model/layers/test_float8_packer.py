@@ -59,8 +59,7 @@ def test_the_report_counts_weights_bytes_and_what_does_not_fit() -> None:
     assert packer.report() == "fp8 (e4m3), 4 weights of layers in 2.0 MiB"
     packer([("model.layers.0.self_attn.o_proj.weight", (64, 50))], stored, gated=False)
     assert packer.report().endswith(
-        "in 2.0 MiB; 1 are not quantized, as a size is no multiple of 16: model.layers.0.self_attn.o_proj"
+        "in 2.0 MiB; not quantized, as a size is no multiple of 16: 1 weights, model.layers.0.self_attn.o_proj"
     )
     packer([("model.layers.1.self_attn.o_proj.weight", (64, 50))], stored, gated=False)
-    assert packer.report().endswith("; 2 are not quantized, as a size is no multiple of 16: "
-                                    "model.layers.0.self_attn.o_proj, ..")  # fmt: skip
+    assert packer.report().endswith("multiple of 16: 2 weights, model.layers.0.self_attn.o_proj, ..")

@@ -51,7 +51,7 @@ class Float8Packer:
         if not self._misfits:
             return text
         return (
-            f"{text}; {len(self._misfits)} are not quantized, as a size is no multiple of {FLOAT8_MULTIPLE}: "
+            f"{text}; not quantized, as a size is no multiple of {FLOAT8_MULTIPLE}: {len(self._misfits)} weights, "
             f"{self._misfits[0]}{', ..' if len(self._misfits) > 1 else ''}"
         )
 
