@@ -1,12 +1,14 @@
-"""has_triton: installed or not, without an import."""
+"""Triton's kernels: installed or not, found without an import, and the devices that they run on."""
 
 import importlib.util
 import subprocess
 import sys
 
 import pytest
+import torch
 
-from chairlift.model.triton_package import has_triton
+from chairlift.model.triton_package import can_use_triton, has_triton, is_interpreted, triton_obstacle
+from support_cuda_device import simulate_gpu
 
 
 def test_it_is_there_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +18,38 @@ def test_it_is_there_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_imported() -> None:
-    words = "has_triton(); print('triton' in sys.modules)"
-    code = f"import sys; from chairlift.model.triton_package import has_triton; {words}"
+    words = "has_triton(), triton_obstacle('cpu'); print('triton' in sys.modules, 'torch' in sys.modules)"
+    code = f"import sys; from chairlift.model.triton_package import has_triton, triton_obstacle; {words}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    assert found.stdout.strip() == "False False"
+
+
+def test_the_interpreter_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_interpreted()  # conftest.py sets it
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert not is_interpreted()
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert not is_interpreted()
+
+
+def test_the_kernels_are_for_nvidia_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [torch.device(name) for name in ("cpu", "meta", "cuda", "cuda:1")]
+    assert list(map(can_use_triton, devices)) == [False, False, True, True]
+    assert triton_obstacle("mps") == "the device is mps"
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert not any(map(can_use_triton, devices)) and "AMD" in triton_obstacle("cuda:1")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert not any(map(can_use_triton, devices)) and "not installed" in triton_obstacle("cuda")
+
+
+@pytest.mark.parametrize(("capability", "runs"), [((6, 1), False), ((7, 5), False), ((8, 0), True), ((12, 1), True)])
+def test_the_kernels_need_compute_capability_8(
+    capability: tuple[int, int], runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate_gpu(monkeypatch, {"cuda:0": (9, 0), "cuda:1": capability})
+    assert can_use_triton(torch.device("cuda:0"))
+    assert can_use_triton(torch.device("cuda:1")) == runs
+    if not runs:
+        found = f"cuda:1 has compute capability {capability[0]}.{capability[1]}, and the kernels need 8.0"
+        assert triton_obstacle("cuda:1") == found

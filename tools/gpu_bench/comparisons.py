@@ -39,7 +39,7 @@ def compare_attention(timer: DeviceTimer, shape: BenchShape, num_tokens: int, pe
     sizes, device = shape.sizes, timer.device
     query = torch.randn(num_tokens, sizes.heads, sizes.head_dim, device=device).bfloat16()
     key, value = (torch.randn(num_tokens, sizes.kv_heads, sizes.head_dim, device=device).bfloat16() for _ in range(2))
-    backend, out = make_backend("auto", device.type, "bfloat16"), torch.empty_like(query)
+    backend, out = make_backend("auto", str(device), "bfloat16"), torch.empty_like(query)
     num_blocks = -(-num_tokens // BLOCK_SIZE)
     (kv,) = backend.allocate_kv_cache(
         1, num_blocks, BLOCK_SIZE, sizes.kv_heads, sizes.head_dim, torch.bfloat16, device

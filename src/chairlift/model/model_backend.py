@@ -21,7 +21,8 @@ from chairlift.model.layers.ops import Ops
 from chairlift.model.loading.decoder_config import DecoderConfig
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.runner.runner_config import FLOAT8_QUANTIZATION, NATIVE_QUANTIZATIONS, RunnerConfig
-from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps, can_use_triton
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+from chairlift.model.triton_package import can_use_triton
 
 
 class ModelBackend(Protocol):

@@ -1,8 +1,48 @@
-"""has_triton: whether the package triton is installed, which is looked up and not imported."""
+"""has_triton, triton_obstacle, can_use_triton: whether Triton's kernels run here. Imports neither triton nor torch."""
 
 import importlib.util
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+LEAST_CAPABILITY = 80
+"""Least compute capability, times ten, of the GPUs that the kernels are compiled and checked for."""
 
 
 def has_triton() -> bool:
     """Return whether triton can be imported; torch's builds for CUDA bring it."""
     return importlib.util.find_spec("triton") is not None
+
+
+def is_interpreted() -> bool:
+    """Return whether Triton runs its kernels on the CPU, as TRITON_INTERPRET=1 makes it; the tests do so."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def triton_obstacle(device: str) -> str:
+    """Return why Triton's kernels do not run on a torch device, as in "cuda:1"; "" if they do.
+
+    They are for NVIDIA GPUs of compute capability 8.0 and higher. A CUDA device that torch does not find has none.
+    """
+    if not has_triton():
+        return "the package triton is not installed"
+    if device.partition(":")[0] != "cuda":
+        return f"the device is {device}"
+    import torch
+
+    if torch.version.hip is not None:
+        return "torch is built for AMD GPUs, and the kernels are for NVIDIA's"
+    if not torch.cuda.is_available():
+        return ""
+    major, minor = torch.cuda.get_device_capability(device)
+    if 10 * major + minor < LEAST_CAPABILITY:
+        needed = f"{LEAST_CAPABILITY // 10}.{LEAST_CAPABILITY % 10}"
+        return f"{device} has compute capability {major}.{minor}, and the kernels need {needed}"
+    return ""
+
+
+def can_use_triton(device: "torch.device") -> bool:
+    """Return whether Triton's kernels run on the device."""
+    return not triton_obstacle(str(device))

@@ -74,7 +74,7 @@ def run_command(*words: str) -> tuple[int, str]:
     (["--max-num-seq", "4"], "unknown option --max-num-seq; did you mean --max-num-seqs?"),
     (["a", "--model", "b"], "MODEL is a and --model is b; give one of them"),
     (["--quantization", "awq"], "--quantization 'awq' is unknown; known are none, int8, int8-channel"),
-    (["--attention-backend", "flash"], "'flash' is unknown; known are auto, torch, triton, reference"),
+    (["--attention-backend", "flash"], "'flash' is unknown; known are auto, torch, triton, reference, flashinfer, fa3"),
     (["--tls-cert", "none.pem", "--tls-key", "none.key"], "cannot read --tls-cert none.pem: No such file or directory"),
 ])  # fmt: skip
 def test_invalid_input_is_one_sentence_and_exit_code_two(

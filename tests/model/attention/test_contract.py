@@ -1,176 +1,56 @@
 """The contract of every attention backend: random batches against dense attention in float64.
 
-Every KV slot that no row of the batch owns holds NaN, and so does every block before a sliding window.
-A new backend is tested as soon as model/attention/registry.py names it.
+A new backend is tested as soon as model/attention/registry.py names it. Those of packages call stand-ins for these.
 """
 
 import itertools
-import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.kv_dtype import FLOAT8
-from chairlift.model.attention.registry import BACKENDS, make_backend
-from chairlift.model.kernels.cpu.library import selected_instruction_set
-from chairlift.model.kernels.cpu.native_attention import NativeAttention
-from chairlift.model.kernels.cpu.threads import get_thread_pool
+from chairlift.model.attention.registry import BACKENDS, LIBRARY_BACKENDS, make_backend
+from support_attention_contract import (
+    BATCHES,
+    BOUNDS,
+    CPU,
+    Case,
+    attended,
+    check,
+    dense,
+    head_dim,
+    make,
+    make_case,
+    widest,
+)  # fmt: skip
 from support_batches import Row, make_batch
 from support_native import need_native
 from support_shares import each_value
 
-CPU = torch.device("cpu")
-BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
-
-EVERY = (*BACKENDS, "native")
+EVERY = (*BACKENDS, *LIBRARY_BACKENDS, "native")
 """The last one is the native kernels' backend. It is bfloat16 only, and only the native decoder uses its KV cache."""
+
+FEW = {"triton", *LIBRARY_BACKENDS}
+"""Backends with a share of the cases in `make test`: Triton's interpreter is slow, the stand-ins are simple."""
 
 EXACT_ALONE = {"reference", "native"}
 """Backends that compute each row alone: its bits do not depend on its neighbours."""
 
-ALONE_BOUNDS = {torch.float64: 1e-14, torch.float32: 2e-6}
+ALONE_BOUNDS = {torch.float64: 1e-14, torch.float32: 2e-6, torch.bfloat16: 1e-2}
 """Largest difference of a row alone and in a batch, for other backends."""
 
-# (new tokens, tokens before them) of each row; those with one token come first.
-BATCHES = {
-    "pure decode": ((1, 0), (1, 1), (1, 36), (1, 63), (1, 130)),
-    "fresh prefill": ((2, 0), (37, 0), (64, 0), (90, 0)),
-    "chunk behind a prefix": ((7, 1), (16, 48), (33, 100)),
-    "mixed": ((1, 5), (1, 99), (3, 0), (40, 31), (65, 64)),
-}
 
-
-@dataclass(frozen=True)
-class Case:
-    """A batch, and the keys, values and queries of its rows."""
-
-    batch: ForwardBatch
-    rows: tuple[Row, ...]
-    keys: tuple[Tensor, ...]  # by row, float64 [seq_len, kv_heads, D]
-    values: tuple[Tensor, ...]
-    query: Tensor  # float64 [T, heads, D]
-    window: int | None
-
-
-def make(name: str) -> AttentionBackend:
-    if name != "native":
-        return make_backend(name)
-    need_native()
-    return NativeAttention(get_thread_pool(2), selected_instruction_set())
-
-
-def widest(backend: str) -> torch.dtype:
-    return {"native": torch.bfloat16, "triton": torch.float32}.get(backend, torch.float64)
-
-
-def make_case(
-    name: str, block_size: int, kv_heads: int, shared: int, window: int | None, padding: int, seed: int, width: int = 16
-) -> Case:
-    dice, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    shapes = BATCHES[name]
-    free = list(range(1, 1 + sum(-(-(new + before) // block_size) for new, before in shapes)))
-    dice.shuffle(free)
-    rows = []
-    for new, before in shapes:
-        table = [free.pop() for _ in range(-(-(new + before) // block_size))]
-        if window is not None:  # block 0 holds NaN only
-            num_hidden = max(0, before - window + 1) // block_size
-            table[:num_hidden] = [0] * num_hidden
-        rows.append(Row(new, new + before, (tuple(table),)))
-
-    def random_tensor(length: int, heads: int) -> Tensor:
-        return torch.randn(length, heads, width, generator=generator, dtype=torch.float64)
-
-    batch = make_batch(rows, block_size, padding)
-    return Case(
-        batch, tuple(rows), tuple(random_tensor(row.seq_len, kv_heads) for row in rows),
-        tuple(random_tensor(row.seq_len, kv_heads) for row in rows),
-        random_tensor(batch.num_tokens, kv_heads * shared), window,
-    )  # fmt: skip
-
-
-def dense(case: Case, spec: AttentionSpec, dtype: torch.dtype) -> Tensor:
-    """Compute attention without a KV cache, one head and token at a time, in float64 from inputs rounded to dtype."""
-    out = torch.zeros_like(case.query)
-    query = case.query.to(dtype).double()
-    for index, row in enumerate(case.rows):
-        keys, values = (every[index].to(dtype).double() for every in (case.keys, case.values))
-        shared = query.shape[1] // keys.shape[1]
-        for offset in range(row.num_new_tokens):
-            token = case.batch.cu_q_list[index] + offset
-            position = row.seq_len - row.num_new_tokens + offset
-            first = 0 if spec.window is None else max(0, position - spec.window + 1)
-            for head in range(query.shape[1]):
-                visible = slice(first, position + 1)
-                scores = keys[visible, head // shared] @ query[token, head] * spec.scale
-                if spec.softcap is not None:
-                    scores = spec.softcap * torch.tanh(scores / spec.softcap)
-                if spec.sinks is not None:
-                    scores = torch.cat((scores, spec.sinks[head : head + 1].double()))
-                weights = scores.softmax(0)[: position + 1 - first]
-                out[token, head] = weights @ values[visible, head // shared]
-    return out
-
-
-def fill(
-    backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype, cache: torch.dtype | None = None
-) -> PagedKV:
-    """Allocate a KV cache of NaN and write the rows' earlier tokens, with a window only the last `window` ones."""
-    blocks = 1 + sum(len(row.tables[0]) for row in case.rows)
-    _, heads, width = case.keys[0].shape
-    kv = backend.allocate_kv_cache(1, blocks, block_size, heads, width, cache or dtype, CPU)[0]
-    kv.key.fill_(torch.nan)
-    kv.value.fill_(torch.nan)
-    for row, keys, values in zip(case.rows, case.keys, case.values, strict=True):
-        before = row.seq_len - row.num_new_tokens
-        first = 0 if case.window is None else max(0, before - case.window + 1)
-        slots = [row.tables[0][at // block_size] * block_size + at % block_size for at in range(first, before)]
-        backend.write_kv(
-            keys[first:before].to(dtype), values[first:before].to(dtype), kv, torch.tensor(slots, dtype=torch.int64)
-        )
-    return kv
-
-
-def attended(
-    backend: AttentionBackend, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype,
-    cache: torch.dtype | None = None,
-) -> Tensor:  # fmt: skip
-    """Write the step's new keys and values, and compute attention with the backend; `cache` is dtype if left out."""
-    kv = fill(backend, case, block_size, dtype, cache)
-    new = [
-        torch.cat([each[row.seq_len - row.num_new_tokens :] for row, each in zip(case.rows, every, strict=True)])
-        for every in (case.keys, case.values)
-    ]
-    padding = case.batch.num_tokens - len(new[0])
-    key, value = (torch.cat((each, torch.full((padding, *each.shape[1:]), torch.nan))).to(dtype) for each in new)
-    query = case.query.to(dtype)
-    backend.write_kv(key, value, kv, case.batch.groups[0].slot_mapping)
-    out = torch.full_like(query, torch.nan)
-    backend.attend(query, kv, case.batch, spec, backend.plan(case.batch), out)
-    return out
-
-
-def check(
-    backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype,
-    cache: torch.dtype | None = None,
-) -> None:  # fmt: skip
-    found = attended(make(backend), case, spec, block_size, dtype, cache).double()
-    expected = dense(case, spec, dtype)
-    real = case.batch.cu_q_list[-1]
-    assert (found[:real] - expected[:real]).abs().max() <= BOUNDS[dtype]
-    assert torch.equal(found[real:], torch.zeros_like(found[real:]))
-
-
-def combinations(*factors: Iterable[Any], count: int) -> list[tuple[Any, ...]]:
-    """Return each backend with all combinations; in `make test` Triton's slow interpreter has `count` of them."""
+def combinations(
+    *factors: Iterable[Any], count: int, few_of: Iterable[str] = FEW
+) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Return each backend with all combinations; in `make test` some backends have `count` of them."""
     every, few = list(itertools.product(*factors)), each_value(*factors, count=count)
-    return [(backend, *values) for backend in EVERY for values in (few if backend == "triton" else every)]
+    return [(backend, *values) for backend in EVERY for values in (few if backend in few_of else every)]
 
 
 @pytest.mark.parametrize(
@@ -182,20 +62,20 @@ def test_every_batch_equals_dense_attention(backend: str, name: str, block_size:
         with pytest.raises(ConfigError, match="multiples of 16"):
             make(backend).allocate_kv_cache(1, 1, block_size, 2, 16, torch.bfloat16, CPU)
         return
-    case = make_case(name, block_size, 2, 2, window, 0, seed=block_size)
+    case = make_case(name, block_size, 2, 2, window, 0, seed=block_size, width=head_dim(backend, 16))
     check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
 
 
-@pytest.mark.parametrize("shared", [1, 8])
-@pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize(
+    ("backend", "name", "shared"), combinations(BATCHES, [1, 8], count=4, few_of=LIBRARY_BACKENDS)
+)
 def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) -> None:
     for kv_heads in (1, 3):
-        case = make_case(name, 16, kv_heads, shared, 20, 0, seed=shared)
+        case = make_case(name, 16, kv_heads, shared, 20, 0, seed=shared, width=head_dim(backend, 16))
         check(backend, case, AttentionSpec(0, 0.3, 20), 16, widest(backend))
 
 
-@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize("backend", [each for each in EVERY if each not in LIBRARY_BACKENDS])
 def test_heads_of_a_group_that_is_too_large_for_a_tile(backend: str) -> None:
     sinks = torch.linspace(-3, 3, 142, dtype=torch.float64)
     case = make_case("mixed", 16, 2, 71, 20, 0, seed=71)
@@ -207,7 +87,7 @@ def test_heads_of_a_group_that_is_too_large_for_a_tile(backend: str) -> None:
     combinations(BATCHES, [None, 20], [False, True], [None, 0.7], count=8),
 )
 def test_soft_cap_and_sinks(backend: str, name: str, window: int | None, sinks: bool, softcap: float | None) -> None:
-    case = make_case(name, 16, 2, 2, window, 0, seed=1)
+    case = make_case(name, 16, 2, 2, window, 0, seed=1, width=head_dim(backend, 16))
     logits = torch.tensor([1.5, -2.0, 0.0, 4.0], dtype=torch.float64) if sinks else None
     check(backend, case, AttentionSpec(0, 0.25, window, softcap, logits), 16, widest(backend))
 
@@ -215,7 +95,8 @@ def test_soft_cap_and_sinks(backend: str, name: str, window: int | None, sinks: 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("backend", EVERY)
 def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> None:
-    check(backend, make_case(name, 16, 2, 4, None, 5, seed=2), AttentionSpec(0, 0.25), 16, widest(backend))
+    case = make_case(name, 16, 2, 4, None, 5, seed=2, width=head_dim(backend, 16))
+    check(backend, case, AttentionSpec(0, 0.25), 16, widest(backend))
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
@@ -226,9 +107,13 @@ def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtyp
         with pytest.raises(ConfigError, match="bfloat16"):
             make(backend).allocate_kv_cache(1, 1, 16, 2, 16, dtype, CPU)
         return
+    if backend in LIBRARY_BACKENDS and dtype == torch.float32:
+        with pytest.raises(ConfigError, match="has a KV cache of bfloat16 or float16, not float32; set it to triton"):
+            make(backend).allocate_kv_cache(1, 1, 16, 2, 64, dtype, CPU)
+        return
     if backend == "triton" and dtype != torch.float32:
         pytest.skip("Triton's interpreter multiplies tiles of 16-bit numbers wrongly; a GPU is needed")
-    case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
+    case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=head_dim(backend, 32))
     check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
 
 
@@ -241,7 +126,9 @@ def in_float8(case: Case) -> Case:
 @pytest.mark.parametrize(
     ("backend", "name", "window", "sinks", "softcap"),
     [
-        each for each in combinations(BATCHES, [None, 20], [False, True], [None, 0.7], count=8) if each[0] != "native"
+        each
+        for each in combinations(BATCHES, [None, 20], [False, True], [None, 0.7], count=8)
+        if each[0] not in ("native", "fa3")
     ],
 )  # fmt: skip
 def test_a_cache_of_8_bit_floats(
@@ -278,17 +165,18 @@ def test_numbers_beyond_8_bit_floats_become_their_limits(backend: str) -> None:
     assert not others.any()
 
 
-def test_the_native_cache_has_no_8_bit_floats() -> None:
+def test_some_caches_have_no_8_bit_floats() -> None:
     need_native()
-    with pytest.raises(ConfigError, match="bfloat16"):
-        make("native").allocate_kv_cache(1, 1, 16, 2, 16, FLOAT8, CPU)
+    for backend, why in (("native", "bfloat16"), ("fa3", "no KV cache of 8-bit floats beside queries of 16 bits")):
+        with pytest.raises(ConfigError, match=why):
+            make(backend).allocate_kv_cache(1, 1, 16, 2, 16, FLOAT8, CPU)
 
 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("backend", EVERY)
 def test_a_row_has_the_same_result_alone(backend: str, window: int | None, name: str) -> None:
-    case = make_case(name, 16, 2, 2, window, 0, seed=4)
+    case = make_case(name, 16, 2, 2, window, 0, seed=4, width=head_dim(backend, 16))
     spec = AttentionSpec(0, 0.25, window)
     together = attended(make(backend), case, spec, 16, widest(backend))
     for index, row in enumerate(case.rows):
@@ -318,8 +206,9 @@ def test_only_named_slots_are_written(backend: str) -> None:
 @pytest.mark.parametrize("backend", EVERY)
 def test_a_cache_is_plain_if_its_backend_says_so(backend: str) -> None:
     one = make(backend)
-    kv = one.allocate_kv_cache(1, 3, 16, 2, 16, torch.bfloat16, CPU)[0]
-    key, value = torch.randn(1, 2, 16).bfloat16(), torch.randn(1, 2, 16).bfloat16()
+    width = head_dim(backend, 16)
+    kv = one.allocate_kv_cache(1, 3, 16, 2, width, torch.bfloat16, CPU)[0]
+    key, value = torch.randn(1, 2, width).bfloat16(), torch.randn(1, 2, width).bfloat16()
     one.write_kv(key, value, kv, torch.tensor([37]))
     holds_heads = torch.equal(kv.key[2, 5], key[0]) and torch.equal(kv.value[2, 5], value[0])
     has_strides = kv.key.stride() == kv.value.stride() and kv.key.stride(-1) == 1
@@ -331,7 +220,7 @@ def test_a_cache_is_plain_if_its_backend_says_so(backend: str) -> None:
 )
 def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str, dtype: torch.dtype) -> None:
     one = make(backend)
-    kv = one.allocate_kv_cache(2, 5, 16, 1, 16, dtype, CPU)
+    kv = one.allocate_kv_cache(2, 5, 16, 1, head_dim(backend, 16), dtype, CPU)
     for each in kv:
         each.key.copy_(torch.randn(each.key.shape))
         each.value.copy_(torch.randn(each.value.shape))
@@ -344,9 +233,10 @@ def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str, dtype: 
 
 @pytest.mark.parametrize("backend", EVERY)
 def test_a_fresh_cache_holds_zeros_in_the_shape_that_was_asked_for(backend: str) -> None:
-    caches = make(backend).allocate_kv_cache(3, 5, 16, 2, 48, torch.bfloat16, CPU)
+    width = head_dim(backend, 48)
+    caches = make(backend).allocate_kv_cache(3, 5, 16, 2, width, torch.bfloat16, CPU)
     assert len(caches) == 3
     for cache in (each for kv in caches for each in (kv.key, kv.value)):
-        assert cache.shape == (5, 16, 2, 48)
+        assert cache.shape == (5, 16, 2, width)
         assert cache.dtype == torch.bfloat16
         assert not cache.any()

@@ -112,6 +112,6 @@ def test_rows_that_do_not_depend_on_the_batch_need_a_gpu_with_triton(monkeypatch
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=why):
             batch_invariant_ops_for(dtype, device)
-    monkeypatch.setattr("chairlift.model.layers.fused_ops.has_triton", lambda: False)
-    with pytest.raises(ConfigError, match="package triton"):
+    monkeypatch.setattr("chairlift.model.triton_package.has_triton", lambda: False)
+    with pytest.raises(ConfigError, match="needs Triton's kernels, but the package triton is not installed; leave"):
         batch_invariant_ops_for(torch.bfloat16, cuda)

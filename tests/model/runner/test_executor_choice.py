@@ -13,7 +13,7 @@ from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.runner import executor_choice
 from chairlift.model.runner.device_executor import DeviceExecutor
 from chairlift.model.runner.device_stream import CudaStream
-from chairlift.model.runner.executor_choice import device_stream, graph_obstacle
+from chairlift.model.runner.executor_choice import device_stream, graph_obstacle, graph_report
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.model_loading import load
@@ -59,10 +59,28 @@ def test_what_no_graph_can_hold_is_named(model: LoadedModel, monkeypatch: pytest
     assert "reads lengths on the host" in graph_obstacle(model, ReferenceAttention(), stream)
     assert "float64" in graph_obstacle(loaded_on("cuda", "float64"), TritonAttention(), None)
     use_device(monkeypatch, stream, ReferenceAttention())
-    with pytest.raises(ConfigError, match="the attention backend reads lengths on the host"):
+    with pytest.raises(ConfigError, match="the attention backend ReferenceAttention reads lengths on the host"):
         TorchRunner(RunnerConfig(device="cpu", num_blocks=70, use_cuda_graph="on"), model).start()
     TorchRunner(RunnerConfig(device="cpu", num_blocks=70), model).start()
     assert stream.num_graphs == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "attention", "ranks", "expected"),
+    [
+        ("auto", TritonAttention, 1, "on, for decode steps"), ("on", TritonAttention, 2, "on, for decode steps"),
+        ("off", TritonAttention, 1, "off: use_cuda_graph is off"),
+        ("auto", TritonAttention, 2, "off: several ranks have them only if use_cuda_graph is on"),
+        ("auto", ReferenceAttention, 1, "off: the attention backend ReferenceAttention reads lengths on the host"),
+    ],
+)  # fmt: skip
+def test_the_startup_report_says_why_there_are_no_graphs(
+    mode: str, attention: type[Any], ranks: int, expected: str, model: LoadedModel
+) -> None:
+    config, loaded = RunnerConfig(use_cuda_graph=mode), loaded_on("cuda")
+    loaded.communicator = None if ranks == 1 else object()
+    assert graph_report(loaded, config, attention()) == (("CUDA graphs", expected),)
+    assert graph_report(model, config, attention()) == ()
 
 
 def test_ranks_have_graphs_only_where_asked(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,11 @@
 """TorchSamplingOps on rows of logits, and a sampler with other sampling ops."""
 
-import importlib.util
-from importlib.machinery import ModuleSpec
-
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from chairlift.model.sampling.sampler import Sampler
-from chairlift.model.sampling.sampling_ops import TorchSamplingOps, can_use_triton
+from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams, sample_tokens, top_k_tokens
 from support_sampling import head_of, params, sequence
 
@@ -46,14 +42,3 @@ def test_a_sampler_uses_the_given_sampling_ops() -> None:
     sampler.add_sequence(sequence(0, params(temperature=0.8, logprobs=2)))
     sampler.sample(head_of(torch.randn(1, 40, generator=torch.Generator().manual_seed(2))), np.array([0]))
     assert sampling_ops.calls == ["sample_tokens", "logsumexp"]
-
-
-def test_triton_runs_on_nvidia_gpus_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: ModuleSpec(name, None))
-    devices = [torch.device(name) for name in ("cpu", "meta", "cuda", "cuda:1")]
-    assert list(map(can_use_triton, devices)) == [False, False, True, True]
-    monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert not any(map(can_use_triton, devices))
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert not any(map(can_use_triton, devices))

@@ -98,7 +98,8 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="model_impl", default="auto", metavar="NAME",
                 help="who computes the layers: native (Chairlift), transformers (any decoder), auto"),
         Setting(name="attention_backend", default="auto", metavar="BACKEND",
-                help="attention implementation: auto (triton on CUDA devices), torch, triton, reference"),
+                help="attention implementation: auto (triton on CUDA devices), torch, triton, reference, or that of a "
+                     "package, where it is installed: flashinfer, fa3"),
         Setting(name="kernels", default="auto", help="kernels on a CPU: auto, native (Chairlift's own), torch"),
         Setting(name="cpu_threads", parse=integer, metavar="N",
                 default_text="one per core, minus one on three or more cores",

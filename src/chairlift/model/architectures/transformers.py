@@ -245,7 +245,7 @@ def _checked(
     config: RunnerConfig, kernels: ModuleKernels,
 ) -> TransformersCausalLM:  # fmt: skip
     causal_lm = TransformersCausalLM(model, runner, kernels)
-    kind = (config.attention_backend, model.device.type, str(model.dtype).removeprefix("torch."))
+    kind = (config.attention_backend, str(model.device), str(model.dtype).removeprefix("torch."))
     backend = make_backend(*kind) if attention is None else attention()
     check_against_eager(causal_lm, eager, backend, config.block_size)
     return causal_lm

@@ -1,11 +1,12 @@
-"""BACKENDS, make_backend: attention backends by name, imported on demand. Imports no torch."""
+"""BACKENDS, LIBRARY_BACKENDS, make_backend: attention backends by name, imported on demand. Imports no torch."""
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.triton_package import has_triton
+from chairlift.model.triton_package import has_triton, is_interpreted, triton_obstacle
 
 if TYPE_CHECKING:
     from chairlift.model.attention.base import AttentionBackend
@@ -20,58 +21,90 @@ BACKENDS: Mapping[str, str] = {
 }
 """Value of the option `attention_backend` -> "module:class"; triton's alone takes an argument, `deterministic`."""
 
+LIBRARY_BACKENDS: Mapping[str, str] = {
+    "flashinfer": "chairlift.model.attention.flashinfer:make_flashinfer",
+    "fa3": "chairlift.model.attention.flash_attention:make_flash_attention",
+}
+"""The same for backends that call a package which the user installs -> "module:function" of the device and dtype.
+
+They are chosen by name only, never by "auto".
+"""
+
+LIBRARY_MODULES: Mapping[str, str] = {"flashinfer": "flashinfer", "fa3": "flash_attn_interface"}
+"""What these import."""
+
+BACKEND_ALIASES: Mapping[str, str] = {
+    "FLASHINFER": "flashinfer", "FLASH_ATTN": "fa3", "TRITON_ATTN": "triton", "TORCH_SDPA": "torch",
+    "torch_native": "torch",
+}  # fmt: skip
+"""Names in vLLM and SGLang."""
 
 TRITON_DTYPES = ("float32", "bfloat16", "float16")
 """Dtypes of the backend `triton`."""
 
 
-def resolve_backend_name(name: str, device_type: str, dtype: str) -> str:
-    """Return the name of the backend that `name`, possibly "auto", selects.
+def resolve_backend_name(name: str, device: str, dtype: str) -> str:
+    """Return the name of the backend that `name`, possibly "auto" or an alias, selects.
 
-    "auto" is triton on a CUDA device, where triton can be imported and has the dtype, and torch otherwise.
+    "auto" is triton where Triton's kernels run on the device and have the dtype, and torch otherwise.
 
     Args:
         name: value of the option `attention_backend`.
-        device_type: "cpu", "cuda" or another type of torch's devices.
+        device: a torch device, such as "cpu" or "cuda:1".
         dtype: of keys and values, such as "bfloat16".
     """
     if name != AUTO:
-        return name
-    return "triton" if device_type == "cuda" and dtype in TRITON_DTYPES and has_triton() else "torch"
+        return BACKEND_ALIASES.get(name, name)
+    return "triton" if dtype in TRITON_DTYPES and not triton_obstacle(device) else "torch"
 
 
 def check_backend_name(name: str) -> None:
-    """Raise ConfigError for a name that is neither "auto" nor that of a backend."""
-    if name not in (AUTO, *BACKENDS):
+    """Raise ConfigError for a name that is neither "auto" nor that of a backend, nor an alias."""
+    known = (AUTO, *BACKENDS, *LIBRARY_BACKENDS)
+    if name not in (*known, *BACKEND_ALIASES):
         raise ConfigError(
-            f"attention_backend {name!r} is unknown; known are {', '.join((AUTO, *BACKENDS))}",
-            option="attention_backend",
+            f"attention_backend {name!r} is unknown; known are {', '.join(known)}", option="attention_backend"
         )
 
 
+def installed_backends() -> list[str]:
+    """Return the names of all backends, of those of packages the ones whose package is installed."""
+    return [*BACKENDS, *(name for name, module in LIBRARY_MODULES.items() if importlib.util.find_spec(module))]
+
+
 def make_backend(
-    name: str, device_type: str = "cpu", dtype: str = "float32", *, deterministic: bool = False
+    name: str, device: str = "cpu", dtype: str = "float32", *, deterministic: bool = False
 ) -> "AttentionBackend":
     """Import a backend by name, or "auto" for this device and dtype, and create it.
 
     With `deterministic` a token's bits depend on its own sequence alone. Raises ConfigError for an unknown name, for
-    triton where it cannot be imported, and for another backend with `deterministic`.
+    one that cannot run on the device, and for another backend than triton with `deterministic`.
     """
     check_backend_name(name)
-    name = resolve_backend_name(name, device_type, dtype)
-    if name == "triton" and not has_triton():
-        raise ConfigError(
-            "attention_backend 'triton' needs the package triton, which is not installed; "
-            "install it or set attention_backend to torch",
-            option="attention_backend",
-        )
+    name = resolve_backend_name(name, device, dtype)
+    if name == "triton":
+        _check_triton(device)
     if deterministic and name != "triton":
         raise ConfigError(
             f"deterministic needs attention_backend triton, it is {name}; leave attention_backend out",
             option="deterministic",
         )
-    module, _, kind = BACKENDS[name].partition(":")
-    backend: AttentionBackend = getattr(importlib.import_module(module), kind)(
-        **({"deterministic": True} if deterministic else {})
-    )
+    module, _, kind = {**BACKENDS, **LIBRARY_BACKENDS}[name].partition(":")
+    make = getattr(importlib.import_module(module), kind)
+    options = {"deterministic": True} if deterministic else {}
+    backend: AttentionBackend = make(device, dtype) if name in LIBRARY_BACKENDS else make(**options)
     return backend
+
+
+def _check_triton(device: str) -> None:
+    if not has_triton():
+        raise ConfigError(
+            "attention_backend 'triton' needs the package triton, which is not installed; "
+            "install it or set attention_backend to torch",
+            option="attention_backend",
+        )
+    if (obstacle := triton_obstacle(device)) and not is_interpreted():
+        raise ConfigError(
+            f"attention_backend 'triton' cannot run: {obstacle}; set attention_backend to torch, or leave it out",
+            option="attention_backend",
+        )

@@ -12,12 +12,12 @@ from torch.nn import functional
 from chairlift.core.errors import ConfigError
 from chairlift.model.layers import onednn
 from chairlift.model.layers.ops import Ops, TorchOps
-from chairlift.model.triton_package import has_triton
+from chairlift.model.triton_package import can_use_triton, triton_obstacle
 
 
 def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
     """Return the fastest Ops for a dtype on a device."""
-    if device.type == "cuda" and dtype != torch.float64 and has_triton():
+    if dtype != torch.float64 and can_use_triton(device):
         from chairlift.model.layers.triton_ops import TritonOps
 
         return TritonOps()
@@ -33,8 +33,8 @@ def batch_invariant_ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
         raise _refused(f"it needs an NVIDIA GPU, the device is {device.type}; leave it out")
     if dtype == torch.float64:
         raise _refused("on a GPU it needs float32, bfloat16 or float16, the model has float64; set dtype")
-    if not has_triton():
-        raise _refused("it needs the package triton, which is not installed; install it or leave the option out")
+    if obstacle := triton_obstacle(str(device)):
+        raise _refused(f"it needs Triton's kernels, but {obstacle}; leave the option out")
     from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 
     return BatchInvariantOps()

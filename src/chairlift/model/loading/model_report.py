@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
-from chairlift.model.attention.registry import BACKENDS
+from chairlift.model.attention.registry import installed_backends
 from chairlift.model.distributed.shard import Shard, check_shards
 from chairlift.model.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
@@ -72,7 +72,7 @@ def inspect_machine() -> dict[str, Any]:
             for one in dict.fromkeys(host_readings())
             if one.num_bytes < UNLIMITED
         ],
-        "attention_backends": list(BACKENDS),
+        "attention_backends": installed_backends(),
         "kernels": _kernels(),
     }
 

@@ -20,7 +20,7 @@ from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.custom_processors import import_factories
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
 from chairlift.model.sampling.sampler import Sampler
-from chairlift.model.sampling.sampling_ops import can_use_triton
+from chairlift.model.triton_package import can_use_triton
 
 if TYPE_CHECKING:
     from chairlift.model.runner.device_executor import DeviceExecutor
@@ -93,12 +93,7 @@ def make_executor(
         loaded, backend, kv, populator, tables=tables, stream=stream, host_sampler=sampler,
         prompt_logprobs=prompt_logprobs, max_slots=slots,
     )  # fmt: skip
-    is_shared = loaded.communicator is not None  # the capture of collectives was not tried
-    if (
-        writes
-        and not obstacle
-        and (config.use_cuda_graph == "on" or (config.use_cuda_graph == "auto" and not is_shared))
-    ):
+    if writes and not (obstacle or _unwanted_graphs(loaded, config)):
         _use_graphs(executor, tables, stream, config, loaded.config.context_length(config.max_model_len))
     return executor
 
@@ -125,7 +120,24 @@ def graph_obstacle(loaded: LoadedModel, backend: AttentionBackend, stream: Devic
     if isinstance(loaded.config, TransformersConfig):
         return "the model runs modules of transformers, which may wait for the host"
     if not backend.supports_cuda_graph:
-        return "the attention backend reads lengths on the host"
+        return f"the attention backend {type(backend).__name__} reads lengths on the host"
+    return ""
+
+
+def graph_report(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> tuple[tuple[str, str], ...]:
+    """Return the line of the startup report about CUDA graphs, on a CUDA device; on another device there is none."""
+    if loaded.device.type != "cuda":
+        return ()
+    reason = graph_obstacle(loaded, backend, device_stream(loaded)) or _unwanted_graphs(loaded, config)
+    return (("CUDA graphs", f"off: {reason}" if reason else "on, for decode steps"),)
+
+
+def _unwanted_graphs(loaded: LoadedModel, config: RunnerConfig) -> str:
+    """Return why steps are not graphs though they could be; "" if they are."""
+    if config.use_cuda_graph == "off":
+        return "use_cuda_graph is off"
+    if config.use_cuda_graph == "auto" and loaded.communicator is not None:  # the capture of collectives was not tried
+        return "several ranks have them only if use_cuda_graph is on"
     return ""
 
 

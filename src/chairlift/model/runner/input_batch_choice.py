@@ -11,7 +11,7 @@ from chairlift.model.runner.device_stream import CudaStream, DeviceStream
 from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.triton_package import has_triton
+from chairlift.model.triton_package import can_use_triton
 
 
 class InputBatch(Protocol):
@@ -35,10 +35,11 @@ def make_input_batch(
 ) -> InputBatch:
     """Return what makes the inputs of a loaded model's steps, on the device of a stream where there is one.
 
-    Without a stream these are CUDA devices with triton. Without `writes` no token is written to the cache.
+    Without a stream these are CUDA devices on which Triton's kernels run. Without `writes` no token is written to the
+    cache.
     """
     model, slots, groups = loaded.model, config.max_running_requests, len(loaded.model.groups.windows)
-    if stream is None and loaded.device.type == "cuda" and has_triton():
+    if stream is None and can_use_triton(loaded.device):
         stream = CudaStream()
     if stream is not None:
         from chairlift.model.runner.device_input_batch import DeviceInputBatch

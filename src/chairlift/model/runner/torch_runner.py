@@ -24,7 +24,7 @@ from chairlift.model.distributed.sharded_decoder import agree_on_sizes
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.runner.batch_invariance import batch_invariance
 from chairlift.model.runner.device_check import check_kv_cache_device, use_device
-from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, make_executor, run_step
+from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, graph_report, make_executor, run_step
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.kv_cache_shape import check_num_blocks
 from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
@@ -112,6 +112,7 @@ class TorchRunner:
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
                 ("attention", "native" if loaded.attention else resolve_backend_name(*kind)),
+                *graph_report(loaded, config, backend),
                 ("same tokens in any batch", batch_invariance(loaded, deterministic=config.deterministic)),
                 *loaded.report,
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
@@ -267,5 +268,5 @@ def build(payload: bytes) -> Runner:
 
 
 def _attention_kind(config: RunnerConfig, loaded: LoadedModel) -> tuple[str, str, str]:
-    """Return what decides the attention backend: the option, the device's type and the dtype."""
-    return config.attention_backend, loaded.device.type, str(loaded.config.dtype)
+    """Return what decides the attention backend: the option, the device and the dtype."""
+    return config.attention_backend, str(loaded.device), str(loaded.config.dtype)

@@ -24,8 +24,8 @@ from chairlift.model.sampling.fixed_point_sampling import (
     table_of,
 )
 from chairlift.model.sampling.logits_processing import RowLogitsProcessor
-from chairlift.model.sampling.sampling_ops import can_use_triton
 from chairlift.model.sampling.truncated_sampling import TruncationParams
+from chairlift.model.triton_package import can_use_triton
 
 
 class DeviceSampler:

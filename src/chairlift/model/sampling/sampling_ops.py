@@ -2,12 +2,10 @@
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from chairlift.model.sampling import truncated_sampling
 from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams
-from chairlift.model.triton_package import has_triton
 
 
 class SamplingOps(Protocol):
@@ -40,8 +38,3 @@ class TorchSamplingOps:
     def logsumexp(self, logits: Tensor, max_logits: Tensor) -> Tensor:
         """See SamplingOps; sums by ascending id."""
         return (logits.double() - max_logits.double()).exp_().cumsum(-1)[:, -1:].log()
-
-
-def can_use_triton(device: torch.device) -> bool:
-    """Return whether Triton's kernels run on the device: an NVIDIA GPU, with the package installed."""
-    return device.type == "cuda" and torch.version.hip is None and has_triton()

@@ -1,0 +1,142 @@
+"""FlashAttention3: paged attention by the package flash-attn-3, for Hopper GPUs. It has not run on a GPU yet.
+
+One call computes all rows of a layer, decodes and chunks. It reads lengths and tables on the device only, so that a
+CUDA graph can hold it. What is used of the package, from hopper/flash_attn_interface.py and flash_api.cpp of
+https://github.com/Dao-AILab/flash-attention:
+
+    flash_attn_with_kvcache   q [T, heads, D], k_cache and v_cache [pages, page size, kv_heads, D] of any page size,
+                              int32 cache_seqlens [S], page_table [S, W] and cu_seqlens_q [S + 1], all on the device
+    window_size               (keys before a token that it sees, keys behind it); -1 is no limit
+    causal                    counted from the end of a row's keys
+    softcap                   0.0 is none
+    return_softmax_lse        returns also the logarithms of the denominators, natural, float32 [heads, T]
+    output                    a new tensor; tokens behind cu_seqlens_q[-1] are not written
+
+torch's varlen_attn with activate_flash_attention_impl("FA3") calls the same package. By itself it has the kernels of
+FlashAttention 2, whose pages have 256 tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chairlift.model.attention.attention_library import AttentionLibrary, apply_sinks, library_cache
+from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.attention.registry import LIBRARY_MODULES
+from chairlift.model.attention.visible_pages import visible_pages
+
+FLASH_ATTENTION = AttentionLibrary(
+    backend="fa3",
+    package="flash-attn-3",
+    module=LIBRARY_MODULES["fa3"],
+    install="pip install flash-attn-3 --find-links https://download.pytorch.org/whl/flash-attn-3/",
+    capabilities=(90, 100),
+    dtypes=("bfloat16", "float16"),
+    head_dims=range(8, 257, 8),
+    has_float8=False,
+)
+
+PARAMETERS = (
+    "q", "k_cache", "v_cache", "cache_seqlens", "page_table", "cu_seqlens_q", "max_seqlen_q", "softmax_scale",
+    "causal", "window_size", "softcap", "return_softmax_lse",
+)  # fmt: skip
+"""Parameters of flash_attn_with_kvcache that are used."""
+
+
+def make_flash_attention(device: str, dtype: str) -> "FlashAttention3":
+    """Return the backend for a device and the dtype of queries. Raises ConfigError if it cannot run there."""
+    FLASH_ATTENTION.check_device(device, dtype)
+    return FlashAttention3(find_flash_attention(), library_cache(torch.device(device)))
+
+
+def find_flash_attention() -> Callable[..., Any]:
+    """Return the package's function. Raises ConfigError if it is missing, or lacks a parameter."""
+    return FLASH_ATTENTION.find(FLASH_ATTENTION.load(), "flash_attn_with_kvcache", PARAMETERS)
+
+
+@dataclass(slots=True)
+class FlashPlan:
+    """What the layers of a step share.
+
+    Attributes:
+        pages: by (group, window), the pages and lengths of visible_pages.
+        is_padding: bool [T, 1, 1], tokens behind the last row; None where the host knows them.
+    """
+
+    pages: dict[tuple[int, int | None], tuple[Tensor, Tensor]] = field(default_factory=dict)
+    is_padding: Tensor | None = None
+
+
+class FlashAttention3:
+    """AttentionBackend in bfloat16 and float16, for NVIDIA GPUs of compute capability 9.x (Hopper).
+
+    Sinks cost one more operation a layer: the package has none, so that its result is scaled.
+    """
+
+    has_plain_kv = True
+    supports_cuda_graph = True
+
+    def __init__(self, attention: Callable[..., Any], cache: AttentionBackend) -> None:
+        """Store the package's function flash_attn_with_kvcache, and what writes the cache (library_cache)."""
+        self._attention, self._cache = attention, cache
+        self._has_run = False
+
+    def allocate_kv_cache(
+        self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
+        dtype: torch.dtype, device: torch.device,
+    ) -> list[PagedKV]:  # fmt: skip
+        """Allocate one zeroed PagedKV for each layer index. Raises ConfigError for what the package cannot read."""
+        FLASH_ATTENTION.check_cache(head_dim, dtype)
+        return self._cache.allocate_kv_cache(layers, num_blocks, block_size, kv_heads, head_dim, dtype, device)
+
+    def plan(self, batch: ForwardBatch) -> FlashPlan:
+        """Return a plan whose pages are computed when a layer needs them."""
+        if batch.cu_q_list:
+            return FlashPlan()
+        tokens = torch.arange(batch.num_tokens, dtype=torch.int32, device=batch.cu_seqlens_q.device)
+        return FlashPlan(is_padding=(tokens >= batch.cu_seqlens_q[-1])[:, None, None])
+
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
+        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
+        self._cache.write_kv(key, value, kv, slot_mapping)
+
+    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
+        """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
+        self._cache.copy_blocks(kv, pairs)
+
+    def attend(
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: FlashPlan, out: Tensor
+    ) -> None:
+        """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros.
+
+        Raises ConfigError if the package fails in the first call.
+        """
+        num_real = batch.cu_q_list[-1] if batch.cu_q_list else batch.num_tokens
+        real = out[:num_real]
+        result = self._call(query[:num_real], kv, batch, spec, plan)
+        if spec.sinks is None:
+            real.copy_(result)
+        else:
+            apply_sinks(result[0], result[1].T, spec.sinks, real)
+        if plan.is_padding is not None:
+            real.masked_fill_(plan.is_padding, 0)
+        out[num_real:] = 0
+
+    def _call(self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: FlashPlan) -> Any:
+        """Return the package's output [T, heads, head_dim]; for sinks a tuple of it, logarithms [heads, T] and more."""
+        kind = (spec.group, spec.window)
+        if kind not in plan.pages:
+            plan.pages[kind] = visible_pages(batch, *kind, kv.key.shape[1])
+        pages, lengths = plan.pages[kind]
+        attention = self._attention if self._has_run else FLASH_ATTENTION.refusing(self._attention)
+        result = attention(
+            q=query, k_cache=kv.key, v_cache=kv.value, cache_seqlens=lengths, page_table=pages,
+            cu_seqlens_q=batch.cu_seqlens_q, max_seqlen_q=batch.max_seqlen_q, softmax_scale=spec.scale, causal=True,
+            window_size=(-1, -1) if spec.window is None else (spec.window - 1, 0), softcap=spec.softcap or 0.0,
+            return_softmax_lse=spec.sinks is not None,
+        )  # fmt: skip
+        self._has_run = True
+        return result
