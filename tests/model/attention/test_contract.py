@@ -66,9 +66,7 @@ def test_every_batch_equals_dense_attention(backend: str, name: str, block_size:
     check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
 
 
-@pytest.mark.parametrize(
-    ("backend", "name", "shared"), combinations(BATCHES, [1, 8], count=4, few_of=LIBRARY_BACKENDS)
-)
+@pytest.mark.parametrize(("backend", "name", "shared"), combinations(BATCHES, [1, 8], count=4, few_of=LIBRARY_BACKENDS))
 def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) -> None:
     for kv_heads in (1, 3):
         case = make_case(name, 16, kv_heads, shared, 20, 0, seed=shared, width=head_dim(backend, 16))
