@@ -40,6 +40,7 @@ PURPOSES = {
     "dnspython": "discovery of replicas by DNS",
     "redis": "state that several routers share",
     "ray": "replicas on many machines",
+    "flashinfer-python": "attention on GPUs, for the backend flashinfer",
     "rich": "live table of chairlift top",
     "prometheus-client": "metrics",
     "opentelemetry-sdk": "traces",

@@ -95,7 +95,12 @@ def test_an_unknown_name_ends_with_the_known_ones() -> None:
 def test_names_of_other_servers_are_known() -> None:
     assert isinstance(make_backend("TORCH_SDPA"), TorchAttention)
     assert isinstance(make_backend("TRITON_ATTN"), TritonAttention)
-    for alias, name in (("FLASHINFER", "flashinfer"), ("FLASH_ATTN", "fa3"), ("torch_native", "torch")):
+    for alias, name in (
+        ("FLASHINFER", "flashinfer"),
+        ("FLASH_ATTN", "fa3"),
+        ("flash_attn", "fa3"),
+        ("torch_native", "torch"),
+    ):
         assert resolve_backend_name(alias, "cuda", "bfloat16") == name
     assert not set(BACKEND_ALIASES) & {"auto", *BACKENDS}
 

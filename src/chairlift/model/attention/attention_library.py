@@ -86,7 +86,10 @@ class AttentionLibrary:
         found: Callable[..., Any] | None = getattr(owner, name, None)
         if not callable(found):
             raise self._refusal(f"{self.package} {self.version} has no {where}", f"run: {self.install}")
-        known = inspect.signature(found).parameters.values()
+        try:
+            known = inspect.signature(found).parameters.values()
+        except ValueError:  # compiled code may not say
+            return found
         if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known):
             return found  # a wrapper, which does not say what it passes on
         if missing := sorted(set(parameters) - {one.name for one in known}):

@@ -27,6 +27,7 @@ from chairlift.model.attention.attention_library import AttentionLibrary, apply_
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.registry import LIBRARY_MODULES
 from chairlift.model.attention.visible_pages import list_pages
+from chairlift.model.runner.device_stream import CudaStream, Event
 from chairlift.model.runner.staging_buffers import to_device
 
 FLASHINFER = AttentionLibrary(
@@ -83,7 +84,7 @@ class _Wrapper:
     """
 
     wrapper: Any
-    copied: torch.cuda.Event | None
+    copied: Event | None
     has_run: bool = False
 
 
@@ -168,7 +169,7 @@ class FlashInferAttention:
         if key not in self._wrappers:
             kernels = DECODE_KERNELS if is_decode else CHUNK_KERNELS
             made = self._make_wrapper(float_workspace_buffer=self._workspace, kv_layout="NHD", backend=kernels)
-            event = torch.cuda.Event() if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
+            event = CudaStream().make_event() if self._device.type == "cuda" else None
             self._wrappers[key] = _Wrapper(made, event)
         wrapper = self._wrappers[key]
         if key in plan.planned:

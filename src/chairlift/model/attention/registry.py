@@ -34,8 +34,8 @@ LIBRARY_MODULES: Mapping[str, str] = {"flashinfer": "flashinfer", "fa3": "flash_
 """What these import."""
 
 BACKEND_ALIASES: Mapping[str, str] = {
-    "FLASHINFER": "flashinfer", "FLASH_ATTN": "fa3", "TRITON_ATTN": "triton", "TORCH_SDPA": "torch",
-    "torch_native": "torch",
+    "FLASHINFER": "flashinfer", "FLASH_ATTN": "fa3", "flash_attn": "fa3", "TRITON_ATTN": "triton",
+    "triton_attn": "triton", "TORCH_SDPA": "torch", "torch_native": "torch",
 }  # fmt: skip
 """Names in vLLM and SGLang."""
 
