@@ -112,7 +112,7 @@ def test_the_package_fails_at_the_start_or_in_a_step(monkeypatch: pytest.MonkeyP
 def test_a_missing_or_older_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_gpu(monkeypatch, (9, 0))
     monkeypatch.setitem(sys.modules, "flash_attn_interface", None)
-    with pytest.raises(ConfigError, match="run: pip install flash-attn-3 --find-links https://download"):
+    with pytest.raises(ConfigError, match="install flash-attn-3 from PyTorch's wheels"):
         make_flash_attention("cuda", "bfloat16")
     older = ModuleType("flash_attn_interface")
     older.flash_attn_with_kvcache = lambda q, k_cache, v_cache, cache_seqlens, softmax_scale, causal: None  # type: ignore[attr-defined]

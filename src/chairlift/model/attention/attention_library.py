@@ -32,7 +32,7 @@ class AttentionLibrary:
         backend: value of the option attention_backend.
         package: name of the distribution.
         module: what is imported.
-        install: command that installs it, or a newer version.
+        install: what installs it, or a newer version, as the end of a message.
         capabilities: compute capability of its GPUs, times ten: the least, and the first that is too high or None.
         dtypes: names of the dtypes of queries.
         head_dims: sizes of heads.
@@ -73,7 +73,7 @@ class AttentionLibrary:
             return importlib.import_module(self.module)
         except ModuleNotFoundError as error:
             why = "is not installed" if error.name == self.module else f"cannot find its module {error.name}"
-            raise self._refusal(f"needs the package {self.package}, which {why}", f"run: {self.install}") from error
+            raise self._refusal(f"needs the package {self.package}, which {why}", self.install) from error
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             raise self._refusal(
                 f"cannot import {self.package} {self.version}: {type(error).__name__}: {error}",
@@ -85,7 +85,7 @@ class AttentionLibrary:
         where = f"{getattr(owner, '__name__', self.module)}.{name}"
         found: Callable[..., Any] | None = getattr(owner, name, None)
         if not callable(found):
-            raise self._refusal(f"{self.package} {self.version} has no {where}", f"run: {self.install}")
+            raise self._refusal(f"{self.package} {self.version} has no {where}", self.install)
         try:
             known = inspect.signature(found).parameters.values()
         except ValueError:  # compiled code may not say
@@ -95,7 +95,7 @@ class AttentionLibrary:
         if missing := sorted(set(parameters) - {one.name for one in known}):
             raise self._refusal(
                 f"{where} of {self.package} {self.version} has no parameter {', '.join(missing)}",
-                f"run: {self.install}",
+                self.install,
             )
         return found
 
