@@ -42,6 +42,19 @@ def test_a_step_taken_back_leaves_no_trace_but_its_number() -> None:
         assert getattr(second, name).tolist() == getattr(first, name).tolist()
 
 
+def test_after_a_lack_of_memory_a_sequence_is_added_again_once_its_pending_token_is_known() -> None:
+    scheduler = make_scheduler(overlap=True)
+    scheduler.add_request(make_request("a", [1, 2], 9), 0.0)
+    first, second = scheduler.schedule(0.0), scheduler.schedule(0.0)
+    assert first is not None and second is not None
+    assert scheduler.rollback(second, MemoryError("no memory"), 0.0) == []
+    assert scheduler.schedule(0.0) is None
+    scheduler.commit(make_result(first, 5), 0.0)
+    retry, later = scheduler.schedule(0.0), scheduler.schedule(0.0)
+    assert retry is not None and retry.new_sequences[0].token_ids == (1, 2, 5) and retry.input_ids.tolist() == [5]
+    assert later is not None and later.new_sequences == (), "two steps are in flight again"
+
+
 def test_after_a_launch_that_failed_the_step_before_it_is_collected_first() -> None:
     """Suspects run alone: steps still in flight are collected before."""
     scheduler = make_scheduler(overlap=True)

@@ -1,7 +1,7 @@
 """DeviceExecutor on a simulated device: the tokens of the host's path, launches ahead of results, errors by row."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from chairlift import LLM, SamplingParams
 from chairlift.core.errors import EngineDead, NoAllowedToken, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams as Params
 from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.model.runner.device_executor import DeviceExecutor
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -228,6 +229,32 @@ def test_a_launch_that_fails_leaves_the_step_before_it_and_the_runner(
     driver.generate_all([first, second], 8, max_chunk=30)
     assert first.outputs == expected(model, PROMPT, RANDOM, 8)
     assert second.outputs == expected(model, PROMPT[5:], GREEDY, 8)
+
+
+def test_requests_keep_their_tokens_though_launches_run_out_of_memory_while_a_step_is_in_flight(
+    tmp_path: Path, stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sequence that starts again must have the place in its random numbers, and the history, of its unread token."""
+    folder = str(save_tiny("llama", tmp_path, 0))
+    sampling = [
+        SamplingParams(seed=3, max_tokens=12, temperature=2.0),
+        SamplingParams(seed=4, max_tokens=14, logprobs=2, repetition_penalty=1.5),
+    ]
+    forward, steps = DeviceExecutor.forward, count()
+
+    def tokens() -> list[list[int]]:
+        with LLM(folder, dtype="float64", num_blocks=32, block_size=8, overlap=True, **OPTIONS) as llm:
+            results = llm.generate([[5, 6, 7], list(range(8, 60))], sampling, use_tqdm=False)
+            return [list(result.outputs[0].token_ids) for result in results]
+
+    def fails_sometimes(executor: DeviceExecutor, plan: StepPlan, *, waits: bool) -> Any:
+        if next(steps) % 4 == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(executor, plan, waits=waits)
+
+    wanted = tokens()
+    monkeypatch.setattr(DeviceExecutor, "forward", fails_sometimes)
+    assert tokens() == wanted and next(steps) > 12
 
 
 def test_a_result_that_cannot_be_read_ends_the_engine_and_makes_later_steps_void(

@@ -55,8 +55,9 @@ class Runner(Protocol):
 
     Contract: `collect` returns results in the order of the launches. When `launch` or `collect` raises, that step and
     every later launched step are discarded: none of them is still running, and their results are never collected. The
-    engine then adds their sequences again from the start, and reads no block that a discarded step has written. A
-    MemoryError says that a smaller step may succeed; the runner has freed what it could.
+    engine then adds their sequences again from the start, once it has the tokens of all earlier steps, and reads no
+    block that a discarded step has written. A MemoryError says that a smaller step may succeed; the runner has freed
+    what it could.
     """
 
     def start(self) -> RunnerInfo:

@@ -61,6 +61,7 @@ class Scheduler:
             config, cache, sequence_table, limits.lookahead, self.step_times, self._deadlines
         )
         self._suspects: list[list[Sequence]] = []
+        self._has_failed = False  # the newest step; its sequences are not added again while samples are pending
         self._last_commit = -inf
         self._arrivals = 0
         self._steps = 0
@@ -175,8 +176,9 @@ class Scheduler:
         assert len(self.in_flight_steps) < self.config.max_in_flight_steps, (
             "more steps in flight than the overlap allows"
         )
-        if self._suspects and self.in_flight_steps:
+        if (self._suspects or self._has_failed) and self.in_flight_steps:
             return None
+        self._has_failed = False
         batch_tokens = self.table.batch_token_limit
         builder = StepBuilder(
             batch_tokens, min(batch_tokens, self.config.prefill_budget), num_in_flight=len(self.in_flight_steps),
@@ -332,6 +334,7 @@ class Scheduler:
         if error is None:
             return []
         self.counters.failed_steps += 1
+        self._has_failed = True
         if isinstance(error, MemoryError) and self.table.step_memory.shrink(plan.num_tokens):
             self._step_scheduler.restart_turn(step.sequences)
             return []
