@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +66,40 @@ def test_a_capture_that_fails_turns_graphs_off_with_a_warning_or_raises(caplog: 
     assert graphs.bucket_of(plan) is None
     with pytest.raises(RuntimeError, match="not permitted"):
         graphs_of(stream, is_required=True).capture((1, 2048))
+
+
+def test_a_bucket_without_memory_for_its_graph_has_none_and_the_others_stay(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = SimulatedStream()
+    graphs, tries = graphs_of(stream, is_required=True), []
+    assert graphs.capture((1, 2048))
+
+    def fails(work: object) -> None:
+        tries.append(work)
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(stream, "capture", fails)
+        assert not graphs.capture((9, 9000)) and not graphs.capture((9, 9000)) and len(tries) == 1
+    assert "too little memory for the CUDA graph of 9 rows of 9000 tokens: CUDA out of memory" in caplog.text
+    assert graphs.capture((1, 2048)) and graphs.capture((9, 8192)) and stream.num_graphs == 2
+
+
+def test_graphs_of_all_buckets_write_their_states_and_logits_to_the_same_memory() -> None:
+    stream = SimulatedStream()
+    graphs, plan = graphs_of(stream), plan_of([(0, 5, [1])])
+    slots = np.zeros(1, np.int32)
+    outputs = []
+    for bucket in ((1, 2048), (4, 2048), (9, 9000)):
+        graphs.capture(bucket)
+        outputs.append(graphs.launch(plan, bucket, slots))
+    assert [tuple(each.shape for each in pair) for pair in outputs] == [
+        ((rows, 2), (rows, 50)) for rows in (1, 4, 9)
+    ]  # fmt: skip
+    assert all(len({each.data_ptr() for each in kind}) == 1 for kind in zip(*outputs, strict=True))
+    stream.synchronize()
+    assert not outputs[-1][1].any(), "a replay fills what the capture left undefined"
 
 
 def test_every_bucket_is_captured_once_and_the_largest_first() -> None:

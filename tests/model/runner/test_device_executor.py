@@ -1,5 +1,7 @@
 """DeviceExecutor on a simulated device: the tokens of the host's path, launches ahead of results, errors by row."""
 
+import gc
+import weakref
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -255,6 +257,21 @@ def test_requests_keep_their_tokens_though_launches_run_out_of_memory_while_a_st
     wanted = tokens()
     monkeypatch.setattr(DeviceExecutor, "forward", fails_sometimes)
     assert tokens() == wanted and next(steps) > 12
+
+
+def test_a_runner_that_stops_leaves_no_cycle_that_keeps_the_cache(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_device(monkeypatch, ImmediateStream())
+    runner, driver = started(model, use_cuda_graph="on", **OPTIONS)
+    driver.generate(driver.add(PROMPT, GREEDY), 3)
+    cache = weakref.ref(runner.kv_cache[0].key)
+    gc.disable()
+    try:
+        runner.stop()
+        assert cache() is None, "the next runner needs the memory now"
+    finally:
+        gc.enable()
 
 
 def test_a_result_that_cannot_be_read_ends_the_engine_and_makes_later_steps_void(

@@ -14,8 +14,10 @@ class RecordedCuda:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.stream_name = "main"
+        self.num_streams = 0
+        self.fails_to_capture = False
         self.OutOfMemoryError = torch.OutOfMemoryError
-        self.Stream = lambda: RecordedStream(self, "side")
+        self.Stream = self.make_stream
         self.CUDAGraph = lambda: RecordedGraph(self)
         self.Event = self.make_event
 
@@ -29,9 +31,15 @@ class RecordedCuda:
     def stream(self, stream: "RecordedStream") -> "Within":
         return Within(self, stream.name)
 
-    def graph(self, graph: object, *, pool: object, capture_error_mode: str) -> "Within":
+    def make_stream(self) -> "RecordedStream":
+        self.num_streams += 1
+        return RecordedStream(self, f"side {self.num_streams}")
+
+    def graph(
+        self, graph: object, *, pool: object, stream: "RecordedStream", capture_error_mode: str
+    ) -> "Within":  # fmt: skip
         self.log.append(f"capture in pool {pool} by {capture_error_mode}")
-        return Within(self, "capture")
+        return Capture(self, stream.name)
 
     def make_event(self, *, blocking: bool) -> object:
         self.log.append(f"event blocking={blocking}")
@@ -68,6 +76,15 @@ class Within:
         self.cuda.stream_name = self.before
 
 
+class Capture(Within):
+    """As torch.cuda.graph: if the capture cannot end, its stream stays the current one."""
+
+    def __exit__(self, *_: Any) -> None:
+        if self.cuda.fails_to_capture:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        super().__exit__()
+
+
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> RecordedCuda:
     made = RecordedCuda()
@@ -86,12 +103,28 @@ def test_work_is_done_once_on_a_side_stream_before_it_is_captured_in_the_pool_of
 
     graphs = [stream.capture(work) for _ in range(2)]
     once = [
-        "side waits for main", "work on side", "main waits for side",
-        "capture in pool (0, 1) by thread_local", "work on capture",
+        "side 1 waits for main", "work on side 1", "main waits for side 1",
+        "capture in pool (0, 1) by thread_local", "work on side 1",
     ]  # fmt: skip
     assert cuda.log == ["pool", *once, *once]
     graphs[1].replay()
     assert cuda.log[-1] == "replay" and graphs[0].outputs[0].tolist() == [1, 1]
+
+
+def test_after_a_capture_that_failed_work_goes_to_the_stream_from_before(cuda: RecordedCuda) -> None:
+    cuda.fails_to_capture = True
+    with pytest.raises(RuntimeError, match="during capture"):
+        CudaStream().capture(lambda: (torch.ones(2),))
+    assert cuda.stream_name == "main"
+
+
+def test_what_follows_work_that_failed_before_its_capture_waits_for_what_it_began(cuda: RecordedCuda) -> None:
+    def fails() -> tuple[torch.Tensor, ...]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        CudaStream().capture(fails)
+    assert cuda.log == ["pool", "side 1 waits for main", "main waits for side 1"] and cuda.stream_name == "main"
 
 
 def test_work_is_given_at_once_and_waited_for_where_asked(cuda: RecordedCuda) -> None:

@@ -44,23 +44,45 @@ def length_sizes(max_model_len: int) -> list[int]:
     return [*sizes, max_model_len]
 
 
+class StepOutputs:
+    """Hidden states and logits of the rows of a step, where every graph copies its own.
+
+    A tensor that a capture leaves alive would keep its place in the memory of all graphs: the logits of every bucket.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._tensors: list[Tensor] = []
+
+    def store(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Copy tensors [S, width] to the memory of all steps; the first call allocates it, outside of a capture."""
+        if not self._tensors:
+            self._tensors = [each.new_empty(self._max_rows, each.shape[1]) for each in outputs]
+        return tuple(kept[: len(each)].copy_(each) for kept, each in zip(self._tensors, outputs, strict=True))
+
+
 class DecodeGraphs:
     """Captures the graph of a bucket when a step first needs it, and fills its inputs.
 
-    Owns: the graphs and their inputs. Does not own: the tables from which the inputs are made.
+    Owns: the graphs, their inputs and outputs. Does not own: the tables from which the inputs are made.
     """
 
     def __init__(
         self, compute: ComputeStep, tables: DeviceInputBatch, stream: DeviceStream, *, max_rows: int,
         max_model_len: int, block_size: int, device: torch.device, is_required: bool,
     ) -> None:  # fmt: skip
-        """Allocate the inputs of the largest bucket; with `is_required` a failed capture raises."""
+        """Allocate the inputs of the largest bucket; with `is_required` a failed capture raises.
+
+        `compute` must not refer to these graphs: a cycle would keep the memory of a runner that has stopped.
+        """
         self._compute, self._tables, self._stream = compute, tables, stream
         self._rows, self._lengths = batch_sizes(max_rows), length_sizes(max_model_len)
         groups, columns = len(tables.tables), -(-max_model_len // block_size)
         self._inputs = InputTensors.empty(groups, max_rows, max_rows, columns, device)
         self._all_rows = torch.arange(max_rows, dtype=torch.int32, device=device)
+        self._outputs = StepOutputs(max_rows)
         self._graphs: dict[Bucket, Graph] = {}
+        self._too_large: set[Bucket] = set()
         self._is_required = is_required
         self._has_failed = False
 
@@ -76,10 +98,13 @@ class DecodeGraphs:
     def capture(self, bucket: Bucket) -> bool:
         """Capture a bucket that has no graph yet; returns whether it has one now.
 
-        A capture that fails turns all graphs off, or raises its RuntimeError where graphs are required.
+        Steps of a bucket whose capture finds too little memory have no graph. Another capture that fails turns all
+        graphs off, or raises its RuntimeError where graphs are required.
         """
         if bucket in self._graphs:
             return True
+        if bucket in self._too_large:
+            return False
         rows, length = bucket
         inputs = self._inputs.first(rows)
         batch = ForwardBatch(
@@ -88,9 +113,13 @@ class DecodeGraphs:
             logits_indices=self._all_rows[:rows], groups=inputs.groups(), cu_q_list=(), seq_lens_list=(),
         )  # fmt: skip
         self._stream.run(inputs.make_padding)
-        step = StepInputs(inputs.input_ids, batch)
+        step, compute, outputs = StepInputs(inputs.input_ids, batch), self._compute, self._outputs
         try:
-            self._graphs[bucket] = self._stream.capture(lambda: self._compute(step, inputs.sample_slots))
+            self._graphs[bucket] = self._stream.capture(lambda: outputs.store(compute(step, inputs.sample_slots)))
+        except torch.OutOfMemoryError as error:
+            log.warning("too little memory for the CUDA graph of %d rows of %d tokens: %s", rows, length, error)
+            self._too_large.add(bucket)
+            return False
         except RuntimeError as error:
             if self._is_required:
                 raise
@@ -107,7 +136,8 @@ class DecodeGraphs:
     def capture_first(self) -> None:
         """Capture every number of rows for the shortest sequences, the largest first: it needs the most memory."""
         for rows in reversed(self._rows):
-            if self._has_failed or not self.capture((rows, self._lengths[0])):
+            self.capture((rows, self._lengths[0]))
+            if self._has_failed:
                 return
 
     def launch(self, plan: StepPlan, bucket: Bucket, sample_slots: Int32) -> tuple[Tensor, Tensor]:

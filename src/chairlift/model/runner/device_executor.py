@@ -114,6 +114,23 @@ class UnreadResult:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _DecodeStep:
+    """What a graph captures: computes hidden states and logits of a decode step's inputs, and samples."""
+
+    loaded: LoadedModel
+    backend: AttentionBackend
+    kv: list[PagedKV]
+    sampler: DeviceSampler
+
+    def __call__(self, inputs: StepInputs, slots: Tensor) -> tuple[Tensor, Tensor]:
+        context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
+        states = self.loaded.model.forward(inputs.input_ids, context)
+        logits = self.loaded.model.logits(states)
+        self.sampler.sample(logits, slots)
+        return states, logits
+
+
 class DeviceExecutor:
     """Computes and samples steps on a device; see StepExecutor (executor_choice.py).
 
@@ -141,7 +158,7 @@ class DeviceExecutor:
 
     def use_graphs(self, make: Callable[[ComputeStep], DecodeGraphs]) -> DecodeGraphs:
         """Compute decode steps by graphs from now on; `make` gets what they capture."""
-        self._graphs = make(self._compute_and_sample)
+        self._graphs = make(_DecodeStep(self.loaded, self.backend, self.kv, self._device_sampler))
         return self._graphs
 
     def prepare(self) -> None:
@@ -214,14 +231,6 @@ class DeviceExecutor:
         if not self._host_slots:
             return np.zeros(len(slots), bool)
         return np.isin(slots, list(self._host_slots))
-
-    def _compute_and_sample(self, inputs: StepInputs, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute hidden states and logits of a decode step, and sample; what a graph captures."""
-        context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
-        states = self.loaded.model.forward(inputs.input_ids, context)
-        logits = self.loaded.model.logits(states)
-        self._device_sampler.sample(logits, slots)
-        return states, logits
 
     def _run_layers(self, step: DeviceStep) -> None:
         """Give the device the layers of a step without a graph, and what the host needs of the hidden states."""

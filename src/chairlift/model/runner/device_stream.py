@@ -70,6 +70,7 @@ class CudaStream:
 
     def __init__(self) -> None:
         self._pool: Any = None  # the handle that graph_pool_handle returns
+        self._side: Any = None  # a torch.cuda.Stream, for all captures: libraries keep memory for each stream they see
 
     def run(self, work: Callable[[], object]) -> None:
         """See DeviceStream."""
@@ -84,15 +85,17 @@ class CudaStream:
         """See DeviceStream; all graphs share one pool of memory, so no two may run at once."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode():
-            side.wait_stream(current)
-            with torch.cuda.stream(side):
+            self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        current, side, graph = torch.cuda.current_stream(), self._side, torch.cuda.CUDAGraph()
+        side.wait_stream(current)
+        # torch.cuda.graph leaves its stream the current one if a capture cannot begin or end; this context does not.
+        with torch.inference_mode(), torch.cuda.stream(side):
+            try:
                 work()
-            current.wait_stream(side)
+            finally:
+                current.wait_stream(side)
             # Other threads, that of NCCL's watchdog for one, may call CUDA meanwhile.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode="thread_local"):
                 outputs = work()
         return CudaGraph(graph, outputs)
 
