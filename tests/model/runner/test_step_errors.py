@@ -11,6 +11,15 @@ from chairlift.model.runner.step_errors import StepErrors
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """Stand in for a device that works, and return what was waited for."""
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    return waited
+
+
 def allocate_and_fail(held: list[weakref.ref[torch.Tensor]], error: Exception) -> None:
     activations = torch.zeros(4)
     held.append(weakref.ref(activations))
@@ -47,6 +56,58 @@ def test_without_an_error_nothing_is_freed(monkeypatch: pytest.MonkeyPatch) -> N
         pass
 
 
-def test_after_an_error_of_a_kernel_the_engine_cannot_go_on() -> None:
+def test_after_an_error_of_a_kernel_the_engine_cannot_go_on(waits: list[torch.device]) -> None:
     with pytest.raises(EngineDead, match=r"^cuda failed and cannot .*: an illegal memory access$"), StepErrors(CUDA):
         raise torch.AcceleratorError("an illegal memory access\nCompile with TORCH_USE_CUDA_DSA")
+    assert not waits
+
+
+FAILED = "CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB"),
+    ],
+    ids=["triton", "cublas", "memory"],
+)
+def test_a_device_that_failed_ends_the_engine_whichever_library_finds_it(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise torch.AcceleratorError(FAILED)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", fails)
+    with pytest.raises(EngineDead, match=f"^cuda failed and cannot .*: {FAILED}$"), StepErrors(CUDA):
+        raise error
+    monkeypatch.setattr(torch.cuda, "empty_cache", fails)
+    with pytest.raises(EngineDead), StepErrors(CUDA):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+    ids=["pinned", "triton", "cublas"],
+)
+def test_memory_that_other_libraries_do_not_get_is_freed_for_them(
+    error: Exception, waits: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[int] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(1))
+    with pytest.raises(MemoryError), StepErrors(CUDA):
+        raise error
+    assert freed == [1] and waits == [CUDA]
+
+
+def test_a_host_that_fails_waits_for_no_device(waits: list[torch.device]) -> None:
+    with pytest.raises(RuntimeError, match="shape"), StepErrors(CPU):
+        raise RuntimeError("shape")
+    assert not waits

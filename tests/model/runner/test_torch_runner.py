@@ -5,6 +5,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -235,6 +236,18 @@ def test_a_cache_that_cannot_be_allocated_is_a_config_error(
     monkeypatch.setattr(torch_runner, "make_backend", lambda *_, **__: Greedy())
     with pytest.raises(ConfigError, match="cannot allocate 400 blocks"):
         started(model)
+
+
+def test_a_runner_of_a_device_that_failed_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = TorchRunner(RunnerConfig())
+    runner._engine = Mock(loaded=Mock(device=torch.device("cuda")))
+
+    def fails() -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", fails)
+    runner.stop()
+    assert runner._engine is None
 
 
 def test_stop_may_be_called_at_any_time_and_twice(model: LoadedModel) -> None:

@@ -10,13 +10,21 @@ from chairlift.core.errors import EngineDead
 CPU_ALLOCATOR = "DefaultCPUAllocator"
 """In the text of the RuntimeError with which torch reports that the host has no memory."""
 
+OUT_OF_MEMORY = (
+    CPU_ALLOCATOR, "CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
+)  # fmt: skip
+"""Texts of RuntimeErrors for memory that torch's allocator does not give: pinned memory, code of kernels, graphs."""
+
 
 class StepErrors:
-    """A context in which torch.OutOfMemoryError and its counterpart on a CPU become MemoryError.
+    """A context in which torch.OutOfMemoryError and its counterparts of other libraries become MemoryError.
 
-    torch.AcceleratorError becomes EngineDead: after an error of a kernel no call of CUDA succeeds in this process. The
-    tensors of the failed step are freed first, and on CUDA the blocks that torch's allocator keeps: the next step
+    The tensors of the failed step are freed first, and on CUDA the blocks that torch's allocator keeps: the next step
     may need other sizes.
+
+    torch.AcceleratorError becomes EngineDead: after an error of a kernel no call of CUDA succeeds in this process. Who
+    calls CUDA next finds it, Triton and cuBLAS by a RuntimeError of their own. So after any RuntimeError the device is
+    waited for, which raises if it has failed.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -29,16 +37,27 @@ class StepErrors:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raise the error that takes the place of torch's, if one does."""
-        if isinstance(error, torch.AcceleratorError):
-            message = str(error).partition("\n")[0]
-            raise EngineDead(f"{self._device} failed and cannot be used by this process any more: {message}") from error
-        if not isinstance(error, RuntimeError) or not _is_out_of_memory(error):
+        if not isinstance(error, RuntimeError):
             return
-        traceback.clear_frames(trace)  # they refer to the tensors of the failed step
+        message, is_out_of_memory = str(error).partition("\n")[0], _is_out_of_memory(error)
+        if is_out_of_memory:
+            traceback.clear_frames(trace)  # they refer to the tensors of the failed step
+        elif isinstance(error, torch.AcceleratorError):
+            raise self._dead(error) from error
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        raise MemoryError(str(error).partition("\n")[0]) from None
+            try:
+                if is_out_of_memory:
+                    torch.cuda.empty_cache()
+                torch.cuda.synchronize(self._device)
+            except RuntimeError as failure:
+                raise self._dead(failure) from error
+        if is_out_of_memory:
+            raise MemoryError(message) from None
+
+    def _dead(self, failure: RuntimeError) -> EngineDead:
+        message = str(failure).partition("\n")[0]
+        return EngineDead(f"{self._device} failed and cannot be used by this process any more: {message}")
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or CPU_ALLOCATOR in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)

@@ -7,6 +7,7 @@ NewSequence replaces it.
 """
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,7 +237,8 @@ class TorchRunner:
         self._results.clear()
         self._masks.clear()
         if was_on_cuda:
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # of a device that has failed
+                torch.cuda.empty_cache()
 
     def _size(self, loaded: LoadedModel, backend: AttentionBackend, max_model_len: int) -> KVCacheSize:
         config, shape, on_host = self._config, loaded.config, loaded.device.type != "cuda"
