@@ -30,7 +30,7 @@ from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
 from chairlift.model.runner.result_ring import ResultRing
-from chairlift.model.runner.staging_buffers import to_device
+from chairlift.model.runner.staging_buffers import copy_from_pinned
 from chairlift.model.sampling.device_sampling import DeviceSampler
 from chairlift.model.sampling.fixed_point_sampling import AllowedTokens
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
@@ -219,7 +219,7 @@ class DeviceExecutor:
         if on_device:
             self._stream.run(lambda: self._device_sampler.add_sequences(on_device))
         if len(copies := plan.block_copies):
-            self._stream.run(lambda: self.backend.copy_blocks(self.kv, to_device(copies, self.loaded.device)))
+            self._stream.run(lambda: self.backend.copy_blocks(self.kv, copy_from_pinned(copies, self.loaded.device)))
 
     def _release(self, slot: int) -> None:
         self._host_slots.discard(slot)
@@ -263,8 +263,8 @@ class DeviceExecutor:
 
         def work() -> None:
             assert step.logits is not None, "the layers come first"
-            allowed = None if masked is None else AllowedTokens(*(to_device(part, device) for part in masked))
-            self._device_sampler.sample(step.logits[:count], to_device(slots, device), allowed)
+            allowed = None if masked is None else AllowedTokens(*(copy_from_pinned(part, device) for part in masked))
+            self._device_sampler.sample(step.logits[:count], copy_from_pinned(slots, device), allowed)
 
         self._stream.run(work)
 
@@ -272,7 +272,7 @@ class DeviceExecutor:
         plan = step.plan
         self._stream.synchronize()
         assert step.states is not None, "the layers come first"
-        states = step.states.index_select(0, to_device(step.rows[step.on_host], self.loaded.device))
+        states = step.states.index_select(0, copy_from_pinned(step.rows[step.on_host], self.loaded.device))
         slots = plan.slots[plan.sample_rows][step.on_host].astype(np.int64)
         if masks is not None:
             chosen = step.on_host[masks.sample_indices]

@@ -20,7 +20,7 @@ from chairlift.model.attention.base import ForwardBatch, GroupBatch
 from chairlift.model.kernels.cuda import step_kernels
 from chairlift.model.runner.device_stream import DeviceStream
 from chairlift.model.runner.input_batch import StepInputs, check_ids, count_decodes
-from chairlift.model.runner.staging_buffers import StagingBuffers, to_device
+from chairlift.model.runner.staging_buffers import StagingBuffers, copy_from_pinned
 
 NUM_STAGED = 3
 """Steps whose numbers may lie in host buffers: two in flight, and one that is being packed."""
@@ -179,7 +179,7 @@ class DeviceInputBatch:
         """Store the token that each slot sampled, from the host."""
 
         def write() -> None:
-            index, values = to_device(slots, self._device), to_device(tokens, self._device)
+            index, values = copy_from_pinned(slots, self._device), copy_from_pinned(tokens, self._device)
             self.last_sampled.index_copy_(0, index, values)
 
         self._stream.run(write)

@@ -103,15 +103,15 @@ class SlotBlockTables:
             num_decodes=num_decodes,
             max_seqlen_q=max_q,
             max_seqlen_k=max_kv,
-            positions=_to_device(_pad(positions, more), device),
-            cu_seqlens_q=_to_device(cu_q, device),
-            seq_lens=_to_device(seq_lens, device),
-            logits_indices=_to_device(cu_q[plan.sample_rows + 1] - 1, device),
+            positions=_move_and_wait(_pad(positions, more), device),
+            cu_seqlens_q=_move_and_wait(cu_q, device),
+            seq_lens=_move_and_wait(seq_lens, device),
+            logits_indices=_move_and_wait(cu_q[plan.sample_rows + 1] - 1, device),
             groups=groups,
             cu_q_list=tuple(cu_q.tolist()),
             seq_lens_list=tuple(seq_lens.tolist()),
         )
-        return StepInputs(_to_device(_pad(self._ids(plan, rows), more), device), batch)
+        return StepInputs(_move_and_wait(_pad(self._ids(plan, rows), more), device), batch)
 
     def store_sampled(self, slots: Int64, tokens: Int32) -> None:
         """Store the token that each slot sampled."""
@@ -130,7 +130,9 @@ class SlotBlockTables:
             slot_mapping[:] = -1
         more = self._padded_size(len(positions)) - len(positions)
         # Unassigned entries lie behind a window; block 0 keeps kernels that gather whole tables in bounds.
-        return GroupBatch(_to_device(np.maximum(table, 0), device), _to_device(_pad(slot_mapping, more, -1), device))
+        return GroupBatch(
+            _move_and_wait(np.maximum(table, 0), device), _move_and_wait(_pad(slot_mapping, more, -1), device)
+        )
 
     def _widen(self, width: int) -> None:
         have = self.blocks.shape[2]
@@ -170,7 +172,10 @@ def _pad(values: Int64, more: int, fill_value: int = 0) -> Int64:
     return np.pad(values, (0, more), constant_values=fill_value) if more else values
 
 
-def _to_device(values: NDArray[np.generic], device: torch.device) -> Tensor:
-    """Return the values on the device; on the CPU without a call that releases Python's lock."""
+def _move_and_wait(values: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return the values on the device, for whose copy the host waits (copy_from_pinned does not).
+
+    On the CPU the tensor is the same memory, without a call that releases Python's lock.
+    """
     tensor = torch.from_numpy(values)
     return tensor if device.type == "cpu" else tensor.to(device)

@@ -48,7 +48,7 @@ def host_buffer(size: int, device: torch.device) -> Tensor:
     return torch.empty(size, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
-def to_device(values: NDArray[np.generic], device: torch.device) -> Tensor:
-    """Return a copy of the values on the device, for which the host does not wait on CUDA."""
+def copy_from_pinned(values: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return a copy of the values on the device; for CUDA through pinned memory, so that the host does not wait."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.clone()

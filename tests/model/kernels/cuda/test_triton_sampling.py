@@ -6,7 +6,7 @@ import torch
 
 from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps, sample_rows
 from chairlift.model.sampling import fixed_point_sampling
-from chairlift.model.sampling.fixed_point_sampling import NUM_OUTPUTS, SampleBuffers
+from chairlift.model.sampling.fixed_point_sampling import NUM_OUTPUTS, AllowedTokens, SampleBuffers
 from chairlift.model.sampling.sampler import Sampler
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from support_device_sampling import CPU, random_case, rules_of
@@ -80,6 +80,18 @@ def test_rows_without_a_slot_write_nothing_that_counts() -> None:
         results.append((buffers.tokens.tolist(), buffers.last_sampled[:6].tolist(), table[:6, NUM_OUTPUTS].tolist()))
     assert results[0] == results[1]
     assert results[0][1] == [case.expected()[0], 0, case.expected()[2], 0, 0, case.expected()[5]]
+
+
+def test_logits_and_masks_of_any_strides_give_the_same_tokens() -> None:
+    case = random_case(4, 70, 8)
+    bits = torch.randint(1, 2**31 - 1, (4, 3), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
+    found = []
+    for logits, bitmask in ((case.logits, bits), (case.logits.T.contiguous().T, bits.T.contiguous().T)):
+        buffers = case.buffers
+        allowed = AllowedTokens(bitmask, torch.tensor([0, -1, 2, 3], dtype=torch.int32))
+        sample_rows(logits, case.slots, case.table(), buffers, allowed)
+        found.append(buffers.tokens.tolist())
+    assert found[0] == found[1]
 
 
 def test_a_row_has_the_same_token_alone_and_in_a_wider_table_of_logits() -> None:

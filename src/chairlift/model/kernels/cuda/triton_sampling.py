@@ -50,7 +50,7 @@ class TritonSamplingOps:
         table = table_of(rules, (numbers * 2.0**53).astype(np.int64)).to(device)
         buffers = SampleBuffers.empty(num_rows, num_rows, device)
         slots = torch.arange(num_rows, dtype=torch.int32, device=device)
-        sample_rows(logits if logits.stride(1) == 1 else logits.contiguous(), slots, table, buffers, is_keyed=False)
+        sample_rows(logits, slots, table, buffers, is_keyed=False)
         tokens: Rows = buffers.tokens.cpu().numpy().astype(np.int64)
         return tokens
 
@@ -62,7 +62,7 @@ class TritonSamplingOps:
         """See SamplingOps; sums in float64 by a fixed order."""
         if logits.dtype not in DTYPES:
             return self._torch.logsumexp(logits, max_logits)
-        logits = logits if logits.stride(1) == 1 else logits.contiguous()
+        logits = _with_dense_rows(logits)
         sums = torch.empty((len(logits), 1), dtype=torch.float64, device=logits.device)
         if len(logits):
             logsumexp_kernel[(len(logits),)](
@@ -79,19 +79,25 @@ def sample_rows(
 ) -> None:  # fmt: skip
     """Sample as fixed_point_sampling.sample_rows does, with the same arguments.
 
-    The launch depends on the shapes alone, so a CUDA graph can record it. Rows of logits and of the bitmask have their
-    elements side by side. Without `is_keyed` the random number of a row, times 2**53, is in the table in place of the
-    seed.
+    The launch depends on the shapes alone, so a CUDA graph can record it. Rows of logits or of the bitmask whose
+    elements do not lie side by side are copied first. Without `is_keyed` the random number of a row, times 2**53, is in
+    the table in place of the seed.
     """
-    assert logits.stride(1) == 1, "the logits of a row must lie side by side"
-    assert allowed is None or allowed.bitmask.stride(1) == 1, "the words of a mask must lie side by side"
     num_rows, vocab_size = logits.shape
     if not num_rows:
         return
-    bitmask, mask_rows = (slots, slots) if allowed is None else (allowed.bitmask, allowed.mask_rows)
+    logits = _with_dense_rows(logits)
+    bitmask, mask_rows = slots, slots
+    if allowed is not None:
+        bitmask, mask_rows = _with_dense_rows(allowed.bitmask), allowed.mask_rows
     sample_kernel[(num_rows,)](
         logits, logits.stride(0), vocab_size, slots, table.view(torch.float64), table, bitmask, bitmask.stride(0),
         mask_rows, buffers.tokens, buffers.max_logits, buffers.last_sampled,
         HAS_MASK=allowed is not None, IS_KEYED=is_keyed, num_warps=NUM_WARPS, **launch_constants(vocab_size),
         **LAUNCH_OPTIONS,
     )  # fmt: skip
+
+
+def _with_dense_rows(tensor: Tensor) -> Tensor:
+    """Return a tensor [R, N] whose rows have their elements side by side; their distance may be any."""
+    return tensor if tensor.stride(1) == 1 else tensor.contiguous()
