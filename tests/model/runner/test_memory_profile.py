@@ -33,7 +33,7 @@ CONFIG = RunnerConfig(
     dtype="float64", device="cpu", max_batch_tokens=40, max_running_requests=6, max_model_len=64, block_size=4,
     attention_backend="torch",
 )  # fmt: skip
-WEIGHTS, LARGEST = 10_000_000, 7_000_000
+WEIGHTS, LARGEST, DECODE = 10_000_000, 7_000_000, 2_000_000
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ class SimulatedMemory:
 
     def __init__(self, events: list[str], caches: list[weakref.ref[torch.Tensor]]) -> None:
         self.events, self._caches = events, caches
-        self._peak = 0
+        self._peaks = iter((DECODE, LARGEST))
 
     def _cache_bytes(self) -> int:
         tensors = (each() for each in self._caches)
@@ -66,7 +66,7 @@ class SimulatedMemory:
 
     def peak_bytes(self) -> int:
         self.events.append("read peak")
-        return self.allocated_bytes() + LARGEST
+        return self.allocated_bytes() + next(self._peaks)
 
 
 class RecordingBackend:
@@ -101,8 +101,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
+DECODE_STEP = "step of 6 tokens, 6 rows, up to 64"
 STEPS = [
-    "step of 40 tokens, 1 rows, up to 40", "step of 6 tokens, 6 rows, up to 64", "step of 40 tokens, 1 rows, up to 64",
+    DECODE_STEP, "read peak", DECODE_STEP, "step of 40 tokens, 1 rows, up to 40", "step of 40 tokens, 1 rows, up to 64",
 ]  # fmt: skip
 
 
@@ -114,8 +115,11 @@ def test_the_largest_steps_run_between_reset_and_reading_and_the_temporary_cache
     step = profile_steps(loaded, CONFIG, backend, 64, SimulatedMemory(events, caches))
     released = "release cached, 0 bytes of caches exist"
     assert events == [released, "reset peak", f"allocate {NUM_BLOCKS} blocks", *STEPS, "read peak", released]
-    assert step.peak_bytes() == LARGEST + int(LARGEST * FRAGMENTATION_SHARE) + GRAPH_BYTES
+    steps = LARGEST + int(LARGEST * FRAGMENTATION_SHARE)
+    assert step.peak_bytes() == steps + GRAPH_BYTES + 2 * DECODE
     assert step.source == "profiled: 6.7 MiB, and margins"
+    without = replace(CONFIG, use_cuda_graph="off")
+    assert profile_steps(loaded, without, backend, 64, SimulatedMemory(events, caches)).peak_bytes() == steps
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried 8 GiB"), MemoryError("none")])

@@ -9,7 +9,8 @@ from chairlift.model.layers import onednn
 from chairlift.model.runner.model_executor import ModelExecutor, PendingSample
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
-from chairlift.model.runner.warmup import DECODE_CONTEXT, warmup_plans
+from chairlift.model.runner.warmup import DECODE_CONTEXT, peak_plans, warmup_plans
+from chairlift.model.sampling.device_sampling import DeviceSampler
 from support_plans import Driver
 from support_sampling import params
 
@@ -118,3 +119,10 @@ def test_a_warm_up_computes_every_size_of_a_packed_model_and_changes_no_token(
         outputs.append(sequence.outputs)
     assert outputs[0] == outputs[1] and len(outputs[0]) == 12
     assert {onednn.padded_rows(count) for count in range(1, onednn.TILE_ROWS + 1)} <= computed
+
+
+def test_the_peak_is_measured_with_rows_that_a_device_samples_and_with_rows_that_the_host_samples() -> None:
+    plans = list(peak_plans(40, 6, 64, 4, 1))
+    assert [(plan.num_rows, plan.num_tokens) for plan in plans] == [(6, 6), (6, 6), (1, 40), (1, 40)]
+    on_device = [{DeviceSampler.can_sample(new.params) for new in plan.new_sequences} for plan in plans]
+    assert on_device == [{True}, {False}, {True}, {True}]

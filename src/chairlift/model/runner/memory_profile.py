@@ -1,6 +1,10 @@
 """profile_steps: measures how much memory of a device the largest steps take, before the KV cache is sized.
 
-    free cached memory ─► tables, sampler, temporary cache ─► reset peak ─► largest steps ─► read peak ─► free them
+    free cached memory ─► reset peak ─► temporary cache, tables, sampler ─► decode step ─► read peak
+                                        ─► other largest steps ─► read peak ─► free all
+
+CUDA graphs are captured after the cache is allocated, and their memory serves no other step: as much as the decode step
+took, and as much again for their outputs, is added for them.
 
 The temporary cache has the few blocks that its block tables name again and again, so it is small beside the real one.
 On several ranks every rank runs the same steps, since these have collectives; the largest result counts on all.
@@ -31,7 +35,7 @@ FRAGMENTATION_SHARE = 0.1
 """Share of the measured bytes that is added, for steps that leave gaps between the allocator's blocks."""
 
 GRAPH_BYTES = 256 * 2**20
-"""Bytes that are added for CUDA graphs, which are captured after the cache is allocated."""
+"""Bytes that are added for CUDA graphs besides what their steps take: the driver keeps the launches of each."""
 
 
 class MemoryStatistics(Protocol):
@@ -122,6 +126,9 @@ def profile_steps(
             cache = _temporary_cache(loaded, config, backend)
             cache_bytes = sum(each.key.nbytes + each.value.nbytes for each in cache)
             executor = make_executor(loaded, config, backend, cache, PagePrefaulter(()), writes=False)
+            held = memory.allocated_bytes()
+            run_step(executor, next(plans))
+            decode_bytes = max(0, memory.peak_bytes() - held)
             for plan in plans:
                 run_step(executor, plan)
             peak = memory.peak_bytes()
@@ -136,7 +143,8 @@ def profile_steps(
     gc.collect()
     memory.release_cached()  # before the real cache is sized and allocated
     measured = max(0, peak - before - cache_bytes)
-    needed = largest_of_ranks(loaded.communicator, measured + int(measured * FRAGMENTATION_SHARE) + GRAPH_BYTES)
+    graphs = 0 if config.use_cuda_graph == "off" else GRAPH_BYTES + 2 * decode_bytes
+    needed = largest_of_ranks(loaded.communicator, measured + int(measured * FRAGMENTATION_SHARE) + graphs)
     return ProfiledStep(needed, f"profiled: {gibibytes(measured)}, and margins")
 
 

@@ -17,6 +17,13 @@ SAMPLING_PARAMS = tuple(
 )
 """Sampling parameters that rows use in turn: one set needs no order of tokens, the other needs it."""
 
+HOST_SAMPLING_PARAMS = (
+    SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.1, logprobs=1).with_defaults(
+        {}, max_tokens=1, seed=0
+    ),
+)
+"""Sampling parameters of rows that need the most memory: other logits than the model's, and their logprobs."""
+
 Rows = Sequence[tuple[int, int]]
 
 
@@ -48,18 +55,21 @@ def warmup_plans(
 def peak_plans(
     max_batch_tokens: int, max_running_requests: int, max_model_len: int, block_size: int, num_groups: int
 ) -> Iterator[StepPlan]:
-    """Yield the steps that need most memory: of the most prompt tokens, and of the most rows with the longest contexts.
+    """Yield the steps that need most memory: of the most rows with the longest contexts, and of the most prompt tokens.
 
-    A chunk at the end of the longest prompt comes last. All rows use block 0 only.
+    First comes the largest decode step as a CUDA graph may have it, then the same with rows that a device cannot sample
+    alone; a chunk at the end of the longest prompt comes last. All rows use block 0 only.
     """
     num_decodes, chunk = min(max_running_requests, max_batch_tokens), min(max_batch_tokens, max_model_len)
-    steps: list[Rows] = [
-        _prompts(max_batch_tokens, max_running_requests, max_model_len),
-        [(max_model_len - 1, 1)] * num_decodes,
-        [(max_model_len - chunk, chunk)],
+    decodes: Rows = [(max_model_len - 1, 1)] * num_decodes
+    steps: list[tuple[Rows, Sequence[SamplingParams]]] = [
+        (decodes, SAMPLING_PARAMS),
+        (decodes, HOST_SAMPLING_PARAMS),
+        (_prompts(max_batch_tokens, max_running_requests, max_model_len), SAMPLING_PARAMS),
+        ([(max_model_len - chunk, chunk)], SAMPLING_PARAMS),
     ]
-    for step_id, rows in enumerate(steps):
-        yield _plan(step_id, rows, block_size, num_groups)
+    for step_id, (rows, params) in enumerate(steps):
+        yield _plan(step_id, rows, block_size, num_groups, params)
 
 
 def _prompts(tokens: int, max_slots: int, max_model_len: int) -> Rows:
@@ -71,7 +81,9 @@ def _prompts(tokens: int, max_slots: int, max_model_len: int) -> Rows:
     return sorted(rows, key=lambda row: row[1] != 1)
 
 
-def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPlan:
+def _plan(
+    step_id: int, rows: Rows, block_size: int, num_groups: int, params: Sequence[SamplingParams] = SAMPLING_PARAMS
+) -> StepPlan:  # fmt: skip
     """Build the plan of rows (start, new tokens); rows with one token come first."""
     starts, counts = (np.array(column, np.int32) for column in zip(*rows, strict=True))
     num_blocks = np.repeat(-(-(starts + counts) // block_size), num_groups)  # of each slot in each group
@@ -86,7 +98,7 @@ def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPla
         released_slots=(),
         new_sequences=tuple(
             NewSequence(
-                slot=slot, token_ids=token_ids[: start + count], num_output_tokens=0, params=SAMPLING_PARAMS[slot % 2]
+                slot=slot, token_ids=token_ids[: start + count], num_output_tokens=0, params=params[slot % len(params)]
             )
             for slot, (start, count) in enumerate(rows)
         ),
