@@ -241,6 +241,18 @@ def test_an_exception_of_the_head_is_no_row_error() -> None:
     assert sampler._state.num_outputs.tolist() == [0]
 
 
+@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError])
+def test_an_error_of_the_device_is_no_row_error(kind: type[RuntimeError], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise kind("CUDA error")
+
+    sampler = sampler_with([sequence(slot, params(temperature=1.0)) for slot in range(2)])
+    monkeypatch.setattr(sampler._sampling_ops, "sample_tokens", fails)
+    with pytest.raises(kind):
+        sampler.sample(head_of(logits_of(2)), np.arange(2))
+    assert sampler._state.num_outputs.tolist()[:2] == [0, 0]
+
+
 def test_a_row_that_is_no_number_is_that_first_and_then_without_a_token() -> None:
     raw = logits_of(4, seed=8)
     raw[1, 3] = torch.nan

@@ -86,7 +86,7 @@ class Sampler:
 
         Returns:
             tokens, logprobs where requested, and the errors of single rows. An exception for one row becomes its row
-            error; an exception of the head is raised.
+            error; an exception of the head is raised, and so is one of a device that has no memory or has failed.
         """
         request, later_masks = self._logits_request(slots, masks)
         output = head(request)
@@ -148,7 +148,7 @@ class Sampler:
             row_errors.setdefault(row, no_token_error(float(output.masked_max_logits[index]), None, num_outputs, True))
 
     def _sample_rows(self, batch: "_SampleBatch", rows: Int64) -> None:
-        """Sample rows that have logits, together, or one by one if that raises."""
+        """Sample rows that have logits, together, or one by one if that raises. Raises the errors of a device."""
         try:
             self._sample_together(batch, rows)
             return
@@ -158,6 +158,8 @@ class Sampler:
         for each in rows[:, None]:
             try:
                 self._sample_together(batch, each)
+            except (torch.OutOfMemoryError, torch.AcceleratorError):
+                raise  # the device's, and not the row's
             except Exception as error:
                 batch.row_errors[int(each[0])] = as_sampling_error(error)
 
