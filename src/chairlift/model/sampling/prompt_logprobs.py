@@ -69,6 +69,8 @@ class PromptLogprobs:
             plan: the plan of the step.
             hidden: [T, H] of the plan's tokens, in its order.
             head: computes raw logits [n, V] from hidden states [n, H].
+
+        Raises the errors of a device that has no memory or has failed.
         """
         entries_by_row: list[tuple[int, tuple[TokenLogprob, ...]]] = []
         row_errors: dict[int, ChairliftError] = {}
@@ -90,6 +92,8 @@ class PromptLogprobs:
                 )
             except ChairliftError as error:
                 row_errors[row] = error
+            except (torch.OutOfMemoryError, torch.AcceleratorError):
+                raise  # the device's, and not the row's
             except Exception as error:
                 row_errors[row] = as_sampling_error(error)
         return tuple(entries_by_row), row_errors
