@@ -68,8 +68,13 @@ def test_a_capture_that_fails_turns_graphs_off_with_a_warning_or_raises(caplog: 
         graphs_of(stream, is_required=True).capture((1, 2048))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB"), torch.AcceleratorError("CUDA error: out of memory")],
+    ids=["allocator", "driver"],
+)
 def test_a_bucket_without_memory_for_its_graph_has_none_and_the_others_stay(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = SimulatedStream()
     graphs, tries = graphs_of(stream, is_required=True), []
@@ -77,12 +82,12 @@ def test_a_bucket_without_memory_for_its_graph_has_none_and_the_others_stay(
 
     def fails(work: object) -> None:
         tries.append(work)
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB")
+        raise error
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(stream, "capture", fails)
         assert not graphs.capture((9, 9000)) and not graphs.capture((9, 9000)) and len(tries) == 1
-    assert "too little memory for the CUDA graph of 9 rows of 9000 tokens: CUDA out of memory" in caplog.text
+    assert f"too little memory for the CUDA graph of 9 rows of 9000 tokens: {error}" in caplog.text
     assert graphs.capture((1, 2048)) and graphs.capture((9, 8192)) and stream.num_graphs == 2
 
 

@@ -18,6 +18,7 @@ from chairlift.model.attention.base import ForwardBatch
 from chairlift.model.runner.device_input_batch import DeviceInputBatch, InputTensors
 from chairlift.model.runner.device_stream import DeviceStream, Graph
 from chairlift.model.runner.input_batch import StepInputs
+from chairlift.model.runner.step_errors import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -116,11 +117,11 @@ class DecodeGraphs:
         step, compute, outputs = StepInputs(inputs.input_ids, batch), self._compute, self._outputs
         try:
             self._graphs[bucket] = self._stream.capture(lambda: outputs.store(compute(step, inputs.sample_slots)))
-        except torch.OutOfMemoryError as error:
-            log.warning("too little memory for the CUDA graph of %d rows of %d tokens: %s", rows, length, error)
-            self._too_large.add(bucket)
-            return False
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                log.warning("too little memory for the CUDA graph of %d rows of %d tokens: %s", rows, length, error)
+                self._too_large.add(bucket)
+                return False
             if self._is_required:
                 raise
             log.warning("CUDA graphs are off: the capture of %d rows failed: %s", rows, error)

@@ -39,19 +39,19 @@ class StepErrors:
         """Raise the error that takes the place of torch's, if one does."""
         if not isinstance(error, RuntimeError):
             return
-        message, is_out_of_memory = str(error).partition("\n")[0], _is_out_of_memory(error)
-        if is_out_of_memory:
+        message, has_no_memory = str(error).partition("\n")[0], is_out_of_memory(error)
+        if has_no_memory:
             traceback.clear_frames(trace)  # they refer to the tensors of the failed step
         elif isinstance(error, torch.AcceleratorError):
             raise self._dead(error) from error
         if self._device.type == "cuda":
             try:
-                if is_out_of_memory:
+                if has_no_memory:
                     torch.cuda.empty_cache()
                 torch.cuda.synchronize(self._device)
             except RuntimeError as failure:
                 raise self._dead(failure) from error
-        if is_out_of_memory:
+        if has_no_memory:
             raise MemoryError(message) from None
 
     def _dead(self, failure: RuntimeError) -> EngineDead:
@@ -59,5 +59,6 @@ class StepErrors:
         return EngineDead(f"{self._device} failed and cannot be used by this process any more: {message}")
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether torch or another library got no memory of the host or of a device."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)
