@@ -1,4 +1,4 @@
-"""deploy/docker: images without a compiler, for a user without rights, whose commands are those of the program."""
+"""deploy/docker: images without needless compilers, for a user without rights; their commands are the program's."""
 
 import json
 import os
@@ -31,12 +31,16 @@ def final(path: Path) -> Stage:
 
 
 @both
-def test_the_compiler_is_in_the_build_stage_only(path: Path) -> None:
+def test_the_compiler_of_the_kernels_is_in_the_build_stage_only(path: Path) -> None:
     build, last = stages(path)
     assert build.name == "build" and build.base == last.base
     assert "g++" in " ".join(build.all("RUN")) and "CHAIRLIFT_BUILD_KERNELS=required" in " ".join(build.all("RUN"))
-    assert not COMPILERS.search(" ".join(last.all("RUN")))
-    assert "apt-get" not in " ".join(last.all("RUN"))
+    installed = " ".join(last.all("RUN"))
+    if path.name == "Dockerfile.cuda":  # without a C compiler Triton raises at its first kernel
+        packages = " && apt-get install -y --no-install-recommends gcc libc6-dev &&"
+        assert packages in installed
+        installed = installed.replace(packages, "").replace("apt-get update", "")
+    assert not COMPILERS.search(installed) and "apt-get" not in installed
     assert [copied for copied in copies(last) if copied[0]] == [("build", ["/opt/chairlift"], "/opt/chairlift")]
 
 
