@@ -57,6 +57,7 @@ class FakeRank:
 
     def __init__(self, start: StartRank, on_message: Callable[..., None], on_end: Callable[..., None]) -> None:
         self.rank = start.rank
+        self.pid = 1000 + start.rank
         self.frames: list[bytes] = []
         self.is_killed = self.is_closed = False
         self.report = lambda message: on_message(self.rank, message)
@@ -70,12 +71,18 @@ class FakeRank:
     def kill(self) -> None:
         self.is_killed = True
 
+    def close_input(self) -> None:
+        pass
+
     def close(self) -> None:
         self.is_closed = True
 
 
-def start_messages(num_ranks: int) -> list[StartRank]:
-    return [StartRank(RunnerConfig(), rank, num_ranks, "/nowhere/ranks", 30) for rank in range(1, num_ranks)]
+def start_messages(num_ranks: int, beat_seconds: float = 1.0) -> list[StartRank]:
+    return [
+        StartRank(RunnerConfig(), rank, num_ranks, "/nowhere/ranks", 30, beat_seconds=beat_seconds)
+        for rank in range(1, num_ranks)
+    ]
 
 
 def _is_rank() -> bool:

@@ -1,6 +1,8 @@
 """The collectives of ranks that are threads, and what a rank notices of one that has ended."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from chairlift.core.errors import EngineDead
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.shard import Shard
+from support_process import wait_until
 from support_ranks import CPU, run_ranks
 
 
@@ -55,7 +58,27 @@ def test_a_rank_that_ended_fails_the_collective_and_later_ones() -> None:
     run_ranks(2, run)
 
 
-def test_a_rank_that_no_other_meets_gives_up(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_no_other_meets_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chairlift.model.distributed.communicator.STEP_SECONDS", 0.2)
     with pytest.raises(EngineDead, match="rank 0 cannot connect to the other ranks"):
-        Communicator(Shard(0, 2), tmp_path / "ranks", CPU)  # type: ignore[operator]
+        Communicator(Shard(0, 2), tmp_path / "ranks", CPU)
+
+
+def test_a_rank_stops_connecting_when_another_is_known_to_be_lost(tmp_path: Path) -> None:
+    checks: list[None] = []
+
+    def check() -> None:
+        checks.append(None)
+        if len(checks) == 3:
+            raise EngineDead("rank 1 is lost")
+
+    with pytest.raises(EngineDead, match="rank 1 is lost"):
+        Communicator(Shard(0, 2), tmp_path / "ranks", CPU, check)
+    (tmp_path / "ranks").unlink()  # then the thread that connects ends, too
+    wait_until(lambda: all(thread.name != "chairlift-connect" for thread in threading.enumerate()))
+
+
+def test_ranks_that_check_connect(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        made = list(pool.map(lambda rank: Communicator(Shard(rank, 2), tmp_path / "ranks", CPU, lambda: None), (0, 1)))
+        assert list(pool.map(lambda one: one.minimum(one.shard.rank + 3), made)) == [3, 3]

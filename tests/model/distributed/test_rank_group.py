@@ -7,9 +7,18 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ChairliftError, ConfigError, EngineDead, TokenOutOfRange
-from chairlift.model.distributed import rank_group
+from chairlift.model.distributed import rank_group, rank_watch
 from chairlift.model.distributed.rank_group import RankGroup
-from chairlift.model.distributed.rank_messages import CallFailed, Collect, Collected, Started, StartFailed, encode
+from chairlift.model.distributed.rank_messages import (
+    CallFailed,
+    Collect,
+    Collected,
+    PeersLost,
+    Progress,
+    Started,
+    StartFailed,
+    encode,
+)
 from support_process import wait_until
 from support_ranks import FakeRank, start_messages
 
@@ -34,6 +43,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[RankGroup]:
     made = RankGroup()
     made.start(start_messages(3))
     made.attach(FakeCommunicator())  # type: ignore[arg-type]
+    made._is_starting = False
     yield made
     made.close()
     assert all(rank.is_closed for rank in FakeRank.made)
@@ -137,6 +147,64 @@ def test_a_failed_collective_reports_the_process_that_ended(group: RankGroup) ->
         group.call(Collect(), raising(EngineDead("rank 0 lost the other ranks in a collective"), lose))
 
 
+@pytest.mark.parametrize("has_cause", [True, False])
+def test_a_rank_that_lost_the_others_is_blamed_only_if_no_process_has_ended(
+    group: RankGroup, has_cause: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its report may come before the end of the process that is its cause, and before its own end."""
+
+    def lose() -> None:
+        report(PeersLost("rank 1 lost the other ranks in a collective: closed"), (1,))
+        if has_cause:
+            monkeypatch.setattr(rank_group, "CAUSE_SECONDS", 30.0)
+            threading.Timer(0.03, lambda: FakeRank.made[1].end("process 7 was killed by SIGKILL")).start()
+
+    expected = r"rank 2 of 3 is lost.*process 7" if has_cause else "rank [01] lost the other ranks in a coll"
+    with pytest.raises(EngineDead, match=expected) as caught:
+        group.call(Collect(), raising(EngineDead("rank 0 lost the other ranks in a collective"), lose))
+    assert not has_cause or (caught.value.__cause__ is None and caught.value.__suppress_context__), (
+        "one message, no trace of gloo"
+    )
+
+
+@pytest.mark.parametrize("how", ["silent", "behind"])
+def test_a_rank_that_hangs_in_a_call_ends_the_group(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 waits in its 12th collective until the ranks are killed."""
+    monkeypatch.setattr(rank_group, "RankProcess", FakeRank)
+    monkeypatch.setattr(rank_watch, f"{how.upper()}_SECONDS", 0.05)
+    FakeRank.made = []
+    group = RankGroup()
+    group.start(start_messages(3, beat_seconds=0.02))
+    for rank in FakeRank.made:
+        rank.report(Started())
+    group.wait_until_started()
+    group.attach(FakeCommunicator())  # type: ignore[arg-type]
+
+    def wait() -> None:
+        def is_killed() -> bool:
+            for rank in FakeRank.made:
+                if how == "behind" or rank.rank == 1:
+                    rank.report(Progress(13 - rank.rank))
+            return FakeRank.made[1].is_killed
+
+        FakeRank.made[1].report(Progress(11))
+        wait_until(is_killed)
+
+    message = {"silent": "has not reported for", "behind": "has hung for"}[how]
+    with pytest.raises(EngineDead, match=rf"rank 2 of 3 \(process 1002\) {message} .* s.*, the limit is 0.05 s"):
+        group.call(Collect(), wait)
+    group.close()
+
+
+def test_a_rank_may_be_silent_while_no_call_runs(group: RankGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_watch, "SILENT_SECONDS", -1.0)
+    ticked, pause = threading.Event(), group._watch.pause
+    monkeypatch.setattr(group._watch, "pause", lambda: (pause(), ticked.set()))
+    FakeRank.made[0].report(Progress(3))
+    assert ticked.wait(30)
+    group.check()
+
+
 def test_a_failed_collective_in_a_rows_error_ends_the_group(group: RankGroup) -> None:
     communicator = group._communicator
     assert communicator is not None
@@ -159,7 +227,7 @@ def test_the_error_of_a_start_is_raised_with_its_type(group: RankGroup, error: C
 def test_a_rank_that_does_not_start_in_time_ends_the_group(group: RankGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_group, "START_SECONDS", 0.05)
     FakeRank.made[0].report(Started())
-    with pytest.raises(EngineDead, match="rank 2 did not start within"):
+    with pytest.raises(EngineDead, match=r"rank 2 of 3 \(process 1002\) did not start within 0.05 s"):
         group.wait_until_started()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan, TokenMasks
+from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.frames import read_frame
 from chairlift.model.distributed.rank_messages import (
     CallFailed,
@@ -20,6 +21,8 @@ from chairlift.model.distributed.rank_messages import (
     Launch,
     Loading,
     Masks,
+    PeersLost,
+    Progress,
     ReleaseBlocks,
     Started,
     StartFailed,
@@ -30,10 +33,12 @@ from chairlift.model.distributed.rank_messages import (
     encode,
 )
 from chairlift.model.distributed.rank_process import COMMAND
+from chairlift.model.distributed.shard import Shard
 from chairlift.model.distributed.tensor_parallel_runner import digest
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_plans import int32
+from support_ranks import CPU
 
 CONFIG = RunnerConfig(device="cpu", dtype="float64", num_blocks=64, kernels="torch", max_batch_tokens=64,
                       max_running_requests=4)  # fmt: skip
@@ -44,6 +49,7 @@ class Rank:
     """The process and its pipes."""
 
     def __init__(self) -> None:
+        self.num_beats = 0
         self._process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def send(self, *messages: ToRank) -> None:
@@ -53,9 +59,13 @@ class Rank:
         self._process.stdin.flush()
 
     def read(self) -> FromRank | None:
+        """Return the next report but those of its progress, which are counted."""
         assert self._process.stdout is not None
-        content = read_frame(self._process.stdout.fileno())
-        return None if content is None else decode_from_rank(content)
+        while (content := read_frame(self._process.stdout.fileno())) is not None:
+            if not isinstance(message := decode_from_rank(content), Progress):
+                return message
+            self.num_beats += 1
+        return None
 
     def end(self) -> int:
         assert self._process.stdin is not None
@@ -89,8 +99,9 @@ def test_a_rank_runs_calls_in_order_and_ends_with_its_input(rank: Rank, tmp_path
     only_a[0, ord("a") // 32] = 1 << ord("a") % 32
     masks = TokenMasks(int32(0), only_a)
     rank.send(
-        StartRank(CONFIG, 0, 1, str(tmp_path / "ranks" / "file"), 30), Warmup(), Launch(plan_of(0, 7)), Collect(),
-        Launch(plan_of(1, 300)), Launch(plan_of(2, 7, masked=True)), Masks(2, masks), Collect(), ReleaseBlocks(9),
+        StartRank(CONFIG, 0, 1, str(tmp_path / "ranks" / "file"), 30, beat_seconds=0.01), Warmup(),
+        Launch(plan_of(0, 7)), Collect(), Launch(plan_of(1, 300)),
+        Launch(plan_of(2, 7, masked=True)), Masks(2, masks), Collect(), ReleaseBlocks(9),
     )  # fmt: skip
     (tmp_path / "ranks").mkdir()
     assert (rank.read(), rank.read()) == (Loading(), Started())
@@ -108,6 +119,7 @@ def test_a_rank_runs_calls_in_order_and_ends_with_its_input(rank: Rank, tmp_path
     assert rank.read() == Collected(7, digest(result))
     assert rank.end() == 0
     assert rank.read() is None
+    assert rank.num_beats > 1
     assert not (tmp_path / "ranks").exists(), "rank 0 may have been killed"
 
 
@@ -116,6 +128,16 @@ def test_a_rank_that_cannot_load_says_why_and_ends(rank: Rank, tmp_path: Path) -
     assert rank.read() == Loading()
     failed = rank.read()
     assert isinstance(failed, StartFailed) and "config.json" in failed.message and failed.code == "model_error"
+    assert rank.read() is None
+
+
+def test_a_rank_that_loses_the_others_says_so(rank: Rank, tmp_path: Path) -> None:
+    """Rank 0 ends after they have connected; only rank 0's process is to blame, which others tell."""
+    rank.send(StartRank(CONFIG, 1, 2, str(tmp_path / "file"), 30))
+    assert rank.read() == Loading()
+    del Communicator(Shard(0, 2), tmp_path / "file", CPU)._group
+    lost = rank.read()
+    assert isinstance(lost, PeersLost) and lost.reason.startswith("rank 1 lost the other ranks in a collective: ")
     assert rank.read() is None
 
 

@@ -14,6 +14,8 @@ from chairlift.model.distributed.rank_messages import (
     FromRank,
     Launch,
     Masks,
+    PeersLost,
+    Progress,
     StartFailed,
     StartRank,
     decode_from_rank,
@@ -52,11 +54,13 @@ def test_masks_and_the_start_arrive() -> None:
     message = decode_to_rank(encode(masks)[LENGTH_BYTES:])
     assert isinstance(message, Masks) and message.step_id == 4
     assert np.array_equal(message.masks.bitmask, masks.masks.bitmask)
-    start = StartRank(RunnerConfig(max_memory=0.5, tensor_parallel_size=2), 1, 2, "/tmp/a", 20)
+    start = StartRank(RunnerConfig(max_memory=0.5, tensor_parallel_size=2), 1, 2, "/tmp/a", 20, (b"/a", b"/\xff"), 0.5)
     assert decode_to_rank(encode(start)[LENGTH_BYTES:]) == start
 
 
-@pytest.mark.parametrize("report", [Collected(3, 2**32 - 1), CallFailed(1, 77, "ValueError('x')")])
+@pytest.mark.parametrize("report", [
+    Collected(3, 2**32 - 1), CallFailed(1, 77, "ValueError('x')"), PeersLost("closed"), Progress(2**40),
+])  # fmt: skip
 def test_reports_arrive(report: FromRank) -> None:
     assert decode_from_rank(encode(report)[LENGTH_BYTES:]) == report
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.core.errors import EngineDead
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.sharded_decoder import ShardedBackend, ShardedDecoder, ShardedOps, agree_on_sizes
@@ -155,3 +156,19 @@ def test_the_threads_of_a_host_are_shared(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("chairlift.model.distributed.sharded_decoder.usable_cpus", lambda: frozenset(range(8)))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert run_ranks(2, lambda each: ShardedBackend.of(config, each, CPU).torch_threads) == [4, 4]
+
+
+def test_loading_ends_when_another_rank_is_lost(tmp_path: Path) -> None:
+    folder, checks = save_tiny("llama", tmp_path), []
+
+    def check() -> None:
+        checks.append(None)
+        if len(checks) == 7:
+            raise EngineDead("rank 1 is lost")
+
+    def load(communicator: Communicator) -> None:
+        communicator.check_others = check
+        with pytest.raises(EngineDead, match="rank 1 is lost"):
+            shard_of(folder, communicator)
+
+    run_ranks(1, load)

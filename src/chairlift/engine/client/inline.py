@@ -301,12 +301,9 @@ class InlineClient:
         try:
             self._run_loop()
         except BaseException as error:  # a native library may panic
-            log.exception("the engine died")
-            message = (
-                f"the engine failed: {error}"
-                if isinstance(error, ChairliftError)
-                else "the engine failed with an internal error"
-            )
+            is_known = isinstance(error, ChairliftError)
+            message = f"the engine failed: {error}" if is_known else "the engine failed with an internal error"
+            log.error("the engine died: %s", error, exc_info=not isinstance(error, EngineDead))
         finally:
             self._shutdown(EngineDead(message))
 
@@ -376,6 +373,8 @@ class InlineClient:
         for command in commands:
             try:
                 command()
+            except EngineDead as late:  # the runner failed between two steps
+                log.debug("the runner failed while the engine was closing: %s", late)
             except Exception:
                 log.exception("a command failed while the engine was closing")
         self._compile_queue.close()

@@ -5,6 +5,7 @@ process groups of its own instead of torch's default group, so that one process 
 """
 
 import re
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
@@ -20,9 +21,11 @@ from chairlift.model.distributed.shard import Shard
 START_SECONDS = 1800.0
 """Seconds that a rank waits for the others to load their weights."""
 
-STEP_SECONDS = 60.0
-"""Seconds that a rank waits for the others to connect, and within a step."""
+STEP_SECONDS = 90.0
+"""Seconds that a rank waits for the others to connect, and within a step; rank 0 finds one that hangs before that."""
 
+CHECK_SECONDS = 0.1
+"""Seconds between two checks, while a rank connects, of whether the others still can."""
 
 _LOCATION = re.compile(r"^\[\S+\] ")
 """Where in its own source gloo noticed an error."""
@@ -38,11 +41,19 @@ class Communicator:
         shard: this rank and the number of ranks.
         num_calls: collectives called so far.
         failure: error of the last collective that failed; the ranks cannot go on after it.
+        check_others: raises when another rank is known to be lost.
     """
 
-    def __init__(self, shard: Shard, meeting_file: Path, device: torch.device) -> None:
-        """Connect the ranks, which meet at a file that only they use. Raises EngineDead after STEP_SECONDS."""
+    def __init__(
+        self, shard: Shard, meeting_file: Path, device: torch.device, check_others: Callable[[], None] | None = None
+    ) -> None:
+        """Connect the ranks, which meet at a file that only they use.
+
+        Raises EngineDead after STEP_SECONDS, and what `check_others` raises, which is called all the time. After that
+        the caller must remove the file.
+        """
         self.shard = shard
+        self.check_others = check_others or (lambda: None)
         self.num_calls = 0
         self.failure: EngineDead | None = None
         self._device = device
@@ -50,7 +61,7 @@ class Communicator:
         connect = self._connect_nccl if device.type == "cuda" else self._connect_gloo
         try:
             store = self._distributed.FileStore(str(meeting_file), shard.num_ranks)
-            self._group: Any = connect(store)
+            self._group: Any = connect(store) if check_others is None else self._connect(lambda: connect(store), store)
         except (RuntimeError, ValueError) as error:
             raise EngineDead(f"rank {shard.rank} cannot connect to the other ranks: {error}") from error
 
@@ -94,6 +105,29 @@ class Communicator:
             reason = _LOCATION.sub("", str(error).partition(". This is typically caused")[0].partition("\n")[0])
             self.failure = EngineDead(f"rank {self.shard.rank} lost the other ranks in a collective: {reason}")
             raise self.failure from error
+
+    def _connect(self, connect: Callable[[], Any], store: Any) -> Any:
+        """Connect in a thread of its own, which is left when the check raises: nothing interrupts torch there."""
+        results: list[Any] = []
+
+        def run() -> None:
+            try:
+                results.append(connect())
+            except Exception as error:
+                results.append(error)
+
+        thread = threading.Thread(target=run, name="chairlift-connect", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(CHECK_SECONDS)
+                self.check_others()
+        except BaseException:
+            store.set_timeout(timedelta(milliseconds=1))  # the thread ends when it misses the file
+            raise
+        if isinstance(results[0], Exception):
+            raise results[0]
+        return results[0]
 
     def _reduce_options(self, operation: str, seconds: float) -> Any:
         options = self._distributed.AllreduceOptions()

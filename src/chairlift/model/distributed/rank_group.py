@@ -3,11 +3,12 @@
 call      sent to every rank, then run here. Ranks that succeed report nothing but a digest of the sampled tokens
 error     must come on every rank at the same collective; then the step is void and the ranks go on
           on some ranks only: their state differs, so the group fails
-failure   also the end of a process, a collective that fails or lasts too long, different tokens: the other
-          processes are killed, which ends the collectives in progress; each later call raises EngineDead
+failure   also the end of a process, a collective that fails, a rank that hangs (rank_watch.py), different tokens: the
+          other processes are killed, which ends the collectives in progress; each later call raises EngineDead
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -20,18 +21,21 @@ from chairlift.model.distributed.rank_messages import (
     Collected,
     FromRank,
     Loading,
+    PeersLost,
+    Progress,
     Started,
     StartFailed,
     StartRank,
     encode,
 )
-from chairlift.model.distributed.rank_process import RankProcess
+from chairlift.model.distributed.rank_process import EXIT_SECONDS, RankProcess
+from chairlift.model.distributed.rank_watch import BEAT_SECONDS, RankWatch
 
 AGREEMENT_SECONDS = 5.0
 """Seconds that an error of a call may take to come on every rank."""
 
 CAUSE_SECONDS = 2.0
-"""Seconds in which the end of a process is noticed that a failed collective hints at."""
+"""Seconds in which the end of a process is noticed that a failed collective, here or on another rank, hints at."""
 
 IMPORT_SECONDS = 300.0
 """Seconds that the processes may take to import torch."""
@@ -57,22 +61,33 @@ class RankGroup:
         self._digests: dict[int, dict[int, int]] = {}
         self._failure: ChairliftError | None = None
         self._on_failure: Callable[[EngineDead], None] | None = None
-        self._is_closing = False
+        self._watch = RankWatch()
+        self._watcher: threading.Thread | None = None
+        self._is_starting = False
+        self._num_ranks = 1
+        self._closing = threading.Event()
 
     # -- start -----------------------------------------------------------------------------------------------------
 
     def start(self, starts: Sequence[StartRank]) -> None:
         """Start a process for each rank and wait until all can connect. Raises EngineDead."""
+        self._is_starting, self._num_ranks = True, len(starts) + 1
+        seconds = min((each.beat_seconds for each in starts), default=BEAT_SECONDS)
         try:
             for each in starts:
-                self._processes.append(RankProcess(each, self._receive, self._process_ended))
+                process = RankProcess(each, self._receive, self._process_ended)
+                self._watch.add(each.rank, process.pid)
+                self._processes.append(process)
         except OSError as error:
             raise EngineDead(f"the process of a rank cannot be started: {error}") from error
+        self._watcher = threading.Thread(target=self._tick, args=(seconds,), name="chairlift-rank-watch", daemon=True)
+        self._watcher.start()
         self._wait_for(self._loading, IMPORT_SECONDS)
 
     def wait_until_started(self) -> None:
         """Wait until every rank has started. Raises the first error of a rank's start."""
         self._wait_for(self._started, START_SECONDS)
+        self._is_starting = False
 
     def attach(self, communicator: Communicator) -> None:
         """Set the collectives of rank 0, which end when the group fails."""
@@ -81,9 +96,12 @@ class RankGroup:
     def _wait_for(self, ranks: set[int], seconds: float) -> None:
         with self._condition:
             self._condition.wait_for(lambda: self._failure or len(ranks) == len(self._processes), seconds)
-            missing = [process.rank for process in self._processes if process.rank not in ranks]
+            missing = [process for process in self._processes if process.rank not in ranks]
         if missing:
-            self.fail(EngineDead(f"rank {missing[0]} did not start within {seconds:g} s"))
+            self.fail(EngineDead(
+                f"rank {missing[0].rank} of {self._num_ranks} (process {missing[0].pid}) did not start within "
+                f"{seconds:g} s; look for a disk that is slow or does not answer, then start the engine again"
+            ))  # fmt: skip
         self.check()
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -103,7 +121,10 @@ class RankGroup:
             result = function()
         except Exception as error:
             self._end_call(has_failed=True)
-            raise self._agreed_error(error) from error
+            agreed = self._agreed_error(error)
+            if agreed is error:
+                raise
+            raise agreed from None  # not from that of a collective, whose source lies in another process
         self._end_call(has_failed=False)
         self.check()
         return result
@@ -123,7 +144,7 @@ class RankGroup:
     def cause(self, error: ChairliftError) -> ChairliftError:
         """Return why a collective failed with this error: the failure of another rank, if there is one."""
         with self._condition:
-            self._condition.wait_for(lambda: self._failure, CAUSE_SECONDS)
+            self._condition.wait_for(lambda: self._failure or self._closing.is_set(), CAUSE_SECONDS)
             return self._failure or error
 
     def _end_call(self, *, has_failed: bool) -> None:
@@ -171,6 +192,10 @@ class RankGroup:
                 self._add_digest(rank, call, digest)
             case CallFailed():
                 self._add_error(rank, message)
+            case PeersLost(reason):
+                self.fail(self.cause(EngineDead(reason)))
+            case Progress(num_collectives):
+                self._watch.report(rank, num_collectives)
 
     def _add_rank(self, ranks: set[int], rank: int) -> None:
         with self._condition:
@@ -199,7 +224,23 @@ class RankGroup:
             self.fail(EngineDead(f"rank {rank} failed alone in a step: {error.reason}"))
 
     def _process_ended(self, rank: int, how: str) -> None:
-        self.fail(EngineDead(f"rank {rank} of {len(self._processes) + 1} is lost, and the engine with it: {how}"))
+        self.fail(EngineDead(f"rank {rank} of {self._num_ranks} is lost, and the engine with it: {how}"))
+
+    # -- in the thread that watches --------------------------------------------------------------------------------
+
+    def _tick(self, seconds: float) -> None:
+        """Watch the ranks while rank 0 waits for them, until the end of the group."""
+        last = time.monotonic()
+        while not self._closing.wait(seconds) and self._failure is None:
+            now = time.monotonic()
+            communicator, is_starting = self._communicator, self._is_starting
+            if not is_starting and self._ended_call == self._call:
+                self._watch.pause()
+            else:
+                num_collectives = None if communicator is None or is_starting else communicator.num_calls
+                if (error := self._watch.tick(now - last, num_collectives)) is not None:
+                    self.fail(error)
+            last = now
 
     # -- end -------------------------------------------------------------------------------------------------------
 
@@ -216,7 +257,7 @@ class RankGroup:
     def fail(self, error: ChairliftError) -> None:
         """End the group with an error, unless it has ended already. From any thread."""
         with self._condition:
-            if self._failure is not None or self._is_closing:
+            if self._failure is not None or self._closing.is_set():
                 return
             self._failure = error
             callback = self._on_failure if self._ended_call == self._call else None
@@ -231,7 +272,11 @@ class RankGroup:
     def close(self) -> None:
         """End every process and wait for it. May be called more than once."""
         with self._condition:
-            self._is_closing = True
+            self._closing.set()
             self._condition.notify_all()
         for process in self._processes:
+            process.close_input()
+        for process in self._processes:
             process.close()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(EXIT_SECONDS)

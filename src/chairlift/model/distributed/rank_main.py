@@ -2,19 +2,23 @@
 
     main thread     runs the calls of rank 0 in their order
     reader thread   reads them from standard input; at its end, and at that of rank 0, it ends the process at once
+    beat thread     reports the progress of the main thread every second
 
 Reports go to standard output. Logs, and the output of the runner, go to standard error.
 """
 
+import contextlib
 import logging
 import os
 import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from queue import SimpleQueue
 
+from chairlift.core.errors import EngineDead
 from chairlift.engine.gc_tuning import tune_gc
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.frames import read_frame, write_frame
@@ -27,6 +31,8 @@ from chairlift.model.distributed.rank_messages import (
     Launch,
     Loading,
     Masks,
+    PeersLost,
+    Progress,
     ReleaseBlocks,
     Started,
     StartFailed,
@@ -58,6 +64,8 @@ class RankMain:
         self._source, self._target = source, target
         self._calls: SimpleQueue[ToRank] = SimpleQueue()
         self._folder: Path | None = None
+        self._communicator: Communicator | None = None
+        self._report_lock = threading.Lock()
 
     def run(self) -> int:
         """Start the rank and run calls until the process ends; returns the exit code of one that cannot go on."""
@@ -65,13 +73,20 @@ class RankMain:
         start = self._calls.get()
         assert isinstance(start, StartRank), "the first message starts the rank"
         logging.getLogger("chairlift").setLevel(start.log_level)
+        if start.import_path:
+            sys.path[:] = map(os.fsdecode, start.import_path)
         try:
             self._report(Loading())
+            threading.Thread(target=self._beat, args=(start.beat_seconds,), name="chairlift-beat", daemon=True).start()
             shard = Shard(start.rank, start.num_ranks)
             communicator = Communicator(shard, Path(start.meeting_file), pick_device(start.config.device))
+            self._communicator = communicator
             runner = TorchRunner(start.config, communicator=communicator)
             runner.start()
             tune_gc()
+        except EngineDead as error:
+            self._report(PeersLost(error.message))
+            return 1
         except Exception as error:
             self._report(StartFailed.of(error))
             return 1
@@ -82,7 +97,7 @@ class RankMain:
             call += 1
             assert not isinstance(message, StartRank), "the rank has started"
             self._run_call(runner, communicator, call, message)
-        log.error("rank %d ends: %s", start.rank, communicator.failure)
+        self._report(PeersLost(communicator.failure.message))
         return 1
 
     def _run_call(self, runner: TorchRunner, communicator: Communicator, call: int, message: Call) -> None:
@@ -104,8 +119,17 @@ class RankMain:
             if communicator.failure is None:
                 self._report(CallFailed(call, communicator.num_calls, repr(error)))
 
-    def _report(self, message: FromRank) -> None:
-        write_frame(self._target, encode(message), SEND_SECONDS)
+    def _report(self, message: FromRank, seconds: float = SEND_SECONDS) -> None:
+        with self._report_lock:
+            write_frame(self._target, encode(message), seconds)
+
+    def _beat(self, seconds: float) -> None:
+        """Report the progress until the process ends, except while rank 0 does not read; a frame is never divided."""
+        while True:
+            communicator = self._communicator
+            with contextlib.suppress(EngineDead):
+                self._report(Progress(0 if communicator is None else communicator.num_calls), 0.0)
+            time.sleep(seconds)
 
     def _read(self, parent: int) -> None:
         """Queue the messages of rank 0 until its end, then end this process, whatever it does."""

@@ -1,7 +1,8 @@
 """Messages between rank 0 and the processes of the other ranks: msgpack structs with their length before them.
 
 rank 0 ─► rank   StartRank, then each call of the runner in its order: Launch, Masks, Collect, Warmup, ReleaseBlocks
-rank ─► rank 0   Loading, Started or StartFailed; then Collected for each collected step, CallFailed for each error
+rank ─► rank 0   Loading, Started or StartFailed; then Collected for each collected step, CallFailed for each error;
+                 PeersLost at the end of a rank that has lost the others; Progress at all times
 """
 
 from typing import Any
@@ -25,6 +26,8 @@ class StartRank(msgspec.Struct, frozen=True, array_like=True, tag=True):
         rank, num_ranks: which part of the model it computes.
         meeting_file: path of the file at which the ranks meet.
         log_level: level of its log, which goes to standard error.
+        import_path: sys.path of rank 0, so that both find the same logits processors; empty leaves the rank's own.
+        beat_seconds: seconds between two reports of its progress.
     """
 
     config: RunnerConfig
@@ -32,6 +35,8 @@ class StartRank(msgspec.Struct, frozen=True, array_like=True, tag=True):
     num_ranks: int
     meeting_file: str
     log_level: int
+    import_path: tuple[bytes, ...] = ()
+    beat_seconds: float = 1.0
 
 
 class Launch(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -112,9 +117,28 @@ class CallFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
+class PeersLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A collective of the rank has failed, or it could not connect; the process ends.
+
+    Another rank that has ended is the likely cause.
+    """
+
+    reason: str
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The rank lives.
+
+    Attributes:
+        num_collectives: collectives that it has called since its start.
+    """
+
+    num_collectives: int
+
+
 Call = Launch | Masks | Collect | Warmup | ReleaseBlocks
 ToRank = StartRank | Call
-FromRank = Loading | Started | StartFailed | Collected | CallFailed
+FromRank = Loading | Started | StartFailed | Collected | CallFailed | PeersLost | Progress
 
 
 def _encode_hook(value: Any) -> Any:

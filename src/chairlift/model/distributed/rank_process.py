@@ -68,18 +68,22 @@ class RankProcess:
         """
         try:
             write_frame(self._input.fileno(), frame, SEND_SECONDS)
-        except (EngineDead, ValueError):
+        except (EngineDead, ValueError) as error:
             if self._process.poll() is None and not self._input.closed:
-                raise
+                raise EngineDead(f"rank {self.rank} (process {self.pid}) cannot be sent a call: {error}") from error
 
     def kill(self) -> None:
         """Kill the process, without a wait for its end. From any thread."""
         self._process.kill()
 
-    def close(self) -> None:
-        """End the process and wait for it. May be called more than once, by the thread that sends."""
+    def close_input(self) -> None:
+        """Let the process end, without a wait for it. May be called more than once, by the thread that sends."""
         with contextlib.suppress(OSError):
             self._input.close()
+
+    def close(self) -> None:
+        """End the process and wait for it. May be called more than once, by the thread that sends."""
+        self.close_input()
         try:
             self._process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:

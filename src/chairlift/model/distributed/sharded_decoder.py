@@ -176,8 +176,14 @@ class ShardedBackend:
         return self.inner.torch_threads
 
     def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
-        """See ModelBackend."""
-        return self.inner.wrap_loader(loader)
+        """See ModelBackend; between two parameters the loader raises if another rank is lost."""
+        wrapped = self.inner.wrap_loader(loader)
+
+        def read(name: str, shape: tuple[int, ...]) -> Tensor:
+            self.communicator.check_others()
+            return wrapped.read(name, shape)
+
+        return replace(wrapped, read=read)
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See ModelBackend."""

@@ -11,10 +11,12 @@ computes within its calls; two steps in flight come from the threaded runner aro
 """
 
 import logging
+import os
 import shutil
+import sys
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.rank_group import RankGroup
 from chairlift.model.distributed.rank_messages import Collect, Launch, Masks, ReleaseBlocks, StartRank, Warmup
+from chairlift.model.distributed.rank_watch import BEAT_SECONDS
 from chairlift.model.distributed.shard import Shard, check_shards
 from chairlift.model.loading.model_impl import read_config
 from chairlift.model.loading.tiny_model import tiny_config
@@ -56,19 +59,23 @@ class TensorParallelRunner:
         """
         config = self._config
         check_options(config)
+        check_factories(config.logits_processor_factories)
         ranks = config.tensor_parallel_size
         check_shards(read_config(Path(config.model), config.model_impl) if config.model else tiny_config(), ranks)
         devices = rank_devices(config.device, ranks)
         self._folder = Path(tempfile.mkdtemp(prefix="chairlift-ranks-"))
         meeting_file = self._folder / MEETING_FILE
         level = logging.getLogger("chairlift").getEffectiveLevel()
+        import_path = tuple(os.fsencode(Path(folder).absolute()) for folder in sys.path)
         starts = [
-            StartRank(replace(config, device=devices[rank]), rank, ranks, str(meeting_file), level)
+            StartRank(
+                replace(config, device=devices[rank]), rank, ranks, str(meeting_file), level, import_path, BEAT_SECONDS
+            )
             for rank in range(1, ranks)
         ]
         try:
             self._group.start(starts)
-            communicator = Communicator(Shard(0, ranks), meeting_file, pick_device(devices[0]))
+            communicator = Communicator(Shard(0, ranks), meeting_file, pick_device(devices[0]), self._group.check)
             self._group.attach(communicator)
             own = replace(config, device=devices[0])
             self._inner = TorchRunner(own, communicator=communicator)
@@ -138,6 +145,17 @@ class TensorParallelRunner:
 def build(payload: bytes) -> Runner:
     """Build a runner from the bytes of a RunnerConfig: a factory for RunnerSpec."""
     return TensorParallelRunner(RunnerConfig.decode(payload))
+
+
+def check_factories(factories: Mapping[str, str]) -> None:
+    """Raise ConfigError for a logits processor in the program's own script, which the other ranks do not run."""
+    for name, path in factories.items():
+        if path.partition(":")[0] == "__main__":
+            raise ConfigError(
+                f"logits processor {name!r} at {path!r} is in the script itself, which only rank 0 runs; "
+                "move it to a module beside the script, or set tensor_parallel_size to 1",
+                option="logits_processor_factories",
+            )
 
 
 def digest(result: StepResult) -> int:
