@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,6 +98,16 @@ def differs_by_rank() -> Callable[[Tensor, Tensor], Tensor]:
     def process(input_ids: Tensor, scores: Tensor) -> Tensor:
         if _is_rank():
             raise ValueError("this rank differs")
+        return scores
+
+    return process
+
+
+def hangs_on_rank() -> Callable[[Tensor, Tensor], Tensor]:
+    """Make a logits processor that sleeps in the processes of ranks only."""
+
+    def process(input_ids: Tensor, scores: Tensor) -> Tensor:
+        time.sleep(3600 if _is_rank() else 0)
         return scores
 
     return process

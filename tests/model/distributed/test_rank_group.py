@@ -28,10 +28,13 @@ class FakeCommunicator:
 
     num_calls = 12
     failure: EngineDead | None = None
-    is_aborted = False
+    is_aborted = is_closed = False
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -233,5 +236,6 @@ def test_a_rank_that_does_not_start_in_time_ends_the_group(group: RankGroup, mon
 
 def test_after_the_close_the_end_of_a_process_is_no_failure(group: RankGroup) -> None:
     group.close()
+    assert isinstance(group._communicator, FakeCommunicator) and group._communicator.is_closed
     FakeRank.made[0].end("process 6 ended with exit code 0")
     group.check()

@@ -97,6 +97,10 @@ class Communicator:
             except RuntimeError:  # gloo cannot; its connections end with the other ranks
                 return
 
+    def close(self) -> None:
+        """Close the connections and end their threads; no collective may follow. May be called more than once."""
+        self._group = None
+
     def _run(self, start: Callable[[], Any]) -> None:
         self.num_calls += 1
         try:

@@ -270,7 +270,7 @@ class RankGroup:
             callback(error)
 
     def close(self) -> None:
-        """End every process and wait for it. May be called more than once."""
+        """End every process and wait for it, and the collectives of rank 0. May be called more than once."""
         with self._condition:
             self._closing.set()
             self._condition.notify_all()
@@ -280,3 +280,5 @@ class RankGroup:
             process.close()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(EXIT_SECONDS)
+        if self._communicator is not None:
+            self._communicator.close()
