@@ -12,7 +12,8 @@ class Options(TypedDict, total=False):
         device: "auto", or a torch device name.
         block_size: tokens in a block of the KV cache.
         num_blocks: number of blocks; derived from memory when left out.
-        max_memory: share (0..1) of the free memory that the KV cache may take, or bytes.
+        max_memory: share (0..1) of the free memory that the KV cache may take, or bytes: on each GPU, or on a CPU for
+            all ranks together.
         max_batch_tokens: tokens in one step.
         max_running_requests: sequences that run at the same time.
         max_prefill_tokens: prompt tokens in one step; when left out 256 on native kernels, else all that fit.

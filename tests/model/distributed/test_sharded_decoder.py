@@ -19,6 +19,8 @@ from chairlift.model.loading import checkpoint
 from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_config, tiny_model
 from chairlift.model.runner.kv_memory import FreeMemory
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import TorchRunner
 from support_batches import Row, make_batch
 from support_models import save_tiny
 from support_ranks import CPU, run_ranks
@@ -149,6 +151,24 @@ def test_every_rank_sizes_its_cache_by_the_least_free_memory(on_host: bool, expe
         return agreed.num_bytes, model.num_kv_heads, model.vocab_size
 
     assert run_ranks(2, run) == [(expected, 1, 259)] * 2
+
+
+def test_bytes_for_the_cache_are_those_of_all_ranks_on_a_cpu() -> None:
+    """Two ranks have half of the key/value heads each, so as many blocks fit as on one, not twice as many."""
+    config = RunnerConfig(dtype="float64", device="cpu", kernels="torch", max_memory=2**20)
+    alone = TorchRunner(config)
+    num_blocks = alone.start().num_blocks
+    alone.stop()
+
+    def start(communicator: Communicator) -> tuple[int, int]:
+        runner = TorchRunner(config, communicator=communicator)
+        info = runner.start()
+        runner.stop()
+        return info.num_blocks, info.block_bytes
+
+    results = run_ranks(2, start)
+    assert [found for found, _ in results] == [num_blocks] * 2
+    assert 2**20 - 4 * results[0][1] < sum(blocks * size for blocks, size in results) <= 2**20
 
 
 def test_the_threads_of_a_host_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

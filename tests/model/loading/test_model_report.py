@@ -1,5 +1,6 @@
 """Model report: describes a model folder as a start would find it and collects all errors."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,9 @@ def test_ranks_share_the_weights_and_the_memory_of_a_host(tmp_path: Path, monkey
     one, two = reports[1].facts, reports[2].facts
     assert one["kv_bytes_per_token"] == 2 * two["kv_bytes_per_token"] and one["weight_bytes"] == two["weight_bytes"]
     assert two["step_bytes"] < one["step_bytes"]
+    options = RunnerConfig(device="cpu", tensor_parallel_size=2, max_memory=2**20)
+    alone = inspect_model(folder, replace(options, tensor_parallel_size=1)).facts
+    assert inspect_model(folder, options).facts["num_blocks"] == alone["num_blocks"]
     (problem,) = inspect_model(folder, RunnerConfig(device="cpu", tensor_parallel_size=3)).problems
     assert "4 query heads cannot be shared evenly" in problem.message
 

@@ -212,6 +212,14 @@ def test_bytes_that_are_not_there_are_refused_with_both_numbers() -> None:
     free = FreeMemory(STEP.peak_bytes() + 100, "x")
     with pytest.raises(ConfigError, match="is 101 bytes, but 100 bytes are free"):
         size_kv_cache(POOL, STEP, free, on_host=True, max_memory=101)
+    with pytest.raises(ConfigError, match="is 303 bytes, 101 for each of 3 ranks, but 100 bytes are free"):
+        size_kv_cache(POOL, STEP, FreeMemory(free.num_bytes, "x", 3), on_host=True, max_memory=303)
+
+
+def test_bytes_are_divided_between_those_that_share_the_memory() -> None:
+    free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x", num_sharers=2)
+    sized = size_kv_cache(replace(POOL, max_running_requests=10**6), STEP, free, on_host=True, max_memory=40 * PAGE)
+    assert sized.num_blocks == 19 and dict(sized.report)["num_blocks"].endswith(" on all ranks)")
 
 
 def test_each_size_of_a_step_makes_its_peak_larger() -> None:

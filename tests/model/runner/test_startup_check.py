@@ -71,6 +71,10 @@ def test_memory_for_the_heads_that_a_model_of_transformers_really_has_is_enough(
         ({"num_blocks": 9, "max_model_len": 16 * 9 + 2, "block_size": 16}, "or set max_model_len to 145 or less"),
         ({"max_model_len": 10**6}, "max_model_len is 1000000, the model's limit is "),
         ({"max_memory": 1000}, "max_memory is 1000 bytes, one sequence needs at least 3 blocks of "),
+        (
+            {"max_memory": 9000, "tensor_parallel_size": 2, "device": "cpu"},
+            "bytes on each of 2 ranks, which are ",
+        ),
         ({"dtype": "int4"}, "dtype 'int4' is unknown"),
         ({"device": "gpu"}, "device 'gpu' is unknown; known are auto, cpu, cuda, mps"),
         ({"device": "cuda:x"}, "device 'cuda:x' is unknown; known are"),

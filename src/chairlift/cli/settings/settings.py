@@ -118,7 +118,8 @@ ENGINE_SECTIONS: Sections = {
     "KV cache": (
         Setting(name="max_memory", parse=fraction_or_bytes, metavar="X",
                 default_text="0.9 on an accelerator, 0.5 on a CPU",
-                help="memory for the KV cache: a fraction of the free memory such as 0.8, or a size such as 4GiB"),
+                help="memory for the KV cache: a fraction of the free memory such as 0.8, or a size such as 4GiB "
+                "(on each GPU; on a CPU for all parts of --tensor-parallel-size together)"),
         Setting(name="num_blocks", parse=integer, metavar="N", default_text="as many as --max-memory holds",
                 help="number of KV cache blocks"),
         Setting(name="block_size", parse=integer, metavar="N", default=16, help="number of tokens in a KV cache block"),

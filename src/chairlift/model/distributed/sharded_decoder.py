@@ -211,12 +211,13 @@ def agree_on_sizes(
 ) -> tuple[ModelConfig, FreeMemory]:
     """Return the sizes and the free memory by which every rank computes the same number of KV blocks.
 
-    That memory is the least of all ranks, divided by their number where they share the host's. No rank allocates its
-    cache before all have measured.
+    That memory is the least of all ranks, divided by their number where they share the host's; then max_memory in bytes
+    is divided, too. No rank allocates its cache before all have measured.
     """
     shard: Shard = communicator.shard
-    least, limit = communicator.minimum(free.num_bytes), f"least of {shard.num_ranks} ranks: {free.limit}"
+    least, ranks = communicator.minimum(free.num_bytes), shard.num_ranks
+    agreed = FreeMemory(least, f"least of {ranks} ranks: {free.limit}")
     if on_host:
-        least, limit = least // shard.num_ranks, f"{free.limit}, shared by {shard.num_ranks} ranks"
+        agreed = FreeMemory(least // ranks, f"{free.limit}, shared by {ranks} ranks", ranks)
     assert isinstance(model, DecoderConfig), "a sharded model is one of Chairlift's own"
-    return shard.step_sizes(model), FreeMemory(least, limit)
+    return shard.step_sizes(model), agreed

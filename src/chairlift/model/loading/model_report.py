@@ -182,7 +182,8 @@ def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig
     if free is not None:
         ranks, shares_memory = options.tensor_parallel_size, device.type != "cuda"
         own_bytes = free.num_bytes // ranks if shares_memory else free.num_bytes
-        left = FreeMemory(max(0, own_bytes - weights // ranks), f"{free.limit}, less the weights")
+        own_free = max(0, own_bytes - weights // ranks)
+        left = FreeMemory(own_free, f"{free.limit}, less the weights", ranks if shares_memory else 1)
         report.attempt(lambda: _size(report, options, config, max_model_len, left))
 
 

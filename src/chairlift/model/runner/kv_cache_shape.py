@@ -94,12 +94,13 @@ def check_num_blocks(pool: KVCacheShape, windows: Sequence[int | None], num_bloc
         )  # fmt: skip
 
 
-def check_max_bytes(pool: KVCacheShape, max_bytes: int) -> None:
-    """Raise ConfigError if `max_bytes` bytes hold fewer blocks than one short sequence needs."""
-    least = (pool.min_blocks + SPARE_BLOCKS) * pool.page_bytes
+def check_max_bytes(pool: KVCacheShape, max_bytes: int, num_sharers: int = 1) -> None:
+    """Raise ConfigError if `max_bytes` bytes hold fewer blocks than one short sequence needs on each of the sharers."""
+    least = (pool.min_blocks + SPARE_BLOCKS) * pool.page_bytes * num_sharers
     if max_bytes < least:
+        on_each = f" on each of {num_sharers} ranks" if num_sharers > 1 else ""
         raise ConfigError(
             f"max_memory is {max_bytes} bytes, one sequence needs at least {pool.min_blocks + SPARE_BLOCKS} blocks of "
-            f"{pool.page_bytes} bytes, which are {least} bytes; raise max_memory",
+            f"{pool.page_bytes} bytes{on_each}, which are {least} bytes; raise max_memory",
             option="max_memory", needed=least, given=max_bytes,
         )  # fmt: skip

@@ -36,10 +36,14 @@ HOST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Free bytes, and the name of the limit that sets them."""
+    """Free bytes, the name of the limit that sets them, and the number of processes that share the memory equally.
+
+    The bytes are those of one process.
+    """
 
     num_bytes: int
     limit: str
+    num_sharers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +188,8 @@ def size_kv_cache(
         step: what must fit beside the cache: estimated (ActivationShape) or measured (memory_profile.py).
         free: measured after the weights were loaded.
         on_host: whether the cache lies in host memory, which is shared with others.
-        max_memory: a share (0..1] of the memory free beside a step, or bytes for the cache; None is a share by device.
+        max_memory: a share (0..1] of the memory free beside a step, or bytes for the caches of all that share the
+            memory; None is a share by device.
         num_blocks: the configured number, only checked against free memory; None computes it.
 
     Raises ConfigError with both numbers when the blocks do not fit, or one short sequence does not.
@@ -200,7 +205,7 @@ def size_kv_cache(
             )  # fmt: skip
         fitting, how = num_blocks, "as set"
     else:
-        budget, how = _budget(max_memory, left, on_host)
+        budget, how = _budget(max_memory, left, free.num_sharers, on_host)
         fitting = budget // page - SPARE_BLOCKS
         if fitting < pool.min_blocks:
             raise ConfigError(
@@ -228,17 +233,19 @@ def gibibytes(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.1f} MiB"
 
 
-def _budget(max_memory: float | int | None, left: int, on_host: bool) -> tuple[int, str]:
+def _budget(max_memory: float | int | None, left: int, num_sharers: int, on_host: bool) -> tuple[int, str]:
     share = (HOST_SHARE if on_host else DEVICE_SHARE) if max_memory is None else max_memory
     check_max_memory(share)
     if isinstance(share, float):
         return int(left * share), f"{share:g} of the memory that a step leaves free"
-    if share > left:
+    own = share // num_sharers
+    each = f", {own} for each of {num_sharers} ranks" if num_sharers > 1 else ""
+    if own > left:
         raise ConfigError(
-            f"max_memory is {share} bytes, but {left} bytes are free besides the memory of a step", option="max_memory",
-            needed=share, free=left,
+            f"max_memory is {share} bytes{each}, but {left} bytes are free besides the memory of a step",
+            option="max_memory", needed=own, free=left,
         )  # fmt: skip
-    return share, f"max_memory of {gibibytes(share)}"
+    return own, f"max_memory of {gibibytes(share)}{' on all ranks' if each else ''}"
 
 
 def _host_memory(proc: Path) -> Iterator[FreeMemory]:

@@ -44,7 +44,8 @@ class RunnerConfig:
         device: a torch device name; "auto" is cuda where there is one, else cpu.
         block_size: tokens in a block of the KV cache.
         num_blocks: blocks of the KV cache; None is derived from memory.
-        max_memory: share (0..1) of the memory free after loading that the KV cache may use, or bytes.
+        max_memory: share (0..1) of the memory free after loading that the KV cache may use, or bytes: on each GPU, or
+            on a CPU for all ranks together.
         max_batch_tokens: tokens in the largest step, for the memory that a step needs.
         max_running_requests: sequences in the largest step.
         max_model_len: tokens of a sequence; None is the model's own limit.

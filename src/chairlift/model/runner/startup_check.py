@@ -43,4 +43,5 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     if options.num_blocks is not None and (needs_full_length or options.max_model_len is not None):
         check_num_blocks(pool, groups.windows, options.num_blocks)
     elif options.num_blocks is None and isinstance(options.max_memory, int):
-        check_max_bytes(pool, options.max_memory)
+        num_sharers = options.tensor_parallel_size if options.device == "cpu" else 1
+        check_max_bytes(pool, options.max_memory, num_sharers)
