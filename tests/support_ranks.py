@@ -147,5 +147,16 @@ def descendants(pid: int) -> list[int]:
 
 
 def rank_pids(pid: int) -> list[int]:
-    """Return the processes of ranks below a process."""
-    return [each for each in descendants(pid) if b"rank_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    """Return the processes of ranks below a process, started or forked (support_rank_forks.py)."""
+    found, forking = [], set()
+    for each in descendants(pid):  # parents first
+        command, parent = Path(f"/proc/{each}/cmdline"), Path(f"/proc/{each}/stat")
+        try:
+            is_forked = int(parent.read_text().rpartition(")")[2].split()[1]) in forking
+            if is_forked or b"rank_main" in (content := command.read_bytes()):
+                found.append(each)
+            elif b"support_rank_forks" in content:
+                forking.add(each)
+        except OSError:  # it has ended meanwhile
+            continue
+    return found

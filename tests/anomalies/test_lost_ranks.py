@@ -6,6 +6,7 @@ No limit of gloo ends these runs: only what rank 0 notices itself does.
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -27,7 +28,8 @@ from chairlift.model.runner.torch_runner import TorchRunner
 from support_engine import FULL
 from support_models import save_tiny
 from support_process import RecordingSink, make_request, wait_until
-from support_ranks import CPU, descendants, rank_pids
+from support_rank_forks import use_forked_ranks
+from support_ranks import CPU, rank_pids
 
 CONFIG = RunnerConfig(dtype="float64", device="cpu", num_blocks=200, tensor_parallel_size=2, kernels="torch")
 OPTIONS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "kernels": "torch", "num_blocks": 200}
@@ -43,16 +45,17 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    use_forked_ranks(monkeypatch)
     shared = set(os.listdir("/dev/shm"))
     yield
-    assert descendants(os.getpid()) == []
+    assert rank_pids(os.getpid()) == []
     assert [each.name for each in folder.iterdir() if "chairlift" in each.name] == []
     assert {name for name in os.listdir("/dev/shm") if "torch" in name or "chairlift" in name} <= shared
     wait_until(lambda: not any(each.name.startswith("chairlift-rank") for each in threading.enumerate()))
 
 
 def only_rank() -> int:
-    (pid,) = descendants(os.getpid())
+    (pid,) = rank_pids(os.getpid())
     return pid
 
 
@@ -67,7 +70,8 @@ def use_script(monkeypatch: pytest.MonkeyPatch, *reports: FromRank) -> None:
     """Start a process instead of a rank which reports and then does nothing."""
     content = b"".join(map(encode, reports))
     script = f"import os, time; os.write(1, bytes.fromhex({content.hex()!r})); time.sleep(3600)"
-    monkeypatch.setattr(rank_process, "COMMAND", ("-c", script))
+    monkeypatch.setattr(rank_process, "COMMAND", ("-c", script, "rank_main"))
+    monkeypatch.setattr(rank_process, "subprocess", subprocess)
 
 
 def test_a_rank_that_is_killed_while_the_ranks_connect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +211,7 @@ def test_starts_and_stops_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None
             monkeypatch.setattr(rank_process, "EXIT_SECONDS", 0.2)
             os.kill(only_rank(), signal.SIGSTOP)
         runner.stop()
-        assert descendants(os.getpid()) == []
+        assert rank_pids(os.getpid()) == []
         wait_until(lambda: not any(each.name.startswith("chairlift-rank") for each in threading.enumerate()))
         open_files = len(os.listdir("/proc/self/fd"))
         num_files = num_files or open_files

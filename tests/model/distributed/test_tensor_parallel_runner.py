@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +28,7 @@ from support_models import tiny_hf_model
 from support_oracle import oracle, own_prompt, shared_prompt
 from support_plans import int32
 from support_process import FAST_LIVENESS, RecordingSink, has_ended, make_request, pid_of, wait_until
+from support_rank_forks import use_forked_ranks
 from support_ranks import rank_pids
 
 OPTIONS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "block_size": 4, "kernels": "torch"}
@@ -39,6 +39,12 @@ SAMPLED = [
     SamplingParams(temperature=0.8, repetition_penalty=1.3, seed=-3, max_tokens=24, prompt_logprobs=1,
                    allowed_token_ids=list(range(8, 200))),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the ranks of engines in this process; the ranks of engine processes are started as by users."""
+    use_forked_ranks(monkeypatch)
 
 
 def run_batch(llm: LLM, prompts: list[list[int]]) -> list[Any]:
@@ -114,7 +120,7 @@ def test_grammars_logprobs_and_processors_on_two_ranks() -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("overlap", [False, True])
 def test_what_happens_on_one_rank_alone_ends_the_engine(
-    factory: str, reason: str, overlap: bool, children_import_tests: None, monkeypatch: pytest.MonkeyPatch
+    factory: str, reason: str, overlap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 0 waits in a collective for the rank whose layers fail, until that is killed."""
     monkeypatch.setattr(rank_group, "AGREEMENT_SECONDS", 0.5)
@@ -127,7 +133,7 @@ def test_what_happens_on_one_rank_alone_ends_the_engine(
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_step_without_memory_on_every_rank_is_run_in_smaller_ones(
-    overlap: bool, children_import_tests: None, monkeypatch: pytest.MonkeyPatch
+    overlap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MLP, "__call__", MLP.__call__)  # undo what the factory does in this process
     options = {**OPTIONS, "overlap": overlap, "num_blocks": 200}
@@ -160,38 +166,25 @@ def answer(client: ProcessClient, name: str, sink: RecordingSink) -> list[int]:
     return sink.tokens[name]
 
 
-@pytest.fixture
-def client() -> Iterator[ProcessClient]:
-    """An engine process with two ranks; at its end no process is left."""
-    spec = RunnerSpec(TENSOR_PARALLEL_RUNNER, RUNNER.encode())
-    made = start_engine_process(spec, SchedulerConfig(), watch=FAST_LIVENESS)
+def test_an_engine_process_restarts_after_the_end_of_a_rank_and_no_rank_outlives_it() -> None:
+    spec, sink = RunnerSpec(TENSOR_PARALLEL_RUNNER, RUNNER.encode()), RecordingSink()
+    client = start_engine_process(spec, SchedulerConfig(), watch=FAST_LIVENESS)
     try:
-        yield made
-        ranks = rank_pids(pid_of(made))
+        tokens = answer(client, "first", sink)
+        (rank,) = rank_pids(pid_of(client))
+        client.submit(make_request("long", (65, 66), max_tokens=900, ignore_eos=True), sink)
+        sink.wait(lambda: "long" in sink.tokens)
+        os.kill(rank, signal.SIGKILL)
+        error = sink.end("long").error
+        assert isinstance(error, EngineDead) and f"process {rank} was killed by SIGKILL" in str(error)
+        wait_until(lambda: client.restarts == 1 and client.state is ReplicaState.READY)
+        assert answer(client, "second", sink) == tokens
+        (rank,) = rank_pids(pid_of(client))
+        os.kill(pid_of(client), signal.SIGKILL)
+        wait_until(lambda: has_ended(rank))
     finally:
-        made.close()
-    assert len(ranks) == 1
-    wait_until(lambda: has_ended(ranks[0]))
-
-
-def test_an_engine_process_restarts_after_the_end_of_a_rank(client: ProcessClient) -> None:
-    sink = RecordingSink()
-    tokens = answer(client, "first", sink)
-    (rank,) = rank_pids(pid_of(client))
-    client.submit(make_request("long", (65, 66), max_tokens=900, ignore_eos=True), sink)
-    sink.wait(lambda: "long" in sink.tokens)
-    os.kill(rank, signal.SIGKILL)
-    error = sink.end("long").error
-    assert isinstance(error, EngineDead) and f"process {rank} was killed by SIGKILL" in str(error)
-    wait_until(lambda: client.restarts == 1 and client.state is ReplicaState.READY)
-    assert answer(client, "second", sink) == tokens
-
-
-def test_the_ranks_of_an_engine_process_that_is_killed_end(client: ProcessClient) -> None:
-    (rank,) = rank_pids(pid_of(client))
-    os.kill(pid_of(client), signal.SIGKILL)
-    wait_until(lambda: has_ended(rank))
-    wait_until(lambda: client.restarts == 1 and client.state is ReplicaState.READY)
+        client.close()
+    assert rank_pids(os.getpid()) == []
 
 
 @pytest.mark.parametrize(("options", "sentence"), [
