@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from chairlift.model.distributed.tensor_parallel_runner import digest
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_plans import int32
+from support_rank_forks import forks
 from support_ranks import CPU
 
 CONFIG = RunnerConfig(device="cpu", dtype="float64", num_blocks=64, kernels="torch", max_batch_tokens=64,
@@ -46,11 +48,12 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=9).with_defaults({}, max_tok
 
 
 class Rank:
-    """The process and its pipes."""
+    """The process and its pipes: a fork, or started as by rank 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_forked: bool = True) -> None:
         self.num_beats = 0
-        self._process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        start = forks().popen if is_forked else subprocess.Popen
+        self._process: Any = start([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def send(self, *messages: ToRank) -> None:
         assert self._process.stdin is not None
@@ -80,8 +83,8 @@ class Rank:
 
 
 @pytest.fixture
-def rank() -> Iterator[Rank]:
-    made = Rank()
+def rank(request: pytest.FixtureRequest) -> Iterator[Rank]:
+    made = Rank(is_forked=getattr(request, "param", True))
     yield made
     made.kill()
 
@@ -94,6 +97,7 @@ def plan_of(step_id: int, token: int, *, masked: bool = False) -> StepPlan:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("rank", [False], indirect=True, ids=["started"])
 def test_a_rank_runs_calls_in_order_and_ends_with_its_input(rank: Rank, tmp_path: Path) -> None:
     only_a = np.zeros((1, 9), np.int32)
     only_a[0, ord("a") // 32] = 1 << ord("a") % 32
