@@ -1,17 +1,20 @@
 """Tokens do not depend on the scheduling: 1,000 random runs against each request alone, in float64.
 
 A seed decides requests, arrivals, aborts, block size, number of blocks, limits, policies, prefix caching and overlap.
-`make test-all` takes all seeds, `make test` a few.
+`make test-all` takes all seeds, `make test` a few. A part of them runs on a simulated device and on two ranks, too.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 
 from chairlift.core.request import FinishReason
-from chairlift.engine.runner.base import Runner
+from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
 from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.loading.model_impl import read_config
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -20,12 +23,15 @@ from support_device_runner import use_device
 from support_device_stream import SimulatedStream
 from support_engine import FULL
 from support_oracle import oracle
+from support_rank_forks import use_forked_ranks
 from support_scheduling_runs import MakeRunner, Played, alone, check_run, scheduling_run
 
 SEEDS = 1000
 SHARE = 20
 DEVICE_SEEDS = 40
 DEVICE_SHARE = 2
+RANK_SEEDS = 40
+RANK_SHARE = 2
 PARTS = 20
 """Parts into which the seeds are divided, one test each."""
 
@@ -39,19 +45,24 @@ def num_groups(architecture: str, window: int | None) -> int:
     return len(LayerGroups.of(config.layer_windows).windows)
 
 
-def make_runner_of(architecture: str, window: int | None, use_cuda_graph: str = "auto") -> MakeRunner:
+def make_runner_of(
+    architecture: str,
+    window: int | None,
+    use_cuda_graph: str = "auto",
+    make: Callable[[RunnerConfig], Runner] = TorchRunner,
+) -> MakeRunner:
     """Return a function that makes runners of a tiny model in float64."""
     folder = str(oracle(architecture, window).folder)
 
-    def make(num_blocks: int, block_size: int, max_batch_tokens: int) -> Runner:
+    def make_runner(num_blocks: int, block_size: int, max_batch_tokens: int) -> Runner:
         config = RunnerConfig(
             model=folder, dtype="float64", device="cpu", block_size=block_size, num_blocks=num_blocks,
             max_batch_tokens=max_batch_tokens, max_running_requests=16,
             use_cuda_graph=use_cuda_graph,
         )  # fmt: skip
-        return TorchRunner(config)
+        return make(config)
 
-    return make
+    return make_runner
 
 
 def check_seed(seed: int) -> Played:
@@ -96,3 +107,52 @@ def test_on_a_device_graphs_and_overlap_change_no_token(part: int) -> None:
     torch.set_num_threads(1)
     seeds = range(part, DEVICE_SEEDS, DEVICE_SHARE) if FULL else [part]
     assert sum(check_seed_on_device(seed) for seed in seeds) > 0
+
+
+class KeptRanks:
+    """A Runner of two ranks which stays up from one engine to the next."""
+
+    def __init__(self, config: RunnerConfig) -> None:
+        self._runner = TensorParallelRunner(replace(config, tensor_parallel_size=2))
+        self._info = self._runner.start()
+
+    def start(self) -> RunnerInfo:
+        return self._info
+
+    def stop(self) -> None:
+        """Leave the ranks as they are; see close()."""
+
+    def close(self) -> None:
+        self._runner.stop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
+def check_seed_on_ranks(seed: int) -> None:
+    """Check the run of a seed on two ranks, twice without a new start: with two steps in flight and without."""
+    model = ARCHITECTURES[seed % len(ARCHITECTURES)]
+    run = scheduling_run(seed, num_groups(*model))
+    expected, kept = alone(run, make_runner_of(*model)), list[KeptRanks]()
+
+    def make(config: RunnerConfig) -> KeptRanks:
+        kept.extend([] if kept else [KeptRanks(config)])
+        return kept[0]
+
+    try:
+        for overlap in (run.config.overlap, not run.config.overlap):
+            timed = replace(run, config=replace(run.config, overlap=overlap))
+            check_run(timed, make_runner_of(*model, make=make), expected)
+    finally:
+        for each in kept:
+            each.close()
+
+
+@pytest.mark.parametrize("part", range(RANK_SHARE))
+def test_on_two_ranks_every_request_has_the_tokens_that_it_has_alone(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(1)
+    use_forked_ranks(monkeypatch)
+    for seed in range(part, RANK_SEEDS, RANK_SHARE) if FULL else [part]:
+        check_seed_on_ranks(seed)
