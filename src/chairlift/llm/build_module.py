@@ -26,7 +26,7 @@ def build_module_client(module: Any, options: Options) -> InlineClient:
     values: dict[str, Any] = dict(options)
     scheduler, config = validate_options(options), runner_config(None, values)
     if (ranks := config.tensor_parallel_size) > 1:
-        message = f"tensor_parallel_size is {ranks}, a loaded model runs on one device; pass its folder to LLM instead"
+        message = f"tensor_parallel_size is {ranks}, a loaded model runs on one device; pass its folder instead"
         raise ConfigError(message, option="tensor_parallel_size")
     runner = TorchRunner(config, load_module(module, config))
     return InlineClient(EngineLoop(runner, scheduler, enable_prefix_caching=values.get("enable_prefix_caching", True)))

@@ -1,6 +1,7 @@
 """EngineSource: engines of loaded models and of folders, with the model's own generation_config."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import torch
 
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.continuous_batching.engine_source import engine_source
+from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
-from support_models import save_tiny
+from support_models import save_tiny, tiny_hf_model
+from support_rank_forks import use_forked_ranks
+from support_ranks import rank_pids
 
 
 def test_a_module_brings_its_generation_config() -> None:
@@ -79,3 +83,27 @@ def test_an_error_at_the_start_of_the_engine_has_the_name_that_was_given() -> No
     assert caught.value.details["option"] == "max_memory_percent"
     with pytest.raises(ConfigError, match="max_memory must be"):
         engine_source(model, None, None, {"max_memory": 0})
+
+
+def test_a_folder_runs_on_two_ranks_and_a_module_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_forked_ranks(monkeypatch)
+    folder, tokens = save_tiny("llama", tmp_path), []
+    options = {"dtype": "float64", "device": "cpu", "kernels": "torch", "num_blocks": 64, "eos_token_id": -1}
+    for ranks in (1, 2):
+        manager = ContinuousBatchingManager(folder, None, tensor_parallel_size=ranks, **options)
+        manager.start()
+        try:
+            manager.add_request([5, 6, 7], max_new_tokens=12)
+            output = manager.get_result(timeout=60)
+            assert len(rank_pids(os.getpid())) == ranks - 1
+            assert output is not None and output.error is None
+            tokens.append(output.generated_tokens)
+        finally:
+            manager.stop(block=True)
+    assert rank_pids(os.getpid()) == []
+    assert tokens[0] == tokens[1] and len(tokens[0]) == 12
+    source = engine_source(tiny_hf_model("llama"), None, None, {"tensor_parallel_size": 2})
+    with pytest.raises(
+        ConfigError, match="tensor_parallel_size is 2, a loaded model runs on one device; pass its fold"
+    ):
+        source.start()

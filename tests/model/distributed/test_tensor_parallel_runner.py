@@ -3,7 +3,10 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +204,51 @@ def test_what_ranks_cannot_run_is_refused_before_a_process_starts(
     with pytest.raises(ConfigError, match=sentence) as caught:
         LLM(RANDOM, device="cpu", **options)
     assert caught.value.details["option"] == "tensor_parallel_size"
+
+
+PROCESSORS = """
+import torch
+
+def only(token):
+    def process(input_ids, scores):
+        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([token]), 1.0)
+    return process
+"""
+SCRIPT = """
+from chairlift import LLM, SamplingParams
+from chairlift.core.errors import ConfigError
+
+def own():
+    ...
+
+if __name__ == "__main__":
+    options = {"tensor_parallel_size": 2, "device": "cpu", "kernels": "torch", "num_blocks": 50}
+    for path in ("__main__:own", "processors_of_script:only"):
+        try:
+            with LLM("chairlift:random", logits_processor_factories={"only": path}, **options) as llm:
+                params = SamplingParams(logits_processors={"only": {"token": 113}}, max_tokens=5)
+                (output,) = llm.generate(["abc"], params, use_tqdm=False)
+                print(output.error or output.outputs[0].text)
+        except ConfigError as error:
+            print(error)
+"""
+
+
+def test_ranks_find_a_logits_processor_beside_the_script(tmp_path: Path) -> None:
+    """The script runs in another folder. Its own functions are on rank 0 only, which is said before a rank starts."""
+    folder = tmp_path / "a script's f\u00f6lder"
+    folder.mkdir()
+    (folder / "processors_of_script.py").write_text(PROCESSORS, encoding="utf-8")
+    (folder / "script.py").write_text(SCRIPT.replace("chairlift:random", RANDOM), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(folder / "script.py")], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    refused, text = done.stdout.splitlines()
+    assert refused == (
+        "logits processor 'only' at '__main__:own' is in the script itself, which only rank 0 runs; move it to a "
+        "module beside the script, or set tensor_parallel_size to 1"
+    )
+    assert text == "q" * 5, done.stderr
 
 
 def test_a_loaded_module_runs_on_one_rank() -> None:
