@@ -5,6 +5,7 @@ python -c "..." DESCRIPTOR      the process that forks: for each byte on its soc
 """
 
 import atexit
+import contextlib
 import functools
 import os
 import runpy
@@ -141,7 +142,8 @@ class ForkedRank:
 
     def kill(self) -> None:
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 @functools.cache
