@@ -17,7 +17,9 @@ from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.attention.triton import TritonAttention
 from support_cuda_device import simulate_gpu
 
-ABSENT = replace(FLASHINFER, package="not-there-python", module="not_there", install="run: pip install not-there-python")
+ABSENT = replace(
+    FLASHINFER, package="not-there-python", module="not_there", install="run: pip install not-there-python"
+)
 
 
 @pytest.mark.parametrize(

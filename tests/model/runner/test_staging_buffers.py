@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from chairlift.model.runner.staging_buffers import StagingBuffers, copy_from_pinned, host_buffer
+from chairlift.model.runner.staging_buffers import StagingBuffers, host_buffer
 from support_device_stream import ImmediateStream, SimulatedStream
 
 CPU = torch.device("cpu")
@@ -45,8 +45,5 @@ def test_a_larger_step_gets_larger_buffers_and_leaves_those_of_earlier_steps_alo
     assert buffers.copy((numbers(8, 9),))[:2].tolist() == [8, 9] and large[99].item() == 99
 
 
-def test_what_goes_to_the_device_is_a_copy() -> None:
-    values = numbers(1, 2)
-    copied = copy_from_pinned(values, CPU)
-    values[0] = 7
-    assert copied.tolist() == [1, 2] and host_buffer(5, CPU).shape == (5,)
+def test_host_memory_has_the_size_that_is_asked_for() -> None:
+    assert host_buffer(5, CPU).shape == (5,)

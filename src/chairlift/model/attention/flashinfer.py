@@ -27,8 +27,8 @@ from chairlift.model.attention.attention_library import AttentionLibrary, apply_
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.registry import LIBRARY_MODULES
 from chairlift.model.attention.visible_pages import list_pages
+from chairlift.model.pinned_copy import copy_from_pinned
 from chairlift.model.runner.device_stream import CudaStream, Event
-from chairlift.model.runner.staging_buffers import to_device
 
 FLASHINFER = AttentionLibrary(
     backend="flashinfer",
@@ -182,7 +182,7 @@ class FlashInferAttention:
         make_plan = wrapper.wrapper.plan if wrapper.has_run else FLASHINFER.refusing(wrapper.wrapper.plan)
         make_plan(
             qo_indptr=cu_q - cu_q[0], paged_kv_indptr=torch.from_numpy(pages.offsets),
-            paged_kv_indices=table.index_select(0, to_device(pages.entries, table.device)),
+            paged_kv_indices=table.index_select(0, copy_from_pinned(pages.entries, table.device)),
             paged_kv_last_page_len=torch.from_numpy(pages.last_sizes), num_qo_heads=query.shape[1],
             num_kv_heads=kv.key.shape[2], head_dim_qk=query.shape[2], page_size=kv.key.shape[1], causal=True,
             sm_scale=spec.scale, window_left=-1 if spec.window is None else spec.window - 1,

@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.engine.step_plan import Int32
@@ -46,9 +45,3 @@ class StagingBuffers:
 def host_buffer(size: int, device: torch.device) -> Tensor:
     """Return host memory, int32 [size]: pinned for a CUDA device, which can copy it without the host."""
     return torch.empty(size, dtype=torch.int32, pin_memory=device.type == "cuda")
-
-
-def copy_from_pinned(values: NDArray[np.generic], device: torch.device) -> Tensor:
-    """Return a copy of the values on the device; for CUDA through pinned memory, so that the host does not wait."""
-    tensor = torch.from_numpy(values)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.clone()
