@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -325,3 +325,24 @@ def test_requests_are_rejected_by_the_limits_the_client_shows(client: InlineClie
     request: GenerateRequest = make_request("a", 3)
     assert client.info.num_blocks == client.limits.num_blocks == 64
     assert client.limits.max_output_tokens(len(request.prompt_token_ids)) == 64 * 4 + 1 - 3
+
+
+def test_a_runner_that_fails_for_good_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """It reports its failure between two steps, and the step that begins meanwhile raises it, too."""
+    callbacks: list[Callable[[EngineDead], None]] = []
+
+    class Fails(FakeRunner):
+        def on_failure(self, callback: Callable[[EngineDead], None]) -> None:
+            callbacks.append(callback)
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        error = EngineDead("rank 1 is lost")
+        callbacks[0](error)
+        raise error
+
+    client, sink = start_client(Fails(FAKE, hook=hook)), RequestSink()
+    client.submit(make_request("a", 9, 7), sink)
+    assert str(sink.wait().error) == "the engine failed: rank 1 is lost"
+    client.close()
+    (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert record.getMessage() == "the engine died: rank 1 is lost" and not record.exc_info

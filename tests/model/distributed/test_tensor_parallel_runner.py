@@ -192,6 +192,7 @@ def test_an_engine_process_restarts_after_the_end_of_a_rank_and_no_rank_outlives
 
 @pytest.mark.parametrize(("options", "sentence"), [
     ({"tensor_parallel_size": 3}, "tensor_parallel_size is 3, but the model's 4 query heads cannot be shared evenly"),
+    ({"tensor_parallel_size": 8}, "tensor_parallel_size is 8, but the model's 4 query heads cannot be shared evenly"),
     ({"tensor_parallel_size": 0}, "tensor_parallel_size must be at least 1, got 0"),
     ({"tensor_parallel_size": 2, "quantization": "int8"}, "but quantization 'int8' runs on one rank only"),
     ({"tensor_parallel_size": 2, "kernels": "native"}, "but kernels 'native' runs on one rank only"),
