@@ -28,11 +28,13 @@ def run_ranks(num_ranks: int, function: Callable[[Communicator], T]) -> list[T]:
     """Connect the ranks, run the function on each, and return their results; raises the first error of a rank."""
     results: dict[int, Any] = {}
     errors: list[BaseException] = []
+    connected: list[Communicator] = []  # one that ends while another rank still connects would break that
 
     def run(rank: int, meeting_file: Path) -> None:
         try:
             with torch.inference_mode():
-                results[rank] = function(Communicator(Shard(rank, num_ranks), meeting_file, CPU))
+                connected.append(communicator := Communicator(Shard(rank, num_ranks), meeting_file, CPU))
+                results[rank] = function(communicator)
         except BaseException as error:
             errors.append(error)
 

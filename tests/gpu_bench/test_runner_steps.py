@@ -46,11 +46,13 @@ def test_timed_steps_have_the_wanted_batch_and_mean_context(
     assert len(blocks) * BLOCK_SIZE >= 3 * longest  # no step needs a block that its sequence does not have
 
 
-def test_no_step_starts_after_the_limit(steps: RunnerSteps, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "num_steps"), [(2.5, 2), (0.5, 1)])
+def test_no_step_but_the_first_starts_after_the_limit(
+    steps: RunnerSteps, monkeypatch: pytest.MonkeyPatch, limit: float, num_steps: int
+) -> None:
     moments = itertools.count(0.0, 1.0)
     monkeypatch.setattr("gpu_bench.runner_steps.time.perf_counter", lambda: next(moments))
-    times = steps.time_decode(1, limit=2.5)
-    assert len(times.seconds) == 2
+    assert len(steps.time_decode(1, limit=limit).seconds) == num_steps
 
 
 def test_at_most_two_steps_are_in_flight_and_all_are_collected(

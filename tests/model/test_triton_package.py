@@ -3,11 +3,13 @@
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from chairlift.model.triton_package import can_use_triton, has_triton, is_interpreted, triton_obstacle
+from chairlift.core.errors import ConfigError
+from chairlift.model.triton_package import can_use_triton, check_triton, has_triton, is_interpreted, triton_obstacle
 from support_cuda_device import simulate_gpu
 
 
@@ -53,3 +55,16 @@ def test_the_kernels_need_compute_capability_8(
     if not runs:
         found = f"cuda:1 has compute capability {capability[0]}.{capability[1]}, and the kernels need 8.0"
         assert triton_obstacle("cuda:1") == found
+
+
+def test_a_compiler_that_is_missing_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    simulate_gpu(monkeypatch, (9, 0))
+    check_triton("cuda:0")  # nothing to compile for the interpreter
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    check_triton("cpu")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ConfigError, match=r"device 'cuda:0': Triton cannot compile its driver module: .*gcc") as caught:
+        check_triton("cuda:0")
+    assert caught.value.details["option"] == "device" and "set CC" in caught.value.message

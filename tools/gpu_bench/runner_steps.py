@@ -108,13 +108,13 @@ class RunnerSteps:
         self.runner.stop()
 
     def time_decode(self, batch: int, limit: float) -> DecodeTimes:
-        """Time decode steps of `batch` sequences; no step starts after `limit` seconds."""
+        """Time decode steps of `batch` sequences, one at least; no other one starts after `limit` seconds."""
         plans = self.start_decodes(batch)
         contexts: list[int] = []
 
         def timed_plans() -> Iterator[StepPlan]:
             for plan in itertools.islice(plans, self._sizes.num_steps):
-                if time.perf_counter() - started_at > limit:
+                if time.perf_counter() - started_at > limit and contexts:
                     return
                 contexts.append(int(plan.start_positions[0]) + 1)
                 yield plan

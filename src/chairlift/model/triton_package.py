@@ -1,8 +1,14 @@
-"""has_triton, triton_obstacle, can_use_triton: whether Triton's kernels run here. Imports neither triton nor torch."""
+"""has_triton, triton_obstacle, can_use_triton, check_triton: whether Triton's kernels run here.
+
+Imports neither triton nor torch at once.
+"""
 
 import importlib.util
 import os
+import subprocess
 from typing import TYPE_CHECKING
+
+from chairlift.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -46,3 +52,22 @@ def triton_obstacle(device: str) -> str:
 def can_use_triton(device: "torch.device") -> bool:
     """Return whether Triton's kernels run on the device."""
     return not triton_obstacle(str(device))
+
+
+def check_triton(device: str) -> None:
+    """Raise ConfigError if Triton cannot start on a device that its kernels are for.
+
+    Its first use compiles a small module in C, for which it calls a compiler.
+    """
+    if is_interpreted() or triton_obstacle(device):
+        return
+    from triton.runtime import driver
+
+    try:
+        _ = driver.active.utils
+    except (RuntimeError, OSError, AssertionError, ImportError, subprocess.CalledProcessError) as error:
+        raise ConfigError(
+            f"device {device!r}: Triton cannot compile its driver module: {str(error).strip().splitlines()[0]}; "
+            "install a C compiler and Python's headers (Debian: apt install gcc python3-dev), or set CC",
+            option="device",
+        ) from error

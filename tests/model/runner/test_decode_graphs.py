@@ -64,8 +64,12 @@ def test_a_capture_that_fails_turns_graphs_off_with_a_warning_or_raises(caplog: 
         assert not graphs.capture((1, 2048))
     assert "capture of 1 rows failed: operation not permitted" in caplog.text
     assert graphs.bucket_of(plan) is None
+    required = graphs_of(stream, is_required=True)
     with pytest.raises(RuntimeError, match="not permitted"):
-        graphs_of(stream, is_required=True).capture((1, 2048))
+        required.capture_smallest()
+    with pytest.raises(RuntimeError, match="not permitted"):
+        required.capture_first()
+    assert not required.capture((9, 9000))  # while requests run, none of them fails
 
 
 @pytest.mark.parametrize(
@@ -112,7 +116,7 @@ def test_every_bucket_is_captured_once_and_the_largest_first() -> None:
     graphs = graphs_of(stream)
     captured: list[decode_graphs.Bucket] = []
     capture = graphs.capture
-    graphs.capture = lambda bucket: captured.append(bucket) or capture(bucket)  # type: ignore[method-assign]
+    graphs.capture = lambda bucket, **how: captured.append(bucket) or capture(bucket, **how)  # type: ignore[method-assign]
     graphs.capture_smallest()
     graphs.capture_first()
     assert captured == [(1, 2048), *((rows, 2048) for rows in (9, 8, 4, 2, 1))] and stream.num_graphs == 5

@@ -72,7 +72,7 @@ class DecodeGraphs:
         self, compute: ComputeStep, tables: DeviceInputBatch, stream: DeviceStream, *, max_rows: int,
         max_model_len: int, block_size: int, device: torch.device, is_required: bool,
     ) -> None:  # fmt: skip
-        """Allocate the inputs of the largest bucket; with `is_required` a failed capture raises.
+        """Allocate the inputs of the largest bucket; with `is_required` a capture that fails at the start raises.
 
         `compute` must not refer to these graphs: a cycle would keep the memory of a runner that has stopped.
         """
@@ -96,11 +96,11 @@ class DecodeGraphs:
             return None
         return self._rows[bisect_left(self._rows, plan.num_rows)], self._lengths[bisect_left(self._lengths, longest)]
 
-    def capture(self, bucket: Bucket) -> bool:
+    def capture(self, bucket: Bucket, *, at_start: bool = False) -> bool:
         """Capture a bucket that has no graph yet; returns whether it has one now.
 
         Steps of a bucket whose capture finds too little memory have no graph. Another capture that fails turns all
-        graphs off, or raises its RuntimeError where graphs are required.
+        graphs off. At the start it raises its RuntimeError where graphs are required; no request is there to fail.
         """
         if bucket in self._graphs:
             return True
@@ -122,7 +122,7 @@ class DecodeGraphs:
                 log.warning("too little memory for the CUDA graph of %d rows of %d tokens: %s", rows, length, error)
                 self._too_large.add(bucket)
                 return False
-            if self._is_required:
+            if at_start and self._is_required:
                 raise
             log.warning("CUDA graphs are off: the capture of %d rows failed: %s", rows, error)
             self._has_failed = True
@@ -132,12 +132,12 @@ class DecodeGraphs:
 
     def capture_smallest(self) -> None:
         """Capture the graph of one row, which tells whether graphs work here."""
-        self.capture((self._rows[0], self._lengths[0]))
+        self.capture((self._rows[0], self._lengths[0]), at_start=True)
 
     def capture_first(self) -> None:
         """Capture every number of rows for the shortest sequences, the largest first: it needs the most memory."""
         for rows in reversed(self._rows):
-            self.capture((rows, self._lengths[0]))
+            self.capture((rows, self._lengths[0]), at_start=True)
             if self._has_failed:
                 return
 

@@ -16,6 +16,7 @@ from chairlift.model.model_backend import ModelBackend, select_backend
 from chairlift.model.runner.device_check import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.runner_config import RunnerConfig, cache_name, check_options
+from chairlift.model.triton_package import check_triton
 
 
 def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
@@ -25,6 +26,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     """
     check_options(config)
     device = pick_device(config.device)
+    check_triton(str(device))
     check_kv_cache_device(config.kv_cache_dtype, device)
     check_quantization_device(config.quantization, device)
     if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
