@@ -17,6 +17,7 @@ from chairlift.model.attention.kv_dtype import FLOAT8, FLOAT8_LIMIT
 from chairlift.model.dtypes import FLOAT8_CAPABILITY
 from chairlift.model.kernels.cuda.attention_kernels import as_stored
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS, KernelVariant
+from chairlift.model.kernels.cuda.linear_kernel import tile_sums
 from chairlift.model.layers.float8_linear import LEAST_MAXIMUM, Float8Weight
 
 MAX_COLUMNS = 8192
@@ -66,23 +67,12 @@ def float8_linear_kernel(
     """
     row = tl.program_id(0).to(tl.int64) * TILE_ROWS + tl.arange(0, TILE_ROWS)
     output = tl.program_id(1).to(tl.int64) * TILE_OUTPUTS + tl.arange(0, TILE_OUTPUTS)
-    inner = tl.arange(0, TILE_INNER)
     is_row, is_output = row < num_rows, output < OUTPUTS
-    x_tile = x + row[:, None] * INPUTS + inner[None, :]
-    weight_tile = weight + output[None, :] * INPUTS + inner[:, None]
-    sums = tl.zeros([TILE_ROWS, TILE_OUTPUTS], dtype=tl.float32)
-    for start in range(0, INPUTS, TILE_INNER):
-        if INPUTS % TILE_INNER == 0:
-            left = tl.load(x_tile, mask=is_row[:, None], other=0.0)
-            right = tl.load(weight_tile, mask=is_output[None, :], other=0.0)
-        else:
-            is_inner = start + inner < INPUTS
-            left = tl.load(x_tile, mask=is_row[:, None] & is_inner[None, :], other=0.0)
-            right = tl.load(weight_tile, mask=is_output[None, :] & is_inner[:, None], other=0.0)
-        # Hopper's tensor cores add up 8-bit products with 14 bits; after each tile the sum goes on in float32.
-        sums = tl.dot(left, right, sums, max_num_imprecise_acc=TILE_INNER)
-        x_tile += TILE_INNER
-        weight_tile += TILE_INNER
+    # Hopper's tensor cores add up 8-bit products with 14 bits; after each tile the sum goes on in float32.
+    sums = tile_sums(
+        x + row * INPUTS, is_row, weight + output * INPUTS, is_output, INPUTS, TILE_ROWS, TILE_OUTPUTS, TILE_INNER,
+        "tf32", TILE_INNER,
+    )  # fmt: skip
     sums *= tl.load(x_scales + row, mask=is_row, other=0.0)[:, None]
     sums *= tl.load(weight_scales + output, mask=is_output, other=0.0)[None, :]
     if HAS_BIAS:

@@ -44,6 +44,35 @@ def linear_tiles(dtype: torch.dtype) -> LinearTiles:
     return LinearTiles(64, 128, 64, 4, 4, FAST)
 
 
+@triton.jit
+def tile_sums(
+    x_rows, is_row, weight_rows, is_output, INPUTS: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_OUTPUTS: tl.constexpr,
+    TILE_INNER: tl.constexpr, PRECISION: tl.constexpr, MAX_IMPRECISE: tl.constexpr,
+):  # fmt: skip
+    """Return the products of rows of x and rows of a weight, float32 [TILE_ROWS, TILE_OUTPUTS].
+
+    Args:
+        x_rows, weight_rows: where each row begins; its INPUTS elements lie side by side.
+        is_row, is_output: which rows are there; the others count as zeros.
+        MAX_IMPRECISE: products of 8-bit floats that the tensor cores may add up in fewer bits than float32 has.
+    """
+    inner = tl.arange(0, TILE_INNER)
+    x_tile, weight_tile = x_rows[:, None] + inner[None, :], weight_rows[None, :] + inner[:, None]
+    sums = tl.zeros([TILE_ROWS, TILE_OUTPUTS], dtype=tl.float32)
+    for start in range(0, INPUTS, TILE_INNER):
+        if INPUTS % TILE_INNER == 0:
+            left = tl.load(x_tile, mask=is_row[:, None], other=0.0)
+            right = tl.load(weight_tile, mask=is_output[None, :], other=0.0)
+        else:
+            is_inner = start + inner < INPUTS
+            left = tl.load(x_tile, mask=is_row[:, None] & is_inner[None, :], other=0.0)
+            right = tl.load(weight_tile, mask=is_output[None, :] & is_inner[:, None], other=0.0)
+        sums = tl.dot(left, right, sums, input_precision=PRECISION, max_num_imprecise_acc=MAX_IMPRECISE)
+        x_tile += TILE_INNER
+        weight_tile += TILE_INNER
+    return sums
+
+
 @triton.jit(do_not_specialize=["num_rows"])
 def linear_kernel(
     x, weight, bias, out, num_rows, x_stride, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, HAS_BIAS: tl.constexpr,
@@ -60,22 +89,11 @@ def linear_kernel(
     """
     row = tl.program_id(0).to(tl.int64) * TILE_ROWS + tl.arange(0, TILE_ROWS)
     output = tl.program_id(1).to(tl.int64) * TILE_OUTPUTS + tl.arange(0, TILE_OUTPUTS)
-    inner = tl.arange(0, TILE_INNER)
     is_row, is_output = row < num_rows, output < OUTPUTS
-    x_tile = x + row[:, None] * x_stride + inner[None, :]
-    weight_tile = weight + output[None, :] * INPUTS + inner[:, None]
-    sums = tl.zeros([TILE_ROWS, TILE_OUTPUTS], dtype=tl.float32)
-    for start in range(0, INPUTS, TILE_INNER):
-        if INPUTS % TILE_INNER == 0:
-            left = tl.load(x_tile, mask=is_row[:, None], other=0.0)
-            right = tl.load(weight_tile, mask=is_output[None, :], other=0.0)
-        else:
-            is_inner = start + inner < INPUTS
-            left = tl.load(x_tile, mask=is_row[:, None] & is_inner[None, :], other=0.0)
-            right = tl.load(weight_tile, mask=is_output[None, :] & is_inner[:, None], other=0.0)
-        sums = tl.dot(left, right, sums, input_precision=PRECISION)
-        x_tile += TILE_INNER
-        weight_tile += TILE_INNER
+    sums = tile_sums(
+        x + row * x_stride, is_row, weight + output * INPUTS, is_output, INPUTS, TILE_ROWS, TILE_OUTPUTS, TILE_INNER,
+        PRECISION, 0,
+    )  # fmt: skip
     if HAS_BIAS:
         sums += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
     target = out + row[:, None] * OUTPUTS + output[None, :]
