@@ -100,7 +100,7 @@ def test_a_rank_that_is_killed_while_the_ranks_connect(monkeypatch: pytest.Monke
 def test_a_rank_that_is_stopped_while_the_ranks_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Loading(), Progress(0))
     monkeypatch.setattr(tensor_parallel_runner, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(rank_watch, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(rank_watch, "START_SILENT_SECONDS", 0.3)
     assert "rank 1 of 2 (process " in str(error := start_error(TensorParallelRunner(CONFIG)))
     assert "has not reported for" in str(error) and "the limit is 0.3 s" in str(error)
 

@@ -10,6 +10,7 @@ from chairlift.model.distributed.rank_watch import RankWatch
 def watch(monkeypatch: pytest.MonkeyPatch) -> RankWatch:
     """Three ranks, the processes 11 and 12 among them, which have called 5 collectives."""
     monkeypatch.setattr(rank_watch, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(rank_watch, "START_SILENT_SECONDS", 7.0)
     monkeypatch.setattr(rank_watch, "BEHIND_SECONDS", 5.0)
     made = RankWatch()
     for rank in (1, 2):
@@ -39,6 +40,12 @@ def test_a_silent_rank_is_named_with_its_process_the_seconds_and_the_limit(watch
     assert error.startswith(
         "rank 2 of 3 (process 12) has not reported for 4.0 s, the limit is 3 s: the process is stop"
     )
+
+
+def test_a_rank_may_be_silent_for_longer_while_the_ranks_start(watch: RankWatch) -> None:
+    assert reporting(watch, {1: 5}, 7, None) == []
+    (error,) = reporting(watch, {1: 5}, 1, None)
+    assert error.startswith("rank 2 of 3 (process 12) has not reported for 8.0 s, the limit is 7 s: the process is")
 
 
 @pytest.mark.parametrize("own", [None, 5])

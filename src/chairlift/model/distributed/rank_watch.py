@@ -15,8 +15,9 @@ from chairlift.core.errors import EngineDead
 BEAT_SECONDS = 1.0
 """Seconds between two reports of a rank's progress, and between two ticks of the watch."""
 
-SILENT_SECONDS = 20.0
-"""Seconds without a report after which a rank is lost."""
+SILENT_SECONDS, START_SILENT_SECONDS = 20.0, 120.0
+"""Seconds without a report after which a rank is lost: in a step, and in the start, where a slow disk may hold a rank's
+whole process for the time of a large weight."""
 
 BEHIND_SECONDS = 60.0
 """Seconds after which a rank is lost that does not call the collective in which the others wait."""
@@ -78,15 +79,15 @@ class RankWatch:
                 progress.has_reported_since_tick = False
                 is_behind = num_collectives is not None and progress.num_collectives < num_collectives
                 progress.behind_seconds = progress.behind_seconds + seconds if is_behind else 0.0
-            return self._silent() or self._behind()
+            return self._silent(START_SILENT_SECONDS if num_collectives is None else SILENT_SECONDS) or self._behind()
 
-    def _silent(self) -> EngineDead | None:
+    def _silent(self, limit: float) -> EngineDead | None:
         rank = max(self._ranks, key=lambda each: self._ranks[each].silent_seconds, default=None)
-        if rank is None or (progress := self._ranks[rank]).silent_seconds <= SILENT_SECONDS:
+        if rank is None or (progress := self._ranks[rank]).silent_seconds <= limit:
             return None
         return EngineDead(
             f"rank {rank} of {len(self._ranks) + 1} (process {progress.pid}) has not reported for "
-            f"{progress.silent_seconds:.1f} s, the limit is {SILENT_SECONDS:g} s: the process is stopped or gets no "
+            f"{progress.silent_seconds:.1f} s, the limit is {limit:g} s: the process is stopped or gets no "
             "CPU time; look for a SIGSTOP, a debugger, swapping or a CPU limit, then start the engine again"
         )
 
