@@ -178,6 +178,7 @@ manager.stop()
     assert tokens[:cut] == expected[:cut]
 
 
+@pytest.mark.full  # test_manager_threads.py has such scripts, too
 def test_a_script_that_forgets_to_stop_ends(tmp_path: Path) -> None:
     script = """
 import chairlift, torch

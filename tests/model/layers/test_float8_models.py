@@ -166,6 +166,6 @@ def test_batch_invariant_ops_give_a_row_the_same_bits_alone_and_in_a_batch(tmp_p
     def computed(ids: list[list[int]], **options: Any) -> list[Tensor]:
         return logits(model, ids, backend=TritonAttention(deterministic=True), **options)
 
-    ids = [each[:12] for each in IDS[:2]]
+    ids = [each[:7] for each in IDS[:2]]
     together, (alone,) = computed(ids, max_chunk=5), computed(ids[:1])
     assert torch.equal(together[0], alone) and alone.isfinite().all()

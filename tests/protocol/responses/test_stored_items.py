@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, NotFound
-from chairlift.protocol.responses.response_store import MAX_CHAIN, ResponseStore
+from chairlift.protocol.responses import response_store
+from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.stored_items import StoredItems, uses_stored_items
 
 ITEM = {"type": "message", "role": "user", "content": "Hi"}
@@ -50,13 +51,14 @@ def test_what_a_request_reads_is_bounded_with_its_repetitions() -> None:
         both.resolved([reference("msg_a_1")], "input")
 
 
-def test_a_conversation_of_too_many_responses_is_rejected_not_cut_off() -> None:
+def test_a_conversation_of_too_many_responses_is_rejected_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_store, "MAX_CHAIN", 100)
     store = ResponseStore(10**8)
-    for number in range(MAX_CHAIN + 1):
+    for number in range(101):
         store.add("", {"id": f"r{number}", "output": [], "previous_response_id": f"r{number - 1}" * (number > 0)}, [])
-    assert StoredItems(store, "").conversation(f"r{MAX_CHAIN - 1}") == []
-    with pytest.raises(InvalidRequest, match="previous_response_id goes on with more than 8192 responses"):
-        StoredItems(store, "").conversation(f"r{MAX_CHAIN}")
+    assert StoredItems(store, "").conversation("r99") == []
+    with pytest.raises(InvalidRequest, match="previous_response_id goes on with more than 100 responses"):
+        StoredItems(store, "").conversation("r100")
 
 
 def test_bodies_that_use_the_store() -> None:
