@@ -2,6 +2,7 @@
 
 import builtins
 import io
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from chairlift.cli.commands.top import cells_of, table_of, title_of
-from chairlift.cli.fleet_reader import FleetReading, FleetRow
+from chairlift.cli.fleet_reader import FleetReader, FleetReading, FleetRow
 from chairlift.cli.main import main
 from support_fleet_server import FleetServer, open_fleet_server
 
@@ -120,9 +121,36 @@ def test_ctrl_c_ends_the_command_cleanly_while_the_server_comes_and_goes(
                 assert process.poll() is None
                 time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        try:
+            output, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert (process.returncode, errors) == (0, "")
     assert options or "ready" in output
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_within_a_destructor_ends_the_command_too(
+    server: FleetServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python prints a KeyboardInterrupt of a destructor, and goes on."""
+
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    read, numbers = FleetReader.read, itertools.count()
+
+    def interrupted_read(reader: FleetReader) -> FleetReading:
+        assert next(numbers) == 0, "the command goes on"
+        Interrupted()
+        return read(reader)
+
+    monkeypatch.setattr(FleetReader, "read", interrupted_read)
+    handler = signal.getsignal(signal.SIGINT)
+    assert main(["top", "--url", server.url, "--json", "--interval", "0.1"]) == 0
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 @pytest.mark.parametrize("interval", ["0", "-1", "0.05", "3601", "nan"])

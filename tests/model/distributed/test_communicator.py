@@ -42,9 +42,10 @@ def test_the_minimum_is_that_of_all_ranks() -> None:
 
 
 def test_a_rank_that_ended_fails_the_collective_and_later_ones() -> None:
-    has_ended = threading.Event()
+    have_connected, has_ended = threading.Barrier(2), threading.Event()
 
     def run(communicator: Communicator) -> None:
+        have_connected.wait(30)
         if communicator.shard.rank:
             has_ended.set()
             del communicator._group  # its connections are closed

@@ -2,9 +2,12 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.console import escape_line
@@ -36,10 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.once:
             return _show_once(reader, arguments)
-        if arguments.json:
-            _repeat(reader, arguments.interval, _print_json)
-        else:
-            _show_live(reader, arguments.interval)
+        with _interrupt_flag() as interrupted:
+            if arguments.json:
+                _repeat(reader, arguments.interval, _print_json, interrupted)
+            else:
+                _show_live(reader, arguments.interval, interrupted)
     except KeyboardInterrupt:
         return 0
     return 0
@@ -68,17 +72,33 @@ def _show_once(reader: FleetReader, arguments: argparse.Namespace) -> int:
     return 1 if reading.service == DOWN else 0
 
 
-def _show_live(reader: FleetReader, interval: float) -> None:
+@contextmanager
+def _interrupt_flag() -> Iterator[Event]:
+    """Set the flag that is yielded at Ctrl-C, beside the KeyboardInterrupt: Python drops one in a destructor."""
+    interrupted = Event()
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _show_live(reader: FleetReader, interval: float, interrupted: Event) -> None:
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
-        _repeat(reader, interval, lambda reading: live.update(table_of(reading), refresh=True))
+        _repeat(reader, interval, lambda reading: live.update(table_of(reading), refresh=True), interrupted)
 
 
-def _repeat(reader: FleetReader, interval: float, show: Callable[[FleetReading], Any]) -> None:
-    """Show a reading at each interval, for ever."""
+def _repeat(reader: FleetReader, interval: float, show: Callable[[FleetReading], Any], interrupted: Event) -> None:
+    """Show a reading at each interval, until the flag is set."""
     next_at = time.monotonic()
-    while True:
+    while not interrupted.is_set():
         show(reader.read())
         next_at = max(next_at + interval, time.monotonic())
         time.sleep(next_at - time.monotonic() if next_at > time.monotonic() else 0)
