@@ -78,7 +78,8 @@ def check_seed(seed: int) -> Played:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_request_has_the_tokens_that_it_has_alone(part: int) -> None:
     torch.set_num_threads(1)
-    played = [check_seed(seed) for seed in range(part, SEEDS if FULL else SHARE, PARTS)]
+    size = (SEEDS if FULL else SHARE) // PARTS
+    played = [check_seed(seed) for seed in range(part * size, (part + 1) * size)]  # neighbours have different models
     if FULL:  # what the seeds are for has happened
         assert sum(each.preemptions for each in played) > 0
         assert any(last.usage.cached_tokens for each in played for last in each.last.values())
