@@ -1,8 +1,10 @@
 """Models of transformers' modules: tokens of generate(), shared parameters, and refusals that say why."""
 
+import contextlib
 import gc
 import json
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -14,6 +16,7 @@ from torch import nn
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.model.architectures import transformers as bridge
 from chairlift.model.architectures.transformers import load_folder, load_module, measure_layers
 from chairlift.model.loading.transformers_config import TransformersConfig, parse_transformers_config
 from chairlift.model.runner.loaded_model import LoadedModel
@@ -138,6 +141,32 @@ def test_a_module_runs_in_a_runner() -> None:
     info = runner.start()
     assert info.vocab_size == 304 and info.windows == (None,) and info.model_id.startswith("LlamaForCausalLM-")
     runner.stop()
+
+
+def test_a_module_is_not_blamed_for_a_triton_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: str) -> None:
+        raise ConfigError(f"device {device!r}: no compiler", option="device")
+
+    monkeypatch.setattr(bridge, "check_triton", refuse)
+    with pytest.raises(ConfigError, match="device 'cpu': no compiler"):
+        load_module(tiny_hf_model("llama", 0, torch.float32), RunnerConfig())
+
+
+def test_the_device_of_the_model_is_the_current_one_while_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton runs its kernels on the current device."""
+    current: list[torch.device] = []
+
+    @contextlib.contextmanager
+    def device_of(tensor: torch.Tensor) -> Iterator[None]:
+        current.append(tensor.device)
+        yield
+        current.pop()
+
+    checked, check = [], bridge.check_against_eager
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(bridge, "check_against_eager", lambda *more: (checked.append(list(current)), check(*more)))
+    load_module(tiny_hf_model("llama", 0, torch.float32), RunnerConfig())
+    assert checked == [[CPU]] and not current
 
 
 def without(folder: Path, tensor: str) -> Path:

@@ -55,6 +55,7 @@ from chairlift.model.transformers.module_kernels import ModuleKernels, choose_ke
 from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
 from chairlift.model.transformers.self_check import EagerStates, check_against_eager, eager_states
 from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
+from chairlift.model.triton_package import check_triton
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +91,13 @@ def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:
     """Prepare a loaded model of transformers, in its own dtype and on its own device.
 
     The parameters are shared: a change of them in place is seen by the next step.
-    Raises UnsupportedArchitecture with the reason.
+    Raises ConfigError for an option or device that cannot be used, and UnsupportedArchitecture with the reason.
     """
     model: Any = module
     shape = parse_transformers_config(_config_dict(model))
     refuse_deterministic(config, shape.architecture)
     refuse_float8(config, shape.architecture)
+    check_triton(str(model.device))
     own = copy.deepcopy(model, _shared_objects(model)).eval()
     name = f"{type(model).__name__}-{next(_module_numbers)}"
     return _prepare(own, replace(shape, dtype=dtype_name(model.dtype)), config, model.device, name, ModuleKernels())
@@ -247,7 +249,9 @@ def _checked(
     causal_lm = TransformersCausalLM(model, runner, kernels)
     kind = (config.attention_backend, str(model.device), str(model.dtype).removeprefix("torch."))
     backend = make_backend(*kind) if attention is None else attention()
-    check_against_eager(causal_lm, eager, backend, config.block_size)
+    # Triton runs its kernels on the current device; on a CPU the context does nothing.
+    with torch.cuda.device_of(eager.ids[0]):  # type: ignore[no-untyped-call]
+        check_against_eager(causal_lm, eager, backend, config.block_size)
     return causal_lm
 
 
