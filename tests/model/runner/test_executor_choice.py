@@ -13,7 +13,7 @@ from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.runner import executor_choice
 from chairlift.model.runner.device_executor import DeviceExecutor
 from chairlift.model.runner.device_stream import CudaStream
-from chairlift.model.runner.executor_choice import device_stream, graph_obstacle, graph_report
+from chairlift.model.runner.executor_choice import device_stream, graph_obstacle, graph_report, has_graphs
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.model_loading import load
@@ -80,7 +80,8 @@ def test_the_startup_report_says_why_there_are_no_graphs(
     config, loaded = RunnerConfig(use_cuda_graph=mode), loaded_on("cuda")
     loaded.communicator = None if ranks == 1 else object()
     assert graph_report(loaded, config, attention()) == (("CUDA graphs", expected),)
-    assert graph_report(model, config, attention()) == ()
+    assert has_graphs(loaded, config, attention()) == expected.startswith("on")
+    assert graph_report(model, config, attention()) == () and not has_graphs(model, config, attention())
 
 
 def test_ranks_have_graphs_only_where_asked(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,8 +128,18 @@ def graph_report(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBa
     """Return the line of the startup report about CUDA graphs, on a CUDA device; on another device there is none."""
     if loaded.device.type != "cuda":
         return ()
-    reason = graph_obstacle(loaded, backend, device_stream(loaded)) or _unwanted_graphs(loaded, config)
+    reason = _reason_without_graphs(loaded, config, backend)
     return (("CUDA graphs", f"off: {reason}" if reason else "on, for decode steps"),)
+
+
+def has_graphs(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> bool:
+    """Return whether decode steps of the model are CUDA graphs."""
+    return not _reason_without_graphs(loaded, config, backend)
+
+
+def _reason_without_graphs(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> str:
+    """Return why decode steps are no CUDA graphs; "" if they are."""
+    return graph_obstacle(loaded, backend, device_stream(loaded)) or _unwanted_graphs(loaded, config)
 
 
 def _unwanted_graphs(loaded: LoadedModel, config: RunnerConfig) -> str:

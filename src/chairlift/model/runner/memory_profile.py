@@ -4,7 +4,7 @@
                                         ─► other largest steps ─► read peak ─► free all
 
 CUDA graphs are captured after the cache is allocated, and their memory serves no other step: as much as the decode step
-took, and as much again for their outputs, is added for them.
+took, and as much again for their outputs, is added where decode steps are graphs.
 
 The temporary cache has the few blocks that its block tables name again and again, so it is small beside the real one.
 On several ranks every rank runs the same steps, since these have collectives; the largest result counts on all.
@@ -20,7 +20,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.kv_dtype import kv_cache_dtype
 from chairlift.model.distributed.communicator import Communicator
-from chairlift.model.runner.executor_choice import make_executor, run_step
+from chairlift.model.runner.executor_choice import has_graphs, make_executor, run_step
 from chairlift.model.runner.kv_memory import gibibytes
 from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.page_prefault import PagePrefaulter
@@ -143,7 +143,7 @@ def profile_steps(
     gc.collect()
     memory.release_cached()  # before the real cache is sized and allocated
     measured = max(0, peak - before - cache_bytes)
-    graphs = 0 if config.use_cuda_graph == "off" else GRAPH_BYTES + 2 * decode_bytes
+    graphs = GRAPH_BYTES + 2 * decode_bytes if has_graphs(loaded, config, backend) else 0
     needed = largest_of_ranks(loaded.communicator, measured + int(measured * FRAGMENTATION_SHARE) + graphs)
     return ProfiledStep(needed, f"profiled: {gibibytes(measured)}, and margins")
 
