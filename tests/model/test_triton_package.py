@@ -3,10 +3,13 @@
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from triton.backends.nvidia.driver import CudaDriver
+from triton.runtime import build, driver
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.triton_package import can_use_triton, check_triton, has_triton, is_interpreted, triton_obstacle
@@ -57,14 +60,60 @@ def test_the_kernels_need_compute_capability_8(
         assert triton_obstacle("cuda:1") == found
 
 
-def test_a_compiler_that_is_missing_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def triton_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Triton as it starts on a machine with a GPU, with nothing compiled before and no compiler."""
     simulate_gpu(monkeypatch, (9, 0))
-    check_triton("cuda:0")  # nothing to compile for the interpreter
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    check_triton("cpu")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(CudaDriver, "is_active", staticmethod(lambda: True))
+    monkeypatch.setattr(driver, "_default", None)
+    monkeypatch.setattr(driver, "_active", None)
+    build._find_compiler.cache_clear()
+    for name, value in (
+        ("TRITON_INTERPRET", "0"), ("TRITON_CACHE_DIR", str(tmp_path)), ("TRITON_LIBCUDA_PATH", str(tmp_path)),
+        ("PATH", str(tmp_path)),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(ConfigError, match=r"device 'cuda:0': Triton cannot compile its driver module: .*gcc") as caught:
+    yield
+    build._find_compiler.cache_clear()
+
+
+@pytest.mark.usefixtures("triton_on_a_gpu")
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [
+        (None, "Failed to find C compiler"),
+        ("/bin/false", "returned non-zero exit status 1"),
+        ("/not/there/gcc", "No such file or directory"),
+    ],
+)
+def test_a_compiler_that_is_missing_or_fails_is_named_at_the_start(
+    compiler: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiler is not None:
+        monkeypatch.setenv("CC", compiler)
+    with pytest.raises(
+        ConfigError, match=f"device 'cuda:0': Triton cannot start its driver: .*{reason}.*; see"
+    ) as caught:
         check_triton("cuda:0")
     assert caught.value.details["option"] == "device" and "set CC" in caught.value.message
+
+
+@pytest.mark.usefixtures("triton_on_a_gpu")
+def test_an_error_without_a_text_is_named_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: CudaDriver) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(CudaDriver, "__init__", fail)
+    with pytest.raises(ConfigError, match="Triton cannot start its driver: AssertionError; see that it finds"):
+        check_triton("cuda:0")
+
+
+def test_where_no_kernel_of_a_gpu_runs_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_default", None)
+    monkeypatch.setattr(driver, "_active", None)
+    simulate_gpu(monkeypatch, (9, 0))
+    check_triton("cuda:0")  # the interpreter runs it
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    check_triton("cpu")
+    assert driver._default is None and driver._active is None

@@ -66,8 +66,9 @@ def check_triton(device: str) -> None:
     try:
         _ = driver.active.utils
     except (RuntimeError, OSError, AssertionError, ImportError, subprocess.CalledProcessError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ConfigError(
-            f"device {device!r}: Triton cannot compile its driver module: {str(error).strip().splitlines()[0]}; "
-            "install a C compiler and Python's headers (Debian: apt install gcc python3-dev), or set CC",
+            f"device {device!r}: Triton cannot start its driver: {reason}; see that it finds a C compiler and Python's "
+            "headers (Debian: apt install gcc python3-dev, or set CC), and the libcuda.so.1 of NVIDIA's driver",
             option="device",
         ) from error
