@@ -100,14 +100,16 @@ def check_products(dtype: torch.dtype, device: torch.device) -> None:
         found, expected = torch.cat(products).double(), torch.cat([exact[:count] for count in TRIAL_ROWS])
         error = float((found - expected).abs().max())
     except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as failure:
+        reason = str(failure).partition("\n")[0] or type(failure).__name__
         raise _refused(
-            f"torch {torch.__version__} cannot multiply 8-bit floats on the device {device}: "
-            f"{str(failure).splitlines()[0]}"
+            f"torch {torch.__version__} cannot multiply 8-bit floats on the device {device}: {reason}; set "
+            "quantization to none"
         ) from failure
     limit = (ROUNDINGS * torch.finfo(dtype).eps + 1e-5) * float(exact.abs().max())
     if not error <= limit:
         raise _refused(
-            f"a product of 8-bit floats on the device {device} is wrong by {error:.3g}, the limit is {limit:.3g}"
+            f"a product of 8-bit floats on the device {device} is wrong by {error:.3g}, the limit is {limit:.3g}; set "
+            "quantization to none"
         )
 
 
