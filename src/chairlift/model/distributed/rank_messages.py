@@ -127,7 +127,7 @@ class PeersLost(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The rank lives.
+    """The rank's process runs.
 
     Attributes:
         num_collectives: collectives that it has called since its start.

@@ -77,7 +77,7 @@ class CudaStream:
         work()
 
     def make_event(self) -> Event:
-        """Return an event; who waits for it leaves the processor to others."""
+        """Return an event; a thread that waits for it takes no CPU time."""
         event: Event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         return event
 

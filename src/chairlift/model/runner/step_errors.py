@@ -22,9 +22,9 @@ class StepErrors:
     The tensors of the failed step are freed first, and on CUDA the blocks that torch's allocator keeps: the next step
     may need other sizes.
 
-    torch.AcceleratorError becomes EngineDead: after an error of a kernel no call of CUDA succeeds in this process. Who
-    calls CUDA next finds it, Triton and cuBLAS by a RuntimeError of their own. So after any RuntimeError the device is
-    waited for, which raises if it has failed.
+    torch.AcceleratorError becomes EngineDead: after an error of a kernel no call of CUDA succeeds in this process. The
+    next library that calls CUDA finds it, and Triton and cuBLAS raise a RuntimeError of their own. So after any
+    RuntimeError the device is waited for, which raises if it has failed.
     """
 
     def __init__(self, device: torch.device) -> None:
