@@ -1,6 +1,7 @@
 """The collectives of ranks that are threads, and what a rank notices of one that has ended."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_a_rank_that_ended_fails_the_collective_and_later_ones() -> None:
 
 
 def test_a_rank_that_no_other_meets_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chairlift.model.distributed.communicator.STEP_SECONDS", 0.2)
+    monkeypatch.setattr("chairlift.model.distributed.communicator.CONNECT_SECONDS", 0.2)
     with pytest.raises(EngineDead, match="rank 0 cannot connect to the other ranks"):
         Communicator(Shard(0, 2), tmp_path / "ranks", CPU)
 
@@ -83,3 +84,21 @@ def test_ranks_that_check_connect(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         made = list(pool.map(lambda rank: Communicator(Shard(rank, 2), tmp_path / "ranks", CPU, lambda: None), (0, 1)))
         assert list(pool.map(lambda one: one.minimum(one.shard.rank + 3), made)) == [3, 3]
+
+
+def test_a_rank_waits_longer_for_others_that_load_than_within_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chairlift.model.distributed.communicator.STEP_SECONDS", 0.2)
+    has_given_up = threading.Event()
+
+    def run(communicator: Communicator) -> None:
+        if communicator.shard.rank:
+            time.sleep(1.0)  # as if its weights took longer
+            assert communicator.minimum(2) == 1
+            assert has_given_up.wait(30)
+            return
+        assert communicator.minimum(1) == 1
+        with pytest.raises(EngineDead, match="rank 0 lost the other ranks in a collective"):
+            communicator.gather_columns(torch.ones(1, 2))
+        has_given_up.set()
+
+    run_ranks(2, run)

@@ -96,12 +96,16 @@ def test_what_a_head_raises_for_one_is_its_own() -> None:
     assert [row for row, _ in made] == [1] and isinstance(row_errors[0], SamplingFailed)
 
 
-@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError])
-def test_an_error_of_the_device_is_no_row_error(kind: type[RuntimeError]) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("lost"), RuntimeError("CUDA error: out of memory")],
+    ids=["torch", "device", "driver"],
+)
+def test_an_error_of_the_device_is_no_row_error(error: RuntimeError) -> None:
     def raising(hidden: torch.Tensor) -> torch.Tensor:
-        raise kind("CUDA error")
+        raise error
 
     scores = PromptLogprobs(9, VOCAB)
     scores.admit(wanting(0, (5, 6, 7)))
-    with pytest.raises(kind):
+    with pytest.raises(type(error), match=str(error)):
         scores.compute(plan_of((0, 0, 3)), states(3), raising)

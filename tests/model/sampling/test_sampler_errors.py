@@ -241,14 +241,18 @@ def test_an_exception_of_the_head_is_no_row_error() -> None:
     assert sampler._state.num_outputs.tolist() == [0]
 
 
-@pytest.mark.parametrize("kind", [torch.OutOfMemoryError, torch.AcceleratorError])
-def test_an_error_of_the_device_is_no_row_error(kind: type[RuntimeError], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("lost"), RuntimeError("CUDA error: out of memory")],
+    ids=["torch", "device", "driver"],
+)
+def test_an_error_of_the_device_is_no_row_error(error: RuntimeError, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
-        raise kind("CUDA error")
+        raise error
 
     sampler = sampler_with([sequence(slot, params(temperature=1.0)) for slot in range(2)])
     monkeypatch.setattr(sampler._sampling_ops, "sample_tokens", fails)
-    with pytest.raises(kind):
+    with pytest.raises(type(error), match=str(error)):
         sampler.sample(head_of(logits_of(2)), np.arange(2))
     assert sampler._state.num_outputs.tolist()[:2] == [0, 0]
 

@@ -21,8 +21,11 @@ from chairlift.model.distributed.shard import Shard
 START_SECONDS = 1800.0
 """Seconds that a rank waits for the others to load their weights."""
 
+CONNECT_SECONDS = 300.0
+"""Seconds that a rank waits for the others to connect, which import torch first."""
+
 STEP_SECONDS = 90.0
-"""Seconds that a rank waits for the others to connect, and within a step; rank 0 finds one that hangs before that."""
+"""Seconds that a rank waits for the others within a step; rank 0 finds a process that hangs before that."""
 
 CHECK_SECONDS = 0.1
 """Seconds between two checks, while a rank connects, of whether the others still can."""
@@ -49,8 +52,8 @@ class Communicator:
     ) -> None:
         """Connect the ranks, which meet at a file that only they use.
 
-        Raises EngineDead after STEP_SECONDS, and what `check_others` raises, which is called all the time. After that
-        the caller must remove the file.
+        Raises EngineDead after CONNECT_SECONDS, and what `check_others` raises, which is called all the time. After
+        that the caller must remove the file.
         """
         self.shard = shard
         self.check_others = check_others or (lambda: None)
@@ -61,15 +64,16 @@ class Communicator:
         connect = self._connect_nccl if device.type == "cuda" else self._connect_gloo
         try:
             store = self._distributed.FileStore(str(meeting_file), shard.num_ranks)
+            store.set_timeout(timedelta(seconds=START_SECONDS))  # NCCL connects in the first collective
             self._group: Any = connect(store) if check_others is None else self._connect(lambda: connect(store), store)
+            self._limit(STEP_SECONDS)
         except (RuntimeError, ValueError) as error:
             raise EngineDead(f"rank {shard.rank} cannot connect to the other ranks: {error}") from error
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """Add up a tensor over the ranks; returns the sum, in the same memory where that is contiguous."""
         values = values.contiguous()
-        options = self._reduce_options("SUM", STEP_SECONDS)
-        self._run(lambda: self._group.allreduce([values], options))
+        self._run(lambda: self._group.allreduce([values], self._reduce_options("SUM", STEP_SECONDS)))
         return values
 
     def gather_columns(self, values: Tensor) -> Tensor:
@@ -84,9 +88,11 @@ class Communicator:
     def minimum(self, value: int) -> int:
         """Return the least value of all ranks."""
         values = torch.tensor([value], dtype=torch.int64, device=self._device)
-        options = self._reduce_options("MIN", START_SECONDS)
-        self._run(lambda: self._group.allreduce([values], options))
-        return int(values.item())
+        self._limit(START_SECONDS)
+        self._run(lambda: self._group.allreduce([values], self._reduce_options("MIN", START_SECONDS)))
+        least = int(values.item())
+        self._limit(STEP_SECONDS)
+        return least
 
     def abort(self) -> None:
         """End the collectives in progress, whose ranks then raise; later ones raise, too. From any thread."""
@@ -139,15 +145,19 @@ class Communicator:
         options.timeout = timedelta(seconds=seconds)
         return options
 
+    def _limit(self, seconds: float) -> None:
+        """Set the seconds of collectives that are called from now on; NCCL knows no others."""
+        self._group._set_default_timeout(timedelta(seconds=seconds))
+
     def _connect_gloo(self, store: Any) -> Any:
         gloo = self._distributed.ProcessGroupGloo
         options = gloo._Options()
-        options._timeout = timedelta(seconds=STEP_SECONDS)
+        options._timeout = timedelta(seconds=CONNECT_SECONDS)
         options._devices = [gloo.create_device(hostname="127.0.0.1")]
         return gloo(store, self.shard.rank, self.shard.num_ranks, options)
 
     def _connect_nccl(self, store: Any) -> Any:
         nccl = self._distributed.ProcessGroupNCCL
         options = nccl.Options()
-        options._timeout = timedelta(seconds=STEP_SECONDS)
+        options._timeout = timedelta(seconds=CONNECT_SECONDS)
         return nccl(store, self.shard.rank, self.shard.num_ranks, options)

@@ -98,6 +98,5 @@ class RankWatch:
         return EngineDead(
             f"rank {rank} of {len(self._ranks) + 1} (process {progress.pid}) has hung for "
             f"{progress.behind_seconds:.1f} s in a step in which the other ranks wait for it, the limit is "
-            f"{BEHIND_SECONDS:g} s; look for a logits processor that waits or a device that hangs, then start the "
-            "engine again"
+            f"{BEHIND_SECONDS:g} s; look for a logits processor that waits, then start the engine again"
         )

@@ -6,14 +6,7 @@ from types import TracebackType
 import torch
 
 from chairlift.core.errors import EngineDead
-
-CPU_ALLOCATOR = "DefaultCPUAllocator"
-"""In the text of the RuntimeError with which torch reports that the host has no memory."""
-
-OUT_OF_MEMORY = (
-    CPU_ALLOCATOR, "CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"
-)  # fmt: skip
-"""Texts of RuntimeErrors for memory that torch's allocator does not give: pinned memory, code of kernels, graphs."""
+from chairlift.model.device_errors import is_out_of_memory
 
 
 class StepErrors:
@@ -57,8 +50,3 @@ class StepErrors:
     def _dead(self, failure: RuntimeError) -> EngineDead:
         message = str(failure).partition("\n")[0]
         return EngineDead(f"{self._device} failed and cannot be used by this process any more: {message}")
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether torch or another library got no memory of the host or of a device."""
-    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in OUT_OF_MEMORY)

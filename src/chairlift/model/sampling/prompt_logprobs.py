@@ -15,6 +15,7 @@ from torch import Tensor
 from chairlift.core.errors import ChairliftError, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import NewSequence, StepPlan
+from chairlift.model.device_errors import is_of_device
 from chairlift.model.sampling.logits_processing import as_sampling_error
 from chairlift.model.sampling.logprobs import token_logprobs
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
@@ -92,9 +93,9 @@ class PromptLogprobs:
                 )
             except ChairliftError as error:
                 row_errors[row] = error
-            except (torch.OutOfMemoryError, torch.AcceleratorError):
-                raise  # the device's, and not the row's
             except Exception as error:
+                if is_of_device(error):
+                    raise
                 row_errors[row] = as_sampling_error(error)
         return tuple(entries_by_row), row_errors
 

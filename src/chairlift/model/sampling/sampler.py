@@ -17,6 +17,7 @@ from torch import Tensor
 from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, NewSequence, TokenMasks
+from chairlift.model.device_errors import is_of_device
 from chairlift.model.sampling.custom_processors import Factories
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.logits_processing import (
@@ -158,9 +159,9 @@ class Sampler:
         for each in rows[:, None]:
             try:
                 self._sample_together(batch, each)
-            except (torch.OutOfMemoryError, torch.AcceleratorError):
-                raise  # the device's, and not the row's
             except Exception as error:
+                if is_of_device(error):
+                    raise
                 batch.row_errors[int(each[0])] = as_sampling_error(error)
 
     def _sample_together(self, batch: "_SampleBatch", rows: Int64) -> None:
