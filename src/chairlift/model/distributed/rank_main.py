@@ -144,12 +144,10 @@ class RankMain:
         # Without the folder torch's file store waits in its constructor and lets no thread of Python run: then the
         # system ends the process.
         signal.alarm(EXIT_SECONDS)
-        tries = 0
-        while (
-            self._folder is not None and self._folder.exists() and tries < REMOVE_TRIES
-        ):  # rank 0 may have been killed
-            shutil.rmtree(self._folder, ignore_errors=True)  # not if torch makes its file there meanwhile
-            tries += 1
+        for _ in range(REMOVE_TRIES):  # torch may make its file there meanwhile
+            if self._folder is None or not self._folder.exists():
+                break
+            shutil.rmtree(self._folder, ignore_errors=True)  # rank 0 may have been killed
         os._exit(0)
 
 
