@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.compute_capability import capability_name, compute_capability
 
 if TYPE_CHECKING:
     import torch
@@ -42,10 +43,9 @@ def triton_obstacle(device: str) -> str:
         return "torch is built for AMD GPUs, and the kernels are for NVIDIA's"
     if not torch.cuda.is_available():
         return ""
-    major, minor = torch.cuda.get_device_capability(device)
-    if 10 * major + minor < LEAST_CAPABILITY:
-        needed = f"{LEAST_CAPABILITY // 10}.{LEAST_CAPABILITY % 10}"
-        return f"{device} has compute capability {major}.{minor}, and the kernels need {needed}"
+    if (capability := compute_capability(device)) < LEAST_CAPABILITY:
+        found, needed = map(capability_name, (capability, LEAST_CAPABILITY))
+        return f"{device} has compute capability {found}, and the kernels need {needed}"
     return ""
 
 

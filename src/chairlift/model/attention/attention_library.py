@@ -1,4 +1,4 @@
-"""AttentionLibrary: a package with attention for GPUs that the user installs, and the checks before it is used.
+"""AttentionLibrary, LibraryAttention: a package with attention that the user installs, its checks, and its cache.
 
 A backend over such a package writes keys and values by Chairlift's own operations (library_cache). The package only
 reads them, as views of the same cache.
@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.kv_dtype import FLOAT8
 from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.compute_capability import capability_name, compute_capability
 from chairlift.model.triton_package import can_use_triton
 
 OPTION = "attention_backend"
@@ -58,13 +59,13 @@ class AttentionLibrary:
                 f"computes in {' or '.join(self.dtypes)}, the model has {dtype}",
                 f"set dtype to {self.dtypes[0]}, or {OPTION} to triton",
             )
-        major, minor = torch.cuda.get_device_capability(device)
-        least, end = self.capabilities
-        if not least <= 10 * major + minor < (end or 10_000):
-            needed = f"{_capability(least)} or higher" if end is None else f"from {_capability(least)}, below"
-            needed += "" if end is None else f" {_capability(end)}"
+        found_capability, (least, end) = compute_capability(device), self.capabilities
+        if found_capability < least or (end is not None and found_capability >= end):
+            needed = capability_name(least)
+            needed = f"{needed} or higher" if end is None else f"from {needed}, below {capability_name(end)}"
             raise self._refusal(
-                f"needs a GPU of compute capability {needed}, {device} has {major}.{minor}", "set it to triton or torch"
+                f"needs a GPU of compute capability {needed}, {device} has {capability_name(found_capability)}",
+                "set it to triton or torch",
             )
 
     def load(self) -> ModuleType:
@@ -145,6 +146,32 @@ class AttentionLibrary:
         return ConfigError(f"{OPTION} {self.backend!r} {what}; {remedy}", option=OPTION)
 
 
+class LibraryAttention:
+    """What backends over a package share: the cache, which another backend allocates, writes and copies."""
+
+    has_plain_kv = True
+
+    def __init__(self, library: AttentionLibrary, cache: AttentionBackend) -> None:
+        """Store the package, and the backend that writes the cache (library_cache)."""
+        self._library, self._cache = library, cache
+
+    def allocate_kv_cache(
+        self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
+        dtype: torch.dtype, device: torch.device,
+    ) -> list[PagedKV]:  # fmt: skip
+        """Allocate one zeroed PagedKV for each layer index. Raises ConfigError for what the package cannot read."""
+        self._library.check_cache(head_dim, dtype)
+        return self._cache.allocate_kv_cache(layers, num_blocks, block_size, kv_heads, head_dim, dtype, device)
+
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
+        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
+        self._cache.write_kv(key, value, kv, slot_mapping)
+
+    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
+        """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
+        self._cache.copy_blocks(kv, pairs)
+
+
 def library_cache(device: torch.device) -> AttentionBackend:
     """Return the backend that allocates, writes and copies the cache of a package: Triton's kernels, or torch.
 
@@ -169,10 +196,6 @@ def apply_sinks(attended: Tensor, logsumexp: Tensor, sinks: Tensor, out: Tensor)
         out: [T, heads, head_dim], may be `attended`.
     """
     torch.mul(attended, torch.sigmoid(logsumexp - sinks.float())[..., None], out=out)
-
-
-def _capability(number: int) -> str:
-    return f"{number // 10}.{number % 10}"
 
 
 def _sizes(numbers: Sequence[int]) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.model.attention.attention_library import AttentionLibrary, apply_sinks, library_cache
+from chairlift.model.attention.attention_library import AttentionLibrary, LibraryAttention, apply_sinks, library_cache
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.registry import LIBRARY_MODULES
 from chairlift.model.attention.visible_pages import visible_pages
@@ -70,27 +70,19 @@ class FlashPlan:
     is_padding: Tensor | None = None
 
 
-class FlashAttention3:
+class FlashAttention3(LibraryAttention):
     """AttentionBackend in bfloat16 and float16, for NVIDIA GPUs of compute capability 9.x (Hopper).
 
     Sinks cost one more operation a layer: the package has none, so that its result is scaled.
     """
 
-    has_plain_kv = True
     supports_cuda_graph = True
 
     def __init__(self, attention: Callable[..., Any], cache: AttentionBackend) -> None:
         """Store the package's function flash_attn_with_kvcache, and what writes the cache (library_cache)."""
-        self._attention, self._cache = attention, cache
+        super().__init__(FLASH_ATTENTION, cache)
+        self._attention = attention
         self._has_run = False
-
-    def allocate_kv_cache(
-        self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
-        dtype: torch.dtype, device: torch.device,
-    ) -> list[PagedKV]:  # fmt: skip
-        """Allocate one zeroed PagedKV for each layer index. Raises ConfigError for what the package cannot read."""
-        FLASH_ATTENTION.check_cache(head_dim, dtype)
-        return self._cache.allocate_kv_cache(layers, num_blocks, block_size, kv_heads, head_dim, dtype, device)
 
     def plan(self, batch: ForwardBatch) -> FlashPlan:
         """Return a plan whose pages are computed when a layer needs them."""
@@ -98,14 +90,6 @@ class FlashAttention3:
             return FlashPlan()
         tokens = torch.arange(batch.num_tokens, dtype=torch.int32, device=batch.cu_seqlens_q.device)
         return FlashPlan(is_padding=(tokens >= batch.cu_seqlens_q[-1])[:, None, None])
-
-    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
-        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
-        self._cache.write_kv(key, value, kv, slot_mapping)
-
-    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
-        """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
-        self._cache.copy_blocks(kv, pairs)
 
     def attend(
         self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: FlashPlan, out: Tensor

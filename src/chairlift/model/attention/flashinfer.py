@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.model.attention.attention_library import AttentionLibrary, apply_sinks, library_cache
+from chairlift.model.attention.attention_library import AttentionLibrary, LibraryAttention, apply_sinks, library_cache
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.registry import LIBRARY_MODULES
 from chairlift.model.attention.visible_pages import list_pages
@@ -99,13 +99,12 @@ class FlashInferPlan:
     planned: set[tuple[Kind, bool]] = field(default_factory=set)
 
 
-class FlashInferAttention:
+class FlashInferAttention(LibraryAttention):
     """AttentionBackend in bfloat16 and float16, for NVIDIA GPUs of compute capability 8.0 and higher.
 
     Owns: the package's workspace and wrappers. Sinks cost one more operation a layer.
     """
 
-    has_plain_kv = True
     supports_cuda_graph = False
 
     def __init__(self, make_wrapper: Callable[..., Any], cache: AttentionBackend, device: torch.device) -> None:
@@ -116,29 +115,14 @@ class FlashInferAttention:
             cache: what writes the cache (library_cache).
             device: the device of the cache.
         """
-        self._make_wrapper, self._cache, self._device = make_wrapper, cache, device
+        super().__init__(FLASHINFER, cache)
+        self._make_wrapper, self._device = make_wrapper, device
         self._workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
         self._wrappers: dict[tuple[Kind, bool], _Wrapper] = {}
-
-    def allocate_kv_cache(
-        self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
-        dtype: torch.dtype, device: torch.device,
-    ) -> list[PagedKV]:  # fmt: skip
-        """Allocate one zeroed PagedKV for each layer index. Raises ConfigError for what the package cannot read."""
-        FLASHINFER.check_cache(head_dim, dtype)
-        return self._cache.allocate_kv_cache(layers, num_blocks, block_size, kv_heads, head_dim, dtype, device)
 
     def plan(self, batch: ForwardBatch) -> FlashInferPlan:
         """Return a plan of no layer yet."""
         return FlashInferPlan()
-
-    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
-        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
-        self._cache.write_kv(key, value, kv, slot_mapping)
-
-    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
-        """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
-        self._cache.copy_blocks(kv, pairs)
 
     def attend(
         self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: FlashInferPlan, out: Tensor

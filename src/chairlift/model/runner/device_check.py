@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.compute_capability import capability_name, compute_capability
 from chairlift.model.dtypes import AUTO_DTYPE, FLOAT8_CAPABILITY
 from chairlift.model.runner.runner_config import FLOAT8_QUANTIZATION
 
@@ -41,12 +42,7 @@ def pick_device(name: str) -> "torch.device":
 
 def device_capability(device: "torch.device") -> int | None:
     """Return the compute capability of a CUDA device, times ten; None for another device."""
-    import torch
-
-    if device.type != "cuda":
-        return None
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
+    return compute_capability(device) if device.type == "cuda" else None
 
 
 def check_kv_cache_device(option: str, device: "torch.device") -> None:
@@ -68,7 +64,7 @@ def _check_float8_device(name: str, value: str, device: "torch.device", remedy: 
         )
     capability = device_capability(device)
     if capability is not None and capability < FLOAT8_CAPABILITY:
-        found, least = (f"{each // 10}.{each % 10}" for each in (capability, FLOAT8_CAPABILITY))
+        found, least = map(capability_name, (capability, FLOAT8_CAPABILITY))
         raise ConfigError(
             f"{name} {value!r} needs a GPU of compute capability {least} (Ada, Hopper or later), {device} has {found}; "
             f"{remedy}", option=name,
