@@ -208,15 +208,22 @@ def test_two_requests_with_one_id_cannot_run_together() -> None:
 
 
 def test_an_engine_that_dies_ends_each_of_them_with_its_error() -> None:
+    are_submitted = threading.Event()
+
     def hook(plan: StepPlan, stage: str) -> None:
         if plan.step_id == 5:
+            are_submitted.wait(20)
             raise EngineDead("the device is gone")
 
     service = fake_service(hook=hook)
 
     async def scenario() -> None:
         llm = AsyncLLM.from_service(service)
-        by_index = by_request(await collect_batches(llm, prepare(service, "a", "b", "c")))
+        batches: Batches = []
+        async for batch in llm.run(prepare(service, "a", "b", "c")):
+            batches.append(batch)
+            are_submitted.set()
+        by_index = by_request(batches)
         for number, prompt in enumerate("abc"):
             events = by_index[number]
             assert isinstance(events[-1].error, EngineDead) and events[-1].is_final

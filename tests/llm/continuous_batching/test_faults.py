@@ -160,12 +160,16 @@ def test_an_engine_that_dies_ends_its_requests_and_says_so() -> None:
     class Dead(BaseException):
         pass
 
+    are_added = threading.Event()
+
     def die(plan: StepPlan, stage: str) -> None:
         if plan.step_id == 3:
+            are_added.wait(20)
             raise Dead("a native library panics")
 
     with fake_manager(hook=die, max_new_tokens=20) as manager:
         names = manager.add_requests([PROMPT] * 2)
+        are_added.set()
         outputs = [manager.get_result(name, timeout=20) for name in names]
         assert all(output is not None and output.status is RequestStatus.FAILED for output in outputs)
         assert all(output is not None and "engine failed" in (output.error or "") for output in outputs)
