@@ -141,4 +141,4 @@ def test_a_mask_bans_tokens_of_its_row_alone() -> None:
 
 def test_launches_for_the_check_of_compilation_have_their_own_names() -> None:
     names = [variant.name for variant in variants()]
-    assert len(set(names)) == len(names) == 5
+    assert len(set(names)) == len(names) == 9

@@ -51,6 +51,7 @@ class KernelVariant:
         kernel: the function that triton.jit has decorated.
         signature: parameter -> Triton's name of its type: "*bf16", "*i32", "i32", "fp32", or "constexpr".
         constants: values of the parameters whose type is "constexpr".
+        multiples_of_16: integer parameters that are multiples of 16, for which Triton compiles a kernel of its own.
         num_warps, num_stages: launch options.
         needs_tensor_cores: whether its products must use the instructions for tiles of a whole warp group (wgmma),
             where the GPU has them.
@@ -61,6 +62,7 @@ class KernelVariant:
     kernel: Any
     signature: Mapping[str, str]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    multiples_of_16: frozenset[str] = frozenset()
     num_warps: int = 4
     num_stages: int = 3
     needs_tensor_cores: bool = False
@@ -102,7 +104,8 @@ def compile_kernel(variant: KernelVariant, capability: int) -> CompiledKernel:
         fn=variant.kernel, signature=dict(variant.signature), constexprs=dict(variant.constants),
         attrs={
             (param.num,): aligned for param in variant.kernel.params
-            if variant.signature[param.name].startswith("*") and not param.do_not_specialize_on_alignment
+            if param.name in variant.multiples_of_16
+            or (variant.signature[param.name].startswith("*") and not param.do_not_specialize_on_alignment)
         },
     )  # fmt: skip
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages, **LAUNCH_OPTIONS}

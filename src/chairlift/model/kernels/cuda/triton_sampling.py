@@ -90,10 +90,13 @@ def sample_rows(
     bitmask, mask_rows = slots, slots
     if allowed is not None:
         bitmask, mask_rows = _with_dense_rows(allowed.bitmask), allowed.mask_rows
+    constants = launch_constants(vocab_size)
+    candidates = torch.empty((num_rows, constants["BLOCK"]), dtype=logits.dtype, device=logits.device)
     sample_kernel[(num_rows,)](
         logits, logits.stride(0), vocab_size, slots, table.view(torch.float64), table, bitmask, bitmask.stride(0),
-        mask_rows, buffers.tokens, buffers.max_logits, buffers.last_sampled,
-        HAS_MASK=allowed is not None, IS_KEYED=is_keyed, num_warps=NUM_WARPS, **launch_constants(vocab_size),
+        mask_rows, buffers.tokens, buffers.max_logits, buffers.last_sampled, candidates,
+        torch.empty_like(candidates, dtype=torch.int32),
+        HAS_MASK=allowed is not None, IS_KEYED=is_keyed, num_warps=NUM_WARPS, **constants,
         **LAUNCH_OPTIONS,
     )  # fmt: skip
 
