@@ -14,6 +14,7 @@ from chairlift.cli.diagnosis.diagnosis import diagnose
 from chairlift.cli.diagnosis.finding import ERROR, WARNING
 from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, Snapshot
 from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.step_plan import StepPlan
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.server.live import engine_reader
@@ -23,7 +24,7 @@ from support_replica_set import probed
 from support_router import CHAT, HELLO, running_router
 from support_router_app import served_replica
 from support_server import run
-from support_services import Gate, fake_service
+from support_services import Gate, fake_service, wait_until
 
 BODY = {**HELLO, "model": "fake"}
 USER = {"authorization": f"Bearer {USER_KEY}"}
@@ -63,17 +64,25 @@ def test_wrong_and_missing_keys_are_distinguished_from_a_server_that_is_down() -
 
 def test_a_full_cache_and_an_engine_that_stands_still_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_reader, "ENGINE_SECONDS", 0.05)
-    gate = Gate(after=3)
+    everyone, gate = Gate(), Gate(after=3)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8, block_size=16)
 
+    def hook(plan: StepPlan, stage: str) -> None:
+        everyone(plan, stage)
+        gate(plan, stage)
+
     async def scenario() -> None:
-        async with live_replica(fake_service(config, hook=gate)) as live, httpx.AsyncClient(timeout=30) as client:
+        service = fake_service(config, hook=hook)
+        async with live_replica(service) as live, httpx.AsyncClient(timeout=30) as client:
             prompt = [{"role": "user", "content": "x" * 90}]
             tasks = [
                 asyncio.create_task(client.post(live.url + CHAT, json={**BODY, "messages": prompt}, headers=USER))
                 for _ in range(3)
             ]
+            await asyncio.to_thread(wait_until, lambda: len(service.client._open) == 3)
+            everyone.opened.set()  # one of them fills the cache, the others wait
             await asyncio.to_thread(gate.reached.wait, 30)
+            await asyncio.sleep(0.1)  # what the engine has answered is in the gauges
             live.replica.telemetry.metrics.gauge("kv_cache_usage_ratio").set(1.0)  # its reader waits for the engine
             diagnosis = await diagnosed(live.url, seconds=0.3)
             gate.opened.set()
