@@ -95,6 +95,21 @@ def test_a_bucket_without_memory_for_its_graph_has_none_and_the_others_stay(
     assert graphs.capture((1, 2048)) and graphs.capture((9, 8192)) and stream.num_graphs == 2
 
 
+def test_a_rank_without_memory_for_a_graph_raises_and_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SimulatedStream()
+    graphs = graphs_of(stream, is_sharded=True)
+    assert graphs.capture((1, 2048))
+
+    def fails(work: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried 2 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "capture", fails)
+        with pytest.raises(torch.OutOfMemoryError, match="Tried 2 GiB"):
+            graphs.capture((9, 9000))
+    assert graphs.capture((1, 2048)) and graphs.capture((9, 9000)) and stream.num_graphs == 2
+
+
 def test_graphs_of_all_buckets_write_their_states_and_logits_to_the_same_memory() -> None:
     stream = SimulatedStream()
     graphs, plan = graphs_of(stream), plan_of([(0, 5, [1])])

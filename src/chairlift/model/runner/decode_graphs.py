@@ -71,9 +71,12 @@ class DecodeGraphs:
     def __init__(
         self, compute: ComputeStep, tables: DeviceInputBatch, stream: DeviceStream, *, max_rows: int,
         max_model_len: int, block_size: int, device: torch.device, is_required: bool,
+        is_sharded: bool = False,
     ) -> None:  # fmt: skip
         """Allocate the inputs of the largest bucket; with `is_required` a capture that fails at the start raises.
 
+        With `is_sharded` a capture that finds too little memory raises, too: without padding the collectives of this
+        rank would have other sizes than those of the other ranks, which replay the graph.
         `compute` must not refer to these graphs: a cycle would keep the memory of a runner that has stopped.
         """
         self._compute, self._tables, self._stream = compute, tables, stream
@@ -84,7 +87,7 @@ class DecodeGraphs:
         self._outputs = StepOutputs(max_rows)
         self._graphs: dict[Bucket, Graph] = {}
         self._too_large: set[Bucket] = set()
-        self._is_required = is_required
+        self._is_required, self._is_sharded = is_required, is_sharded
         self._has_failed = False
 
     def bucket_of(self, plan: StepPlan) -> Bucket | None:
@@ -99,8 +102,9 @@ class DecodeGraphs:
     def capture(self, bucket: Bucket, *, at_start: bool = False) -> bool:
         """Capture a bucket that has no graph yet; returns whether it has one now.
 
-        Steps of a bucket whose capture finds too little memory have no graph. Another capture that fails turns all
-        graphs off. At the start it raises its RuntimeError where graphs are required; no request is there to fail.
+        Steps of a bucket whose capture finds too little memory have no graph; on a rank of several its error is raised.
+        Another capture that fails turns all graphs off. At the start it raises its RuntimeError where graphs are
+        required; no request is there to fail.
         """
         if bucket in self._graphs:
             return True
@@ -119,6 +123,8 @@ class DecodeGraphs:
             self._graphs[bucket] = self._stream.capture(lambda: outputs.store(compute(step, inputs.sample_slots)))
         except RuntimeError as error:
             if is_out_of_memory(error):
+                if self._is_sharded:
+                    raise
                 log.warning("too little memory for the CUDA graph of %d rows of %d tokens: %s", rows, length, error)
                 self._too_large.add(bucket)
                 return False

@@ -162,7 +162,7 @@ def _use_graphs(
         lambda compute: DecodeGraphs(
             compute, tables, stream, max_rows=min(config.max_running_requests, config.max_batch_tokens),
             max_model_len=max_model_len, block_size=config.block_size, device=executor.loaded.device,
-            is_required=config.use_cuda_graph == "on",
+            is_required=config.use_cuda_graph == "on", is_sharded=executor.loaded.communicator is not None,
         )
     )  # fmt: skip
     try:
