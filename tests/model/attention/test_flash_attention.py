@@ -15,7 +15,7 @@ from chairlift.model.attention.flash_attention import (
     PARAMETERS,
     FlashAttention3,
     find_flash_attention,
-    make_flash_attention,
+    flash_attention_factory,
 )
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.attention.triton import TritonAttention
@@ -113,7 +113,7 @@ def test_a_missing_or_older_package_is_named(monkeypatch: pytest.MonkeyPatch) ->
     simulate_gpu(monkeypatch, (9, 0))
     monkeypatch.setitem(sys.modules, "flash_attn_interface", None)
     with pytest.raises(ConfigError, match="install flash-attn-3 from PyTorch's wheels"):
-        make_flash_attention("cuda", "bfloat16")
+        flash_attention_factory("cuda", "bfloat16")
     older = ModuleType("flash_attn_interface")
     older.flash_attn_with_kvcache = lambda q, k_cache, v_cache, cache_seqlens, softmax_scale, causal: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flash_attn_interface", older)
@@ -122,7 +122,7 @@ def test_a_missing_or_older_package_is_named(monkeypatch: pytest.MonkeyPatch) ->
     ):
         find_flash_attention()
     monkeypatch.setitem(sys.modules, "flash_attn_interface", support_flash_attn.stand_in())
-    assert isinstance(make_flash_attention("cuda", "bfloat16"), FlashAttention3)
+    assert isinstance(flash_attention_factory("cuda", "bfloat16")(), FlashAttention3)
 
 
 def test_heads_and_caches_are_checked_when_the_cache_is_allocated() -> None:

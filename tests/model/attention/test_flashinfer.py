@@ -16,7 +16,7 @@ from chairlift.model.attention.flashinfer import (
     WRAPPER_PARAMETERS,
     FlashInferAttention,
     find_wrapper,
-    make_flashinfer,
+    flashinfer_factory,
 )
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.attention.triton import TritonAttention
@@ -156,7 +156,7 @@ def test_a_missing_or_older_package_is_named(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         ConfigError, match="needs the package flashinfer-python, which is not installed; run: pip install"
     ):
-        make_flashinfer("cuda", "bfloat16")
+        flashinfer_factory("cuda", "bfloat16")
     older = ModuleType("flashinfer")
     monkeypatch.setitem(sys.modules, "flashinfer", older)
     with pytest.raises(ConfigError, match=r"has no flashinfer\.BatchPrefillWithPagedKVCacheWrapper"):

@@ -15,6 +15,7 @@ from chairlift.model.attention.registry import (
     BACKENDS,
     LIBRARY_BACKENDS,
     LIBRARY_MODULES,
+    backend_factory,
     installed_backends,
     make_backend,
     resolve_backend_name,
@@ -113,6 +114,21 @@ def test_packages_are_called_where_they_are_installed(monkeypatch: pytest.Monkey
     for name, kind in (("flashinfer", FlashInferAttention), ("FLASH_ATTN", FlashAttention3)):
         assert isinstance(make_backend(name, "cuda:0", "bfloat16"), kind)
     assert isinstance(make_backend("auto", "cuda:0", "bfloat16"), TritonAttention)  # never a package
+
+
+def test_a_package_is_checked_before_its_backend_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_gpu(monkeypatch, (9, 0))
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", None)
+    for name in ("flashinfer", "fa3"):
+        with pytest.raises(ConfigError, match="which is not installed"):
+            backend_factory(name, "cuda:0", "bfloat16")
+    monkeypatch.setitem(sys.modules, "flashinfer", flashinfer())
+    made = []
+    monkeypatch.setattr(FlashInferAttention, "__init__", lambda *parts: made.append(parts))
+    factory = backend_factory("flashinfer", "cuda:0", "bfloat16")
+    assert not made, "its workspace is allocated when the backend is created"
+    assert isinstance(factory(), FlashInferAttention) and made
 
 
 def test_packages_are_listed_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,13 @@
-"""load: the tiny model follows its seed, and the id of a model its weights."""
+"""load: the tiny model follows its seed, the id of a model its weights; a backend that cannot run is refused before."""
 
 import os
 from pathlib import Path
 
+import pytest
+
+from chairlift.core.errors import ConfigError, ModelError
+from chairlift.model.loading.checkpoint import Checkpoint
+from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_models import save_tiny
@@ -39,3 +44,21 @@ def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
     file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     assert name() != first
     assert name(model="", seed=1) != name(model="", seed=2)
+
+
+@pytest.mark.parametrize("model_impl", ["native", "transformers"])
+def test_an_attention_backend_that_cannot_run_is_refused_before_the_weights_are_read(
+    model_impl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny("llama", tmp_path)
+    monkeypatch.setattr(Checkpoint, "loader", lambda *_: ParameterLoader(read_weights, join=lambda parts: parts[0]))
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", read_weights)
+    options = {"model": str(tmp_path), "device": "cpu", "model_impl": model_impl}
+    with pytest.raises(ConfigError, match="attention_backend 'fa3' needs an NVIDIA GPU, the device is cpu"):
+        load(RunnerConfig(**options, attention_backend="fa3"))
+    with pytest.raises((AssertionError, ModelError), match="the weights are read"):
+        load(RunnerConfig(**options, attention_backend="torch"))
+
+
+def read_weights(*arguments: object, **options: object) -> None:
+    raise AssertionError("the weights are read")

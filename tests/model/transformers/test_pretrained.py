@@ -35,7 +35,7 @@ def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 
 def loaded(folder: Path, dtype: str = "float32") -> Any:
     shape = parse_transformers_config(json.loads((folder / "config.json").read_text()))
-    return load_pretrained(folder, shape, RunnerConfig(model=str(folder), dtype=dtype))
+    return load_pretrained(folder, shape, RunnerConfig(model=str(folder), dtype=dtype), torch.device("cpu"))
 
 
 def without_weights(folder: Path) -> Any:

@@ -70,7 +70,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
     refuse_deterministic(config, shape.architecture)
     refuse_float8(config, shape.architecture)
     weight_files(folder)
-    model = load_pretrained(folder, shape, config).to(device)
+    model = load_pretrained(folder, shape, config, device)
     dtype = dtype_name(model.dtype)
     factors = " long" if uses_long_factors(shape, config) else ""
     model_id = fingerprint(folder, f"{dtype} {config.quantization} transformers{factors}{cache_name(config)}")
@@ -84,7 +84,7 @@ def load_folder(folder: Path, shape: TransformersConfig, config: RunnerConfig, d
         log.info("without faster modules, because: %s", error.message)
     del model, kernels
     plain = ModuleKernels()
-    return _prepare(load_pretrained(folder, shape, config).to(device), shape, config, device, model_id, plain)
+    return _prepare(load_pretrained(folder, shape, config, device), shape, config, device, model_id, plain)
 
 
 def load_module(module: nn.Module, config: RunnerConfig) -> LoadedModel:

@@ -46,10 +46,14 @@ PARAMETERS = (
 """Parameters of flash_attn_with_kvcache that are used."""
 
 
-def make_flash_attention(device: str, dtype: str) -> "FlashAttention3":
-    """Return the backend for a device and the dtype of queries. Raises ConfigError if it cannot run there."""
+def flash_attention_factory(device: str, dtype: str) -> Callable[[], "FlashAttention3"]:
+    """Return what creates the backend for a device and the dtype of queries.
+
+    Raises ConfigError if the package is missing, or cannot run there.
+    """
     FLASH_ATTENTION.check_device(device, dtype)
-    return FlashAttention3(find_flash_attention(), library_cache(torch.device(device)))
+    function = find_flash_attention()
+    return lambda: FlashAttention3(function, library_cache(torch.device(device)))
 
 
 def find_flash_attention() -> Callable[..., Any]:

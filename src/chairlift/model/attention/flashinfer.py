@@ -59,10 +59,14 @@ Kind = tuple[int, int | None, float | None, float]
 """Group, window, soft cap and scale of a layer."""
 
 
-def make_flashinfer(device: str, dtype: str) -> "FlashInferAttention":
-    """Return the backend for a device and the dtype of queries. Raises ConfigError if it cannot run there."""
+def flashinfer_factory(device: str, dtype: str) -> Callable[[], "FlashInferAttention"]:
+    """Return what creates the backend for a device and the dtype of queries.
+
+    Raises ConfigError if the package is missing, or cannot run there.
+    """
     FLASHINFER.check_device(device, dtype)
-    return FlashInferAttention(find_wrapper(), library_cache(torch.device(device)), torch.device(device))
+    wrapper, where = find_wrapper(), torch.device(device)
+    return lambda: FlashInferAttention(wrapper, library_cache(where), where)
 
 
 def find_wrapper() -> Callable[..., Any]:

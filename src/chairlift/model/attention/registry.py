@@ -1,8 +1,9 @@
-"""BACKENDS, LIBRARY_BACKENDS, make_backend: attention backends by name, imported on demand. Imports no torch."""
+"""BACKENDS, LIBRARY_BACKENDS, backend_factory, make_backend: attention backends by name. Imports no torch at once."""
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import ConfigError
@@ -22,10 +23,12 @@ BACKENDS: Mapping[str, str] = {
 """Value of the option `attention_backend` -> "module:class"; triton's alone takes an argument, `deterministic`."""
 
 LIBRARY_BACKENDS: Mapping[str, str] = {
-    "flashinfer": "chairlift.model.attention.flashinfer:make_flashinfer",
-    "fa3": "chairlift.model.attention.flash_attention:make_flash_attention",
+    "flashinfer": "chairlift.model.attention.flashinfer:flashinfer_factory",
+    "fa3": "chairlift.model.attention.flash_attention:flash_attention_factory",
 }
-"""The same for backends that call a package which the user installs -> "module:function" of the device and dtype.
+"""The same for backends that call a package which the user installs -> "module:function"; see backend_factory.
+
+The function takes device and dtype, checks package and GPU, and returns what creates the backend.
 
 They are chosen by name only, never by "auto".
 """
@@ -72,10 +75,10 @@ def installed_backends() -> list[str]:
     return [*BACKENDS, *(name for name, module in LIBRARY_MODULES.items() if importlib.util.find_spec(module))]
 
 
-def make_backend(
+def backend_factory(
     name: str, device: str = "cpu", dtype: str = "float32", *, deterministic: bool = False
-) -> "AttentionBackend":
-    """Import a backend by name, or "auto" for this device and dtype, and create it.
+) -> Callable[[], "AttentionBackend"]:
+    """Import a backend by name, or "auto" for this device and dtype, and return what creates it.
 
     With `deterministic` a token's bits depend on its own sequence alone. Raises ConfigError for an unknown name, for
     one that cannot run on the device, and for another backend than triton with `deterministic`.
@@ -90,10 +93,18 @@ def make_backend(
             option="deterministic",
         )
     module, _, kind = {**BACKENDS, **LIBRARY_BACKENDS}[name].partition(":")
-    make = getattr(importlib.import_module(module), kind)
-    options = {"deterministic": True} if deterministic else {}
-    backend: AttentionBackend = make(device, dtype) if name in LIBRARY_BACKENDS else make(**options)
-    return backend
+    found = getattr(importlib.import_module(module), kind)
+    if name in LIBRARY_BACKENDS:
+        factory: Callable[[], AttentionBackend] = found(device, dtype)
+        return factory
+    return partial(found, deterministic=True) if deterministic else found
+
+
+def make_backend(
+    name: str, device: str = "cpu", dtype: str = "float32", *, deterministic: bool = False
+) -> "AttentionBackend":
+    """Create a backend by name; arguments and errors are those of backend_factory."""
+    return backend_factory(name, device, dtype, deterministic=deterministic)()
 
 
 def _check_triton(device: str) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from chairlift.model.attention.registry import backend_factory
 from chairlift.model.distributed.communicator import Communicator
 from chairlift.model.distributed.sharded_decoder import ShardedBackend
 from chairlift.model.loading.checkpoint import fingerprint
@@ -22,7 +23,7 @@ from chairlift.model.triton_package import check_triton
 def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
     """Load the model of the options, or with a communicator one rank's part of it. Raises ConfigError and ModelError.
 
-    The model must pass check_shards.
+    An attention backend that cannot run is refused before weights are read. The model must pass check_shards.
     """
     check_options(config)
     device = pick_device(config.device)
@@ -44,8 +45,10 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
                 shape, communicator, device, deterministic=config.deterministic, quantization=config.quantization
             )
         )
+        if backend.attention() is None:
+            backend_factory(config.attention_backend, str(device), str(shape.dtype), deterministic=config.deterministic)
         chosen.append(backend)
-        return chosen[0]
+        return backend
 
     common_arguments: Any = {
         "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from chairlift.core.errors import ModelError
+from chairlift.model.attention.registry import backend_factory
 from chairlift.model.dtypes import resolve_dtype, torch_dtype
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_folder import read_json
@@ -17,10 +18,11 @@ from chairlift.model.loading.transformers_config import TransformersConfig, need
 from chairlift.model.runner.runner_config import RunnerConfig
 
 
-def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig) -> Any:
-    """Load the decoder of a folder, in eval mode with eager attention, in the dtype of the options.
+def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig, device: torch.device) -> Any:
+    """Load the decoder of a folder to a device, in eval mode with eager attention, in the dtype of the options.
 
-    Raises ModelError that names the folder or the tensor, and UnsupportedArchitecture for code in the folder.
+    Raises ModelError that names the folder or the tensor, UnsupportedArchitecture for code in the folder, and
+    ConfigError, before the weights are read, for an attention backend that cannot run.
     """
     import transformers
     from transformers.utils import logging
@@ -29,7 +31,9 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
     checkpoint = Checkpoint.open(folder, shape.architecture)
     checkpoint.check_not_quantized()
     stored = shape.dtype or checkpoint.largest_dtype()
-    dtype = torch_dtype(resolve_dtype(config.dtype, stored))
+    name = resolve_dtype(config.dtype, stored)
+    backend_factory(config.attention_backend, str(device), name)
+    dtype = torch_dtype(name)
     progress: Any = logging
     progress.disable_progress_bar()
     own_config = _own_config(folder, shape.architecture)
@@ -41,7 +45,7 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
     except Exception as error:
         raise _cannot_load(folder, error) from error
     _check_tensors(folder, shape.architecture, information)
-    return model.eval().requires_grad_(False)
+    return model.eval().requires_grad_(False).to(device)
 
 
 def _check_tensors(folder: Path, architecture: str, information: Mapping[str, Iterable[Any]]) -> None:
