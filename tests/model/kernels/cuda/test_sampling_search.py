@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 from triton.runtime.interpreter import interpreter_builder
 
@@ -16,6 +17,7 @@ from chairlift.model.kernels.cuda.sampling_search import collect, key_bound
 from chairlift.model.kernels.cuda.triton_sampling import sample_rows
 from chairlift.model.sampling import fixed_point_sampling
 from chairlift.model.sampling.fixed_point_sampling import AllowedTokens
+from chairlift.model.sampling.truncated_sampling import TruncationParams
 from support_device_sampling import Case, bitmask_of, case_of, rules_of
 from support_engine import FULL
 
@@ -61,6 +63,20 @@ def check_tokens(case: Case, allowed: AllowedTokens | None = None) -> None:
     assert buffers.tokens.tolist() == expected.tokens.tolist()
     if allowed is None:
         assert buffers.tokens.tolist() == case.expected()
+
+
+def check_numbers(logits: Tensor, rules: TruncationParams, is_allowed: NDArray[np.bool_] | None = None) -> None:
+    """Sample one row with random numbers from 0 to nearly 1; check that the tokens are those of the reference."""
+    bits = torch.tensor([0, 2**51, 2**52, 2**53 - 1])
+    rows = logits.expand(len(bits), -1).contiguous()
+    case = case_of(rows, rules)
+    table, buffers, allowed = case.table(), case.buffers, None
+    table[:-1, fixed_point_sampling.SEED] = bits
+    if is_allowed is not None:
+        allowed = AllowedTokens(bitmask_of(is_allowed[None]), torch.zeros(len(bits), dtype=torch.int32))
+        rows = rows.masked_fill(~torch.from_numpy(is_allowed), -torch.inf)
+    sample_rows(case.logits, case.slots, table, buffers, allowed, is_keyed=False)
+    assert buffers.tokens.tolist() == fixed_point_sampling.sample_by_bits(rows, table[:-1], bits).tolist()
 
 
 def normal_logits(rows: int, scale: float = 3.0, seed: int = 1) -> Tensor:
@@ -152,6 +168,40 @@ def test_equal_logits_at_the_bound_are_all_collected_or_none() -> None:
     for logits in (few_equal, many_equal, torch.zeros(1, NUM_IDS)):
         rules = rules_of(4, top_k=[4, 0, 4, 0], top_p=[1, 0.02, 0.5, 0.9])
         check_tokens(case_of(logits.expand(4, -1).contiguous(), rules, 5))
+
+
+def test_the_bound_counts_no_banned_tokens() -> None:
+    is_allowed = np.random.default_rng(6).uniform(size=NUM_IDS) < 0.5
+    check_numbers(normal_logits(1), rules_of(4, top_k=20), is_allowed)
+
+
+@pytest.mark.parametrize("num_equal", [BLOCK, BLOCK + 1])
+def test_a_block_of_tokens_is_collected_and_one_more_is_not(num_equal: int, count_reads: CountReads) -> None:
+    logits = torch.zeros(1, NUM_IDS)
+    logits[0, torch.arange(num_equal) * 7] = 1.0
+    check_numbers(logits, rules_of(4, top_k=4))
+    num_reads = count_reads(case_of(logits, rules_of(1, top_k=4)))
+    assert (num_reads == 2 * NUM_BLOCKS) == (num_equal == BLOCK)
+
+
+def test_collected_tokens_that_weigh_less_than_top_p_are_not_all_that_is_kept() -> None:
+    logits = normal_logits(1, 1.5)
+    for top_p in (0.5, 0.57, 0.7, 0.9):  # those collected weigh 0.55
+        check_numbers(logits, rules_of(4, top_p=top_p))
+
+
+def test_rows_write_to_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses: list[int] = []
+    store = interpreter_builder.create_masked_store
+
+    def record(pointers: Any, values: Any, mask: Any, *args: Any) -> Any:
+        addresses.extend(pointers.data[mask.data].tolist())
+        return store(pointers, values, mask, *args)
+
+    monkeypatch.setattr(interpreter_builder, "create_masked_store", record)
+    check_tokens(case_of(normal_logits(3), rules_of(3, top_k=[0, 20, 30], top_p=[0.5, 1, 1]), 7))
+    assert len(addresses) > 3 * BLOCK
+    assert len(set(addresses)) == len(addresses)
 
 
 @pytest.mark.parametrize("chosen", [{"top_k": 20}, {"top_k": 20, "top_p": 0.95}, {"top_k": 64, "top_p": 0.5}])
