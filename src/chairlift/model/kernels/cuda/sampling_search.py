@@ -1,6 +1,6 @@
 """Functions of the sampling kernel that search one row of logits: its peak, cutoffs, likeliest tokens and a sample.
 
-All of them read the row block by block. Weights are fixed-point numbers, see sampling_kernels.
+Those that read the row read it block by block. Weights are fixed-point numbers, see sampling_kernels.
 """
 
 import triton
