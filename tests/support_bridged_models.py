@@ -110,7 +110,7 @@ BRIDGED: dict[str, BridgedKind] = {
         {"vocab_size": 304, "hidden_size": 64, "num_layers": 4, "num_heads": 4, "window_size": WINDOW,
          "attention_types": [[["global", "local"], 2]], "max_position_embeddings": 1024, "bos_token_id": 1,
          "eos_token_id": 2},
-        0.4, runs="sequence",
+        0.25, runs="sequence",
     ),
     "mpt": BridgedKind(
         "MptConfig",
