@@ -106,15 +106,16 @@ def test_clients_that_leave_at_any_moment_free_everything() -> None:
     with fake_server(config, admin=True, scheduler={"max_running_requests": 16}) as server:
         num_files, rng = server.open_files, random.Random(7)
         run(_disconnect_often(server, rng, 1000))
+        while server.metric("requests_aborted_total") <= 100:  # a loaded machine had too few of them when they left
+            run(_disconnect_often(server, rng, 200, stay=1.0))
         wait_until(server.is_idle)
         assert httpx.post(server.url + CHAT, json=HELLO).status_code == 200
         wait_until(lambda: server.open_files <= num_files + 2)
-        assert server.metric("requests_aborted_total") > 100
         wait_until(lambda: server.metric("requests_open") == server.metric("admission_waiting_requests") == 0)
 
 
-async def _disconnect_often(server: Server, rng: random.Random, times: int) -> None:
-    """Send requests of all kinds and close their connections at random moments, a few at once."""
+async def _disconnect_often(server: Server, rng: random.Random, times: int, stay: float = 0.08) -> None:
+    """Send requests of all kinds and close their connections at random moments within `stay` s, a few at once."""
     semaphore = asyncio.Semaphore(50)
 
     async def send_one(seed: int) -> None:
@@ -123,7 +124,7 @@ async def _disconnect_often(server: Server, rng: random.Random, times: int) -> N
         async with semaphore:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(data[:cut])
-            await asyncio.sleep(rng.random() * 0.08)
+            await asyncio.sleep(rng.random() * stay)
             if rng.random() < 0.3:
                 writer.write_eof()  # the server treats a half-closed connection as a disconnect
                 await asyncio.wait_for(reader.read(), TIMEOUT_SECONDS)
