@@ -70,8 +70,7 @@ class DecodeGraphs:
 
     def __init__(
         self, compute: ComputeStep, tables: DeviceInputBatch, stream: DeviceStream, *, max_rows: int,
-        max_model_len: int, block_size: int, device: torch.device, is_required: bool,
-        is_sharded: bool = False,
+        max_model_len: int, block_size: int, device: torch.device, is_required: bool, is_sharded: bool = False,
     ) -> None:  # fmt: skip
         """Allocate the inputs of the largest bucket; with `is_required` a capture that fails at the start raises.
 

@@ -28,8 +28,8 @@ LENGTHS = tuple(sum(step[sequence] for step in CHUNKS) for sequence in (0, 1))
 TOLERANCES = {torch.float64: 1e-3, torch.float32: 2e-3}
 """By dtype: the largest relative difference of a token's hidden state.
 
-transformers has parts in float32 in every dtype. GPT-Neo does not scale its scores: with large weights, products that
-another processor adds up in another order made 1e-4 of them.
+transformers computes parts in float32 in every dtype. GPT-Neo does not scale its scores: with large weights, another
+order of additions, as on another processor, made a difference of 1e-4.
 """
 COARSE_TOLERANCE = 0.1
 """The same for dtypes of 16 bits, whose rounding may choose another expert for a few tokens."""
