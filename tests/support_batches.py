@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from chairlift.model.attention.base import AttentionBackend, ForwardBatch, GroupBatch
+from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.registry import make_backend
+from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.runner import executor_choice, torch_runner
 from support_device_stream import SimulatedStream
 

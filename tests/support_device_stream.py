@@ -44,7 +44,7 @@ class SimulatedGraph:
 
 
 class SimulatedStream:
-    """A DeviceStream (model/runner/device_stream.py).
+    """A DeviceStream (model/device/device_stream.py).
 
     Attributes:
         log: what the device did and what the host did with events, in order.

@@ -2,11 +2,11 @@
 
 import pytest
 
-from chairlift.model import model_backend
-from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
+from chairlift.model.backends import torch_backend as model_backend
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.runner import executor_choice
+from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_device_stream import ImmediateStream
 
 

@@ -20,9 +20,9 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.runner_config import RunnerConfig
 from support_engine import submit
 from support_oracle import MAX_OUTPUT, Case, lengths, oracle, own_prompt, shared_prompt
 

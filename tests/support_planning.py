@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.bench.planning.model_shape import ModelShape, shape_of_loaded
-from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
 from support_checkpoints import PUBLISHED
 
 LLAMA_70B: dict[str, Any] = {

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.rank_messages import Loading, StartRank
-from chairlift.model.distributed.shard import Shard
 from chairlift.model.layers.decoder import MLP
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.weights.shard import Shard
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 60.0

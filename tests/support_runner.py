@@ -1,7 +1,7 @@
 """A TorchRunner of the tiny model with the driver that makes its plans."""
 
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_plans import DrivenSequence, Driver
 from support_sampling import params

@@ -21,9 +21,9 @@ from chairlift.core.request import FinishReason, GenerateRequest
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.sampling.sampling_state import RowLogitsProcessor
 from support_models import save_tiny

@@ -19,13 +19,14 @@ import pytest
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ChairliftError, EngineDead, ModelError
 from chairlift.llm.model_names import RANDOM
-from chairlift.model.distributed import communicator, rank_process, rank_watch, tensor_parallel_runner
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.backends import communicator
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.distributed import rank_process, rank_watch, tensor_parallel_runner
 from chairlift.model.distributed.rank_messages import FromRank, Loading, Progress, encode
-from chairlift.model.distributed.shard import Shard
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
+from chairlift.model.weights.shard import Shard
 from support_engine import FULL
 from support_models import save_tiny
 from support_process import RecordingSink, make_request, wait_until

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from chairlift.llm.build import prepare
-from chairlift.model.kernels.cpu.decoder_program import DecoderProgram
+from chairlift.model.backends.decoder_program import DecoderProgram
 from chairlift.model.sampling.sampler import Sampler
 from cpu_roofline.runner_timing import watching
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.backends.loaded_model import LoadedModel
 from gpu_bench.bench_shapes import SIZES
 from gpu_bench.mixed_load import mixed_workload, run_mixed, shortened
 from gpu_bench.runner_steps import load_random

@@ -25,7 +25,7 @@ from chairlift.llm.build import (
 )
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
 from support_text import build_tokenizer
 

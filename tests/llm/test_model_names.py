@@ -6,7 +6,7 @@ import pytest
 
 from chairlift import demo
 from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, is_demo, no_model_given, warn_no_model
-from chairlift.model.loading.hub import HUB_ID
+from chairlift.model.config.hub import HUB_ID
 
 
 def test_no_hub_id_can_be_one_of_ours() -> None:

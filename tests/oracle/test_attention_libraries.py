@@ -10,9 +10,9 @@ import torch
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner import torch_runner
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_attention_contract import make
 from support_batches import teacher_forced_logits
 from support_device_runner import use_device

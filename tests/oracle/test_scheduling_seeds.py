@@ -14,10 +14,10 @@ import torch
 
 from chairlift.core.request import FinishReason
 from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device
 from support_device_stream import SimulatedStream

@@ -14,9 +14,9 @@ import torch
 
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.runner.base import Runner
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_engine import FULL
 from support_interpreted_gpu import interpret_gpu

@@ -7,9 +7,9 @@ import torch
 import transformers
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.architectures.transformers import load_module
-from chairlift.model.loading.decoder_config import DEFAULTS
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.decoder_config import DEFAULTS
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.transformers.loading import load_module
 from reference_docs.models import AT_LOAD, BY_SEQUENCE, PAGED, REFUSED, models_page, refusal
 from support_bridged_models import BRIDGED, model_of
 

@@ -71,7 +71,7 @@ def test_every_module_of_the_package_can_be_imported_with_torch_blocked(name: st
 
 
 def test_the_runners_settings_can_be_written_with_torch_blocked() -> None:
-    done = python("-c", BLOCKER, "chairlift.model.runner.runner_config")
+    done = python("-c", BLOCKER, "chairlift.model.config.runner_config")
     assert done.returncode == 0, done.stderr
 
 
@@ -129,7 +129,7 @@ def test_llm_reaches_the_model_only_in_build_and_only_inside_functions() -> None
             for _, line in imported(function)
         }
         for name, line in imported(tree):
-            if not name.startswith("chairlift.model") or name.startswith("chairlift.model.runner.runner_config"):
+            if not name.startswith("chairlift.model") or name.startswith("chairlift.model.config.runner_config"):
                 continue
             if path.name not in {"build.py", "build_module.py"} or line not in inside:
                 found.append(f"{shown(path)}:{line} {name}")

@@ -4,9 +4,10 @@ import time
 
 import torch
 
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, GroupBatch
+from chairlift.model.attention.base import AttentionSpec
+from chairlift.model.backends.native_attention import NativeAttention
+from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.kernels.cpu.library import selected_instruction_set
-from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from cpu_roofline.hardware_peaks import Reader
 from cpu_roofline.model_flops import Shape

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from chairlift.bench.offline.subprocess_run import environ_with
+from chairlift.model.device.host_memory import huge_pages
 from chairlift.model.kernels.cpu.compile import find_compiler
-from chairlift.model.runner.host_memory import huge_pages
 
 NUM_ROWS = 256
 """Rows of the left matrix of each product."""

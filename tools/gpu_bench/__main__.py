@@ -14,7 +14,7 @@ import torch
 from chairlift.bench.report import environment, report
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ConfigError
-from chairlift.model.runner.device_check import pick_device
+from chairlift.model.config.device_check import pick_device
 from gpu_bench.bench_shapes import SIZES
 from gpu_bench.figures import figure_rows, table
 from gpu_bench.measurements import Measurements

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
 from cpu_roofline.model_flops import BFLOAT16_BYTES, Shape
 
 NO_EOS: Mapping[str, Any] = {"eos_token_id": None, "bos_token_id": None, "dtype": "bfloat16"}

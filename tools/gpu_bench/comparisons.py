@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, GroupBatch
+from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.registry import make_backend
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
+from chairlift.model.config.runner_config import RunnerConfig
 from gpu_bench.bench_shapes import BenchShape
 from gpu_bench.device_timing import DeviceTimer
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from chairlift.bench.workload.workload import Workload
-from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.backends.loaded_model import LoadedModel
 from gpu_bench.bench_shapes import BenchShape, BenchSizes
 from gpu_bench.comparisons import compare_attention, option_arms
 from gpu_bench.device_timing import DeviceTimer, copy_bandwidth, device_facts, gemm_peak

@@ -14,8 +14,8 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.llm.text_service import ModelDefaults, TextService
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from gpu_bench.runner_steps import runner_facts
 

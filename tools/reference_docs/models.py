@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.loading.decoder_config import DEFAULTS
-from chairlift.model.loading.model_impl import parse_config
+from chairlift.model.config.decoder_config import DEFAULTS
+from chairlift.model.config.model_impl import parse_config
 from reference_docs.markdown import make_page, make_table
 
 INTRO = """# Models

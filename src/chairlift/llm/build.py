@@ -29,7 +29,7 @@ from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from chairlift.engine.client.process import PrespawnedProcess
-    from chairlift.model.runner.runner_config import RunnerConfig
+    from chairlift.model.config.runner_config import RunnerConfig
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def model_folder(model: str | Path | None, revision: str | None = None, *, confi
     """
     name = DEMO if model is None else str(model)
     if name not in (DEMO, RANDOM):
-        from chairlift.model.loading.hub import resolve_model
+        from chairlift.model.config.hub import resolve_model
 
         return resolve_model(name, revision, config_only=config_only)
     if revision is not None:
@@ -215,9 +215,9 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
 
     Raises ModelError when there is no such model or no config.json.
     """
-    from chairlift.model.loading.decoder_config import DecoderConfig
-    from chairlift.model.loading.model_folder import QUANTIZATION_FIELDS, check_not_quantized, read_json
-    from chairlift.model.loading.model_impl import parse_config
+    from chairlift.model.config.decoder_config import DecoderConfig
+    from chairlift.model.config.model_folder import QUANTIZATION_FIELDS, check_not_quantized, read_json
+    from chairlift.model.config.model_impl import parse_config
 
     folder = model_folder(model, revision, config_only=True)
     if folder is None:
@@ -237,14 +237,14 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
 
 def resolve_dtype_option(option: str, stored: str | None) -> str:
     """Return the dtype to compute in: that of the option `dtype`, or for "auto" the stored one, else the default."""
-    from chairlift.model.dtypes import canonical_dtype, resolve_dtype
+    from chairlift.model.device.dtypes import canonical_dtype, resolve_dtype
 
     return resolve_dtype(canonical_dtype(option), stored)
 
 
 def inspect_machine() -> dict[str, Any]:
     """Return devices, threads, memory limits and attention backends of torch. Raises ImportError."""
-    from chairlift.model.loading.model_report import inspect_machine
+    from chairlift.model.report import inspect_machine
 
     return inspect_machine()
 
@@ -254,8 +254,8 @@ def inspect_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
 
     The model is named as in build_service; RANDOM has no folder, so its facts are empty.
     """
-    from chairlift.model.loading.model_report import inspect_model
-    from chairlift.model.runner.runner_config import RunnerConfig
+    from chairlift.model.config.runner_config import RunnerConfig
+    from chairlift.model.report import inspect_model
 
     facts: dict[str, Any] = {}
     problems: list[ChairliftError] = []
@@ -307,8 +307,8 @@ def _options_for(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 def runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
     """Return the runner's part of the options for a model folder; None for a model without one."""
-    from chairlift.model.dtypes import canonical_dtype
-    from chairlift.model.runner.runner_config import MODEL_IMPL_ALIASES, RunnerConfig
+    from chairlift.model.config.runner_config import MODEL_IMPL_ALIASES, RunnerConfig
+    from chairlift.model.device.dtypes import canonical_dtype
 
     own = _options_for(values, RunnerConfig)
     if "model_impl" in own:
@@ -324,7 +324,7 @@ def _check_start(folder: Path | None, runner: "RunnerConfig", needs_full_length:
 
 
 def _check_device(name: str) -> None:
-    from chairlift.model.runner.device_check import check_device
+    from chairlift.model.config.device_check import check_device
 
     check_device(name)
 
@@ -359,9 +359,9 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str)
     own = () if tokenizer is None else tokenizer.eos_token_ids
     if folder is None:
         return ModelDefaults(eos_token_ids=own)
-    from chairlift.model.loading.generation_config import read_generation_defaults
-    from chairlift.model.loading.model_impl import read_config
-    from chairlift.model.loading.pooling_config import read_pooling
+    from chairlift.model.config.generation_config import read_generation_defaults
+    from chairlift.model.config.model_impl import read_config
+    from chairlift.model.config.pooling_config import read_pooling
 
     read = read_generation_defaults(folder, read_config(folder, model_impl))
     if read.sampling:

@@ -20,8 +20,8 @@ def build_module_client(module: Any, options: Options) -> InlineClient:
 
     Raises ConfigError for an invalid option, ModelError for a model that cannot run.
     """
-    from chairlift.model.architectures.transformers import load_module
     from chairlift.model.runner.torch_runner import TorchRunner
+    from chairlift.model.transformers.loading import load_module
 
     values: dict[str, Any] = dict(options)
     scheduler, config = validate_options(options), runner_config(None, values)
@@ -55,8 +55,8 @@ def start_module_loop(module: Any, scheduler: Scheduler) -> ModuleLoop:
 
     Raises ConfigError if the scheduler's cache does not fit the model, ModelError for a model that cannot run.
     """
-    from chairlift.model.architectures.transformers import load_module
     from chairlift.model.runner.torch_runner import TorchRunner
+    from chairlift.model.transformers.loading import load_module
 
     cache, own = scheduler.cache.config, scheduler.config
     values: dict[str, Any] = {
@@ -73,7 +73,7 @@ def start_module_loop(module: Any, scheduler: Scheduler) -> ModuleLoop:
 
 def group_layers(windows: Sequence[int | None]) -> tuple[tuple[int | None, ...], tuple[tuple[int, int], ...]]:
     """Return the window of each layer group, and for each layer (layer group, index within the group)."""
-    from chairlift.model.layers.layer_groups import LayerGroups
+    from chairlift.model.config.layer_groups import LayerGroups
 
     groups = LayerGroups.of(windows)
     return groups.windows, groups.places

@@ -8,11 +8,11 @@ import pytest
 from chairlift.bench.planning.model_memory import ModelMemory, check_dtype, stage_layers, weight_bits
 from chairlift.bench.planning.model_shape import shape_of_content
 from chairlift.core.errors import ConfigError
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.registry import parameter_shapes
-from chairlift.model.runner.kv_cache_shape import full_length_blocks, kv_cache_shape
+from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.batch.kv_cache_shape import full_length_blocks, kv_cache_shape
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.model_facts import weight_bytes
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_planning import TINY, loaded_config, published_shape
 
 MODELS = ("Llama-3.2-1B", "Qwen2.5-7B", "Qwen3-8B", "Mistral-7B-v0.1", "gemma-3-4b-it")

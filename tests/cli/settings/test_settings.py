@@ -24,7 +24,7 @@ from chairlift.cli.settings.value_parsers import boolean
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.llm.options import Options
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress
 from chairlift.text.reasoning_formats import AUTO

@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from chairlift.model.loading.decoder_config import parse_decoder_config
-from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.config.decoder_config import parse_decoder_config
 from support_models import VARIANTS, tiny_config
 
 

@@ -1,6 +1,6 @@
 """The contract of every attention backend: random batches against dense attention in float64.
 
-A new backend is tested as soon as model/attention/registry.py names it. Those of packages call stand-ins for these.
+A new backend is tested as soon as model/config/attention_backends.py names it. Those of packages call stand-ins.
 """
 
 import itertools
@@ -13,8 +13,9 @@ import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec
-from chairlift.model.attention.kv_dtype import FLOAT8
-from chairlift.model.attention.registry import BACKENDS, LIBRARY_BACKENDS, make_backend
+from chairlift.model.attention.registry import make_backend
+from chairlift.model.config.attention_backends import BACKENDS, LIBRARY_BACKENDS
+from chairlift.model.device.kv_dtype import FLOAT8
 from support_attention_contract import (
     BATCHES,
     BOUNDS,

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.model.attention.kv_splits import (
-    MAX_SPLIT_KEYS,
-    MAX_SPLITS,
-    KVSplits,
-    choose_kv_splits,
-)  # fmt: skip
+from chairlift.model.attention.kv_splits import MAX_SPLIT_KEYS, MAX_SPLITS, KVSplits, choose_kv_splits  # fmt: skip
 
 H200 = 132
 TILE = 64

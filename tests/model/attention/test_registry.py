@@ -10,18 +10,14 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.flash_attention import FlashAttention3
 from chairlift.model.attention.flashinfer import FlashInferAttention
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.attention.registry import (
-    BACKEND_ALIASES,
-    BACKENDS,
-    LIBRARY_BACKENDS,
-    LIBRARY_MODULES,
-    backend_factory,
-    installed_backends,
-    make_backend,
-    resolve_backend_name,
-)
+from chairlift.model.attention.registry import backend_factory, make_backend
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.attention.triton import TritonAttention
+from chairlift.model.config.attention_backends import (
+    BACKEND_ALIASES,
+    BACKENDS,
+    resolve_backend_name,
+)
 from support_cuda_device import simulate_gpu
 from support_flash_attn import stand_in as flash_attn
 from support_flashinfer import stand_in as flashinfer
@@ -46,13 +42,6 @@ def test_auto_is_triton_on_a_cuda_device_whose_dtype_it_has(device: str, dtype: 
         make_backend("auto", device, dtype), TorchAttention if expected == "torch" else TritonAttention
     )  # fmt: skip
     assert resolve_backend_name("reference", device, dtype) == "reference"
-
-
-def test_auto_is_torch_on_gpus_that_tritons_kernels_are_not_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate_gpu(monkeypatch, {"cuda:0": (7, 5), "cuda:1": (8, 0)})
-    assert [resolve_backend_name("auto", device, "float16") for device in ("cuda:0", "cuda:1")] == ["torch", "triton"]
-    monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert resolve_backend_name("auto", "cuda:1", "float16") == "torch"
 
 
 def test_triton_is_refused_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,14 +118,6 @@ def test_a_package_is_checked_before_its_backend_is_created(monkeypatch: pytest.
     factory = backend_factory("flashinfer", "cuda:0", "bfloat16")
     assert not made, "its workspace is allocated when the backend is created"
     assert isinstance(factory(), FlashInferAttention) and made
-
-
-def test_packages_are_listed_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(LIBRARY_MODULES) == list(LIBRARY_BACKENDS)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert installed_backends() == list(BACKENDS)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "flash_attn_interface" or None)
-    assert installed_backends() == [*BACKENDS, "fa3"]
 
 
 def test_only_triton_is_deterministic() -> None:

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from chairlift.model.attention import torch_paged
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.batch.forward_batch import ForwardBatch
 from support_batches import Row, make_batch
 
 CPU = torch.device("cpu")

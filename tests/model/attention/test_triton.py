@@ -14,9 +14,10 @@ from torch import Tensor
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention import triton as backend_module
-from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.triton import TritonAttention
+from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
 from support_batches import Row, make_batch
 

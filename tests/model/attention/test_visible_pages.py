@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.model.attention.base import ForwardBatch
 from chairlift.model.attention.visible_pages import list_pages, visible_pages
+from chairlift.model.batch.forward_batch import ForwardBatch
 from support_batches import Row, make_batch
 
 BLOCK_SIZES = (1, 4, 16)

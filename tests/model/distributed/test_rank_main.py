@@ -12,7 +12,8 @@ import pytest
 
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan, TokenMasks
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.frames import read_frame
 from chairlift.model.distributed.rank_messages import (
     CallFailed,
@@ -34,10 +35,9 @@ from chairlift.model.distributed.rank_messages import (
     encode,
 )
 from chairlift.model.distributed.rank_process import COMMAND
-from chairlift.model.distributed.shard import Shard
 from chairlift.model.distributed.tensor_parallel_runner import digest
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
+from chairlift.model.weights.shard import Shard
 from support_plans import int32
 from support_rank_forks import forks
 from support_ranks import CPU

@@ -7,6 +7,7 @@ import torch
 from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan, TokenMasks
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.rank_messages import (
     LENGTH_BYTES,
     CallFailed,
@@ -22,7 +23,6 @@ from chairlift.model.distributed.rank_messages import (
     decode_to_rank,
     encode,
 )
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_plans import int32
 
 

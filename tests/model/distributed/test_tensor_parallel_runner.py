@@ -23,10 +23,10 @@ from chairlift.engine.step_plan import StepResult
 from chairlift.llm.build import TENSOR_PARALLEL_RUNNER
 from chairlift.llm.build_module import build_module_client
 from chairlift.llm.model_names import RANDOM
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed import rank_group, tensor_parallel_runner
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices
 from chairlift.model.layers.decoder import MLP
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_models import tiny_hf_model
 from support_oracle import oracle, own_prompt, shared_prompt
 from support_plans import int32

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.model.architectures.registry import load_model
 from chairlift.model.attention.triton import TritonAttention
-from chairlift.model.kernels.cuda.triton_sampling import TritonSamplingOps
+from chairlift.model.backends.torch_backend import TorchBackend
+from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
-from chairlift.model.layers.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.loading.decoder_config import ACTIVATIONS
-from chairlift.model.loading.registry import load_model
-from chairlift.model.model_backend import TorchBackend
+from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_batches import Row, make_batch
 from support_engine import FULL
 from support_models import save_tiny

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV
+from chairlift.model.architectures.registry import random_model
+from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.layers.decoder import Linear, RMSNorm, TorchDecoder, load_lm_head
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.loading.decoder_config import DecoderConfig, parse_decoder_config
-from chairlift.model.loading.parameter_loader import ParameterLoader
-from chairlift.model.loading.registry import random_model
+from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch
 
 CPU = torch.device("cpu")

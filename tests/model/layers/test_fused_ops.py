@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.config.decoder_config import ACTIVATIONS
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.fused_ops import FusedOps, batch_invariant_ops_for, ops_for
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
-from chairlift.model.loading.decoder_config import ACTIVATIONS
 
 CPU = torch.device("cpu")
 PLAIN = TorchOps()
@@ -112,6 +112,6 @@ def test_rows_that_do_not_depend_on_the_batch_need_a_gpu_with_triton(monkeypatch
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=why):
             batch_invariant_ops_for(dtype, device)
-    monkeypatch.setattr("chairlift.model.triton_package.has_triton", lambda: False)
+    monkeypatch.setattr("chairlift.model.device.triton_package.has_triton", lambda: False)
     with pytest.raises(ConfigError, match="needs Triton's kernels, but the package triton is not installed; leave"):
         batch_invariant_ops_for(torch.bfloat16, cuda)

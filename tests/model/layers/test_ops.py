@@ -6,8 +6,8 @@ from transformers.activations import ACT2FN
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
+from chairlift.model.config.decoder_config import ACTIVATIONS
 from chairlift.model.layers.ops import TorchOps
-from chairlift.model.loading.decoder_config import ACTIVATIONS
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 ops = TorchOps()

@@ -8,8 +8,8 @@ import torch
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.layers.rope import RopeTable, inverse_frequencies
-from chairlift.model.loading.decoder_config import parse_decoder_config
 from support_models import tiny_config
 
 CPU = torch.device("cpu")

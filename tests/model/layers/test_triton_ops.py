@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.model.architectures.registry import load_model
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.backends.torch_backend import TorchBackend
+from chairlift.model.config.decoder_config import ACTIVATIONS
+from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
-from chairlift.model.layers.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
-from chairlift.model.loading.decoder_config import ACTIVATIONS
-from chairlift.model.loading.registry import load_model
-from chairlift.model.model_backend import TorchBackend
 from support_batches import Row, make_batch
 from support_models import save_tiny
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner import decode_graphs
 from chairlift.model.runner.decode_graphs import DecodeGraphs, batch_sizes, length_sizes
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
-from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_device_runner import use_device
 from support_device_stream import SimulatedStream
 from support_runner import GREEDY, PROMPT, started

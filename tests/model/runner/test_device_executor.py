@@ -14,10 +14,10 @@ from chairlift import LLM, SamplingParams
 from chairlift.core.errors import EngineDead, NoAllowedToken, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams as Params
 from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.device_executor import DeviceExecutor
-from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device, use_host
 from support_device_stream import ImmediateStream, SimulatedStream
@@ -288,7 +288,7 @@ def test_a_result_that_cannot_be_read_ends_the_engine_and_makes_later_steps_void
         raise torch.AcceleratorError("an illegal memory access was encountered")
 
     with monkeypatch.context() as patch:
-        patch.setattr("chairlift.model.runner.result_ring.ResultRing.read", fails)
+        patch.setattr("chairlift.model.sampling.device.result_ring.ResultRing.read", fails)
         with pytest.raises(EngineDead, match="illegal memory access"):
             runner.collect()
     assert not runner._results

@@ -9,9 +9,9 @@ import torch
 
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
-from chairlift.model.attention.base import ForwardBatch
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.runner.device_input_batch import DeviceInputBatch, InputTensors
-from chairlift.model.runner.input_batch import SlotBlockTables
 from support_device_stream import ImmediateStream, SimulatedStream
 from support_step_plans import array, plan_of
 

@@ -10,14 +10,14 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.triton import TritonAttention
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.device_stream import CudaStream
 from chairlift.model.runner import executor_choice
 from chairlift.model.runner.device_executor import DeviceExecutor
-from chairlift.model.runner.device_stream import CudaStream
 from chairlift.model.runner.executor_choice import device_stream, graph_obstacle, graph_report, has_graphs
-from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device
 from support_device_stream import SimulatedStream

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner import executor_choice
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
-from chairlift.model.runner.input_batch import SlotBlockTables
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables, make_input_batch
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_device_stream import ImmediateStream
 from support_models import save_tiny
 

@@ -13,16 +13,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.attention import torch_paged
-from chairlift.model.attention.kv_dtype import kv_cache_dtype
-from chairlift.model.attention.registry import BACKENDS, make_backend
+from chairlift.model.attention.registry import make_backend
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.batch.kv_cache_shape import KVCacheShape
+from chairlift.model.config.attention_backends import BACKENDS
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.runner import kv_memory
-from chairlift.model.runner.kv_cache_shape import KVCacheShape
 from chairlift.model.runner.kv_memory import (
     ActivationShape,
     FreeMemory,
+    agree_on_sizes,
     free_memory,
     gibibytes,
     mapped_weights,
@@ -30,11 +34,12 @@ from chairlift.model.runner.kv_memory import (
     size_kv_cache,
 )  # fmt: skip
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import compute_lm_head_output
 from chairlift.model.sampling.sampler import Sampler
+from chairlift.model.weights.checkpoint import Checkpoint
 from support_batches import Row, make_batch
 from support_models import save_tiny
+from support_ranks import run_ranks
 from support_sampling import params, sequence
 from support_shares import each_value
 
@@ -344,3 +349,13 @@ def test_a_step_stays_below_its_peak(
 
 def test_bytes_are_said_in_a_unit_that_people_read() -> None:
     assert (gibibytes(3 * 2**30 // 2), gibibytes(MIB * 12)) == ("1.50 GiB", "12.0 MiB")
+
+
+@pytest.mark.parametrize(("on_host", "expected"), [(True, 500), (False, 1000)])
+def test_every_rank_sizes_its_cache_by_the_least_free_memory(on_host: bool, expected: int) -> None:
+    def run(communicator: Communicator) -> tuple[int, int, int]:
+        free = FreeMemory(1000 + 100 * communicator.shard.rank, "free on a device")
+        model, agreed = agree_on_sizes(communicator, tiny_config(), free, on_host=on_host)
+        return agreed.num_bytes, model.num_kv_heads, model.vocab_size
+
+    assert run_ranks(2, run) == [(expected, 1, 259)] * 2

@@ -10,10 +10,11 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.registry import make_backend
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner import memory_profile, torch_runner
 from chairlift.model.runner.kv_memory import FreeMemory
-from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.memory_profile import (
     FRAGMENTATION_SHARE,
     GRAPH_BYTES,
@@ -25,7 +26,6 @@ from chairlift.model.runner.memory_profile import (
 )
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_ranks import run_ranks
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chairlift.model.runner.loaded_model import LoadedModel
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from support_plans import int32
 from support_runner import GREEDY, PROMPT, SEEDED, alone, started
 

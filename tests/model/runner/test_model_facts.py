@@ -6,8 +6,8 @@ import pytest
 
 from chairlift import demo
 from chairlift.core.model_facts import ModelFacts
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_impl import read_config
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.model_impl import read_config
 from chairlift.model.runner.model_facts import model_facts, weight_bytes
 
 

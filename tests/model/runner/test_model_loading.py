@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.parameter_loader import ParameterLoader
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.weights.checkpoint import Checkpoint
+from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_models import save_tiny
 from support_runner import GREEDY, PROMPT, alone
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.startup_check import check_start
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_bridged_models import save_bridged

@@ -15,13 +15,13 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError, ModelError, NonFiniteLogits, TokenOutOfRange
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.model.attention.base import PagedKV
-from chairlift.model.attention.kv_dtype import FLOAT8
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.kv_dtype import FLOAT8
 from chairlift.model.runner import model_loading, torch_runner
-from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner, build
 from support_batches import teacher_forced_logits
 from support_engine import FULL

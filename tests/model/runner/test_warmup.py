@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from chairlift.engine.step_plan import StepResult, TokenMasks
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers import onednn
 from chairlift.model.runner.model_executor import ModelExecutor, PendingSample
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.runner.warmup import DECODE_CONTEXT, peak_plans, warmup_plans
-from chairlift.model.sampling.device_sampling import DeviceSampler
+from chairlift.model.sampling.device.device_sampling import DeviceSampler
 from support_plans import Driver
 from support_sampling import params
 

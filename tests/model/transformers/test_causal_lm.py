@@ -10,11 +10,11 @@ import transformers
 from torch import nn
 
 from chairlift import LLM, SamplingParams
-from chairlift.model.architectures.transformers import load_module
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LogitsRequest
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.loading import load_module
 from support_batches import teacher_forced_logits
 from support_bridged_models import bridged_model, model_of
 from support_models import tiny_hf_model

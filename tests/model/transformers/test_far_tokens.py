@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.architectures.transformers import load_module
 from chairlift.model.attention.base import AttentionSpec
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.transformers.attention import (
     FULL,
     MEASURING,
@@ -30,6 +29,7 @@ from chairlift.model.transformers.far_tokens import (
     kept_windows,
 )
 from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.loading import load_module
 from support_bridged_models import bridged_model, greedy, model_of
 from support_models import COMMON
 

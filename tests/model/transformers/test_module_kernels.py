@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.kernels.cpu.native_backend import NativeBackend
+from chairlift.model.backends.native_backend import NativeBackend
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers import onednn
 from chairlift.model.layers.fused_ops import FusedOps
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.transformers.module_kernels import (
     ModuleKernels,
     NativeModuleKernels,

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
-from chairlift.model.loading.transformers_config import parse_transformers_config
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.transformers_config import parse_transformers_config
 from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
 from support_bridged_models import bridged_model, save_bridged
 from support_models import save_tiny

@@ -12,13 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
 from chairlift.model.transformers.activations import Activation
-from chairlift.model.transformers.replace_modules import (
-    FastNorm,
-    Multiply,
-    PackedLinear,
-    fused_norm,
-    replace_modules,
-)
+from chairlift.model.transformers.replace_modules import FastNorm, Multiply, PackedLinear, fused_norm, replace_modules
 from chairlift.model.transformers.sample_rows import are_close
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.architectures.transformers import load_module
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.transformers.attention import IMPLEMENTATION, select_attention
+from chairlift.model.transformers.loading import load_module
 from chairlift.model.transformers.module_kernels import ModuleKernels
 from chairlift.model.transformers.self_check import check_against_eager, eager_states
 from support_bridged_models import bridged_model

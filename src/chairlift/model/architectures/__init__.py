@@ -1,1 +1,1 @@
-"""Model architectures: one small module per architecture, built from the shared layers."""
+"""Chairlift's own architectures: one small module each, built from the shared layers, and their registry."""

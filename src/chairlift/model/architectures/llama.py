@@ -3,11 +3,11 @@
 Source: transformers 5.23 models/llama, models/mistral, models/qwen2. Their differences are fields of DecoderConfig.
 """
 
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
-from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.parameter_loader import ParameterLoader
+from chairlift.model.weights.parameter_loader import ParameterLoader
 
 
 def build(config: DecoderConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, PagedKV
-from chairlift.model.attention.kv_dtype import FLOAT8
 from chairlift.model.attention.torch_paged import TorchAttention
-from chairlift.model.compute_capability import capability_name, compute_capability
-from chairlift.model.triton_package import can_use_triton
+from chairlift.model.device.compute_capability import capability_name, compute_capability
+from chairlift.model.device.kv_dtype import FLOAT8
+from chairlift.model.device.triton_package import can_use_triton
 
 OPTION = "attention_backend"
 

@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from chairlift.model.attention.attention_library import AttentionLibrary, LibraryAttention, apply_sinks, library_cache
-from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
-from chairlift.model.attention.registry import LIBRARY_MODULES
+from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.attention.visible_pages import visible_pages
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.attention_backends import LIBRARY_MODULES
 
 FLASH_ATTENTION = AttentionLibrary(
     backend="fa3",

@@ -24,11 +24,12 @@ import torch
 from torch import Tensor
 
 from chairlift.model.attention.attention_library import AttentionLibrary, LibraryAttention, apply_sinks, library_cache
-from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
-from chairlift.model.attention.registry import LIBRARY_MODULES
+from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.attention.visible_pages import list_pages
-from chairlift.model.pinned_copy import copy_from_pinned
-from chairlift.model.runner.device_stream import CudaStream, Event
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.config.attention_backends import LIBRARY_MODULES
+from chairlift.model.device.device_stream import CudaStream, Event
+from chairlift.model.device.pinned_copy import copy_from_pinned
 
 FLASHINFER = AttentionLibrary(
     backend="flashinfer",

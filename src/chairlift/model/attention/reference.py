@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
+from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
-from chairlift.model.attention.kv_dtype import as_elements, as_stored
-from chairlift.model.runner.page_prefault import lazy_zeros
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.device.kv_dtype import as_elements, as_stored
+from chairlift.model.device.page_prefault import lazy_zeros
 
 MAX_QUERIES = 1024
 """New tokens of a row that are computed at once."""

@@ -33,12 +33,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
+from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.attention.eager import eager_attention
-from chairlift.model.attention.kv_dtype import as_elements, as_stored
 from chairlift.model.attention.length_buckets import split_into_buckets
-from chairlift.model.runner.kv_cache_shape import SPARE_BLOCKS
-from chairlift.model.runner.page_prefault import lazy_zeros
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS
+from chairlift.model.device.kv_dtype import as_elements, as_stored
+from chairlift.model.device.page_prefault import lazy_zeros
 
 Int64 = NDArray[np.int64]
 

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
-from chairlift.model.attention.kv_dtype import FLOAT8
+from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.attention.kv_splits import KVSplits, choose_kv_splits
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.device.kv_dtype import FLOAT8
 from chairlift.model.kernels.cuda.attention_kernels import (
     REDUCE_SPLITS,
     WRITE_HEADS,

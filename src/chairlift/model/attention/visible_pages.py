@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.model.attention.base import ForwardBatch
+from chairlift.model.batch.forward_batch import ForwardBatch
 
 Int32 = NDArray[np.int32]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from chairlift.core.errors import ChairliftError, EngineDead
-from chairlift.model.distributed.communicator import START_SECONDS, Communicator
+from chairlift.model.backends.communicator import START_SECONDS, Communicator
 from chairlift.model.distributed.rank_messages import (
     Call,
     CallFailed,

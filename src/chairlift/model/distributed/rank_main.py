@@ -20,7 +20,8 @@ from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead
 from chairlift.engine.gc_tuning import tune_gc
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.config.device_check import pick_device
 from chairlift.model.distributed.frames import read_frame, write_frame
 from chairlift.model.distributed.rank_messages import (
     Call,
@@ -43,10 +44,9 @@ from chairlift.model.distributed.rank_messages import (
     encode,
 )
 from chairlift.model.distributed.rank_process import SEND_SECONDS
-from chairlift.model.distributed.shard import Shard
 from chairlift.model.distributed.tensor_parallel_runner import digest
-from chairlift.model.runner.device_check import pick_device
 from chairlift.model.runner.torch_runner import TorchRunner
+from chairlift.model.weights.shard import Shard
 
 log = logging.getLogger(__name__)
 

@@ -26,16 +26,16 @@ import torch
 from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.architectures.tiny_model import tiny_config
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.config.device_check import pick_device
+from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.runner_config import RunnerConfig, check_options
 from chairlift.model.distributed.rank_group import RankGroup
 from chairlift.model.distributed.rank_messages import Collect, Launch, Masks, ReleaseBlocks, StartRank, Warmup
 from chairlift.model.distributed.rank_watch import BEAT_SECONDS
-from chairlift.model.distributed.shard import Shard, check_shards
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.loading.tiny_model import tiny_config
-from chairlift.model.runner.device_check import pick_device
-from chairlift.model.runner.runner_config import RunnerConfig, check_options
 from chairlift.model.runner.torch_runner import TorchRunner
+from chairlift.model.weights.shard import Shard, check_shards
 
 MEETING_FILE = "ranks"
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from chairlift.model.kernels.cuda import float8_kernels, linear_kernel
-from chairlift.model.layers.float8_linear import Float8Weight
+from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.triton_ops import TritonOps, dense_rows
 
 

@@ -6,9 +6,10 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from chairlift.engine.step_plan import StepPlan
-from chairlift.model.attention.base import AttentionBackend, ForwardBatch, PagedKV
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 

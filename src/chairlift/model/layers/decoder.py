@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.float8_linear import Float8Weight
-from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.parameter_loader import Matrix, ParameterLoader, as_tensor
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
+from chairlift.model.weights.parameter_loader import Matrix, ParameterLoader, as_tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.core.errors import ConfigError
+from chairlift.model.device.triton_package import can_use_triton, triton_obstacle
 from chairlift.model.layers import onednn
 from chairlift.model.layers.ops import Ops, TorchOps
-from chairlift.model.triton_package import can_use_triton, triton_obstacle
 
 
 def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:

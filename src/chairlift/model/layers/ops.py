@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import PagedKV
-from chairlift.model.layers import float8_linear
-from chairlift.model.layers.float8_linear import Float8Weight
+from chairlift.model.kernels import float8_linear
+from chairlift.model.kernels.float8_linear import Float8Weight
 
 
 class RotateAndWrite(Protocol):

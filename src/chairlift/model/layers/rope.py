@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chairlift.model.loading.rope_config import RopeConfig
+from chairlift.model.config.rope_config import RopeConfig
 
 
 @dataclass(frozen=True, slots=True)

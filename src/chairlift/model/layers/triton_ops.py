@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from chairlift.model.attention.base import PagedKV
+from chairlift.model.kernels import float8_linear
 from chairlift.model.kernels.cuda import float8_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS
-from chairlift.model.layers import float8_linear
-from chairlift.model.layers.float8_linear import Float8Weight
+from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.ops import TorchOps
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import Int32, StepPlan
-from chairlift.model.attention.base import ForwardBatch
-from chairlift.model.device_errors import is_out_of_memory
+from chairlift.model.batch.forward_batch import ForwardBatch
+from chairlift.model.batch.input_batch import StepInputs
+from chairlift.model.device.device_errors import is_out_of_memory
+from chairlift.model.device.device_stream import DeviceStream, Graph
 from chairlift.model.runner.device_input_batch import DeviceInputBatch, InputTensors
-from chairlift.model.runner.device_stream import DeviceStream, Graph
-from chairlift.model.runner.input_batch import StepInputs
 
 log = logging.getLogger(__name__)
 

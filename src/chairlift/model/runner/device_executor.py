@@ -21,18 +21,18 @@ from chairlift.core.errors import ChairliftError
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.input_batch import StepInputs
+from chairlift.model.device.device_stream import DeviceStream
+from chairlift.model.device.page_prefault import PagePrefaulter
+from chairlift.model.device.pinned_copy import copy_from_pinned
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.pinned_copy import copy_from_pinned
 from chairlift.model.runner.decode_graphs import ComputeStep, DecodeGraphs
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
-from chairlift.model.runner.device_stream import DeviceStream
-from chairlift.model.runner.input_batch import StepInputs
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
-from chairlift.model.runner.result_ring import ResultRing
-from chairlift.model.sampling.device_sampling import DeviceSampler
-from chairlift.model.sampling.fixed_point_sampling import AllowedTokens
+from chairlift.model.sampling.device.device_sampling import DeviceSampler
+from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
+from chairlift.model.sampling.device.result_ring import ResultRing
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
 from chairlift.model.sampling.sampler import Sampler, SamplerOutput, no_token_error, non_finite_error
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
-from chairlift.model.attention.base import ForwardBatch, GroupBatch
+from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
+from chairlift.model.batch.input_batch import StepInputs, check_ids, count_decodes
+from chairlift.model.device.device_stream import DeviceStream
+from chairlift.model.device.pinned_copy import copy_from_pinned
+from chairlift.model.device.staging_buffers import StagingBuffers
 from chairlift.model.kernels.cuda import step_kernels
-from chairlift.model.pinned_copy import copy_from_pinned
-from chairlift.model.runner.device_stream import DeviceStream
-from chairlift.model.runner.input_batch import StepInputs, check_ids, count_decodes
-from chairlift.model.runner.staging_buffers import StagingBuffers
 
 NUM_STAGED = 3
 """Steps whose numbers may lie in host buffers: two in flight, and one that is being packed."""

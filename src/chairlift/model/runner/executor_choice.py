@@ -7,20 +7,20 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
-from chairlift.model.attention.registry import TRITON_DTYPES
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.attention_backends import TRITON_DTYPES
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.transformers_config import TransformersConfig
+from chairlift.model.device.device_stream import CudaStream, DeviceStream
+from chairlift.model.device.page_prefault import PagePrefaulter
+from chairlift.model.device.triton_package import can_use_triton
 from chairlift.model.layers.causal_lm import TakesPlans
-from chairlift.model.loading.transformers_config import TransformersConfig
-from chairlift.model.runner.device_stream import CudaStream, DeviceStream
 from chairlift.model.runner.input_batch_choice import make_input_batch
-from chairlift.model.runner.loaded_model import LoadedModel
 from chairlift.model.runner.model_executor import ModelExecutor
-from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.prompt_pooling import PromptPooling
-from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.custom_processors import import_factories
 from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
 from chairlift.model.sampling.sampler import Sampler
-from chairlift.model.triton_package import can_use_triton
 
 if TYPE_CHECKING:
     from chairlift.model.runner.device_executor import DeviceExecutor

@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 
 from chairlift.engine.step_plan import Int32, StepPlan
-from chairlift.model.runner.device_stream import CudaStream, DeviceStream
-from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.triton_package import can_use_triton
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.batch.input_batch import SlotBlockTables, StepInputs
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.device_stream import CudaStream, DeviceStream
+from chairlift.model.device.triton_package import can_use_triton
 
 
 class InputBatch(Protocol):

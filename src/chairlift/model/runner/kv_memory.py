@@ -22,11 +22,13 @@ from chairlift.core.errors import ConfigError
 from chairlift.core.host.memory_limits import cgroup_memory_limits
 from chairlift.core.host.system_files import CGROUP, PROC, read_lines, read_sizes
 from chairlift.model.attention.torch_paged import GATHER_BYTES, MAX_CACHED_INDICES, MAX_QUERIES
-from chairlift.model.dtypes import dtype_bytes
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.runner.kv_cache_shape import SPARE_BLOCKS, KVCacheShape, kv_cache_shape
-from chairlift.model.runner.runner_config import RunnerConfig, check_max_memory
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.batch.kv_cache_shape import SPARE_BLOCKS, KVCacheShape, kv_cache_shape
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.model_config import ModelConfig
+from chairlift.model.config.runner_config import RunnerConfig, check_max_memory
+from chairlift.model.device.dtypes import dtype_bytes
 from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 
 DEVICE_SHARE = 0.9
@@ -226,6 +228,23 @@ def size_kv_cache(
             ("kv cache", f"{gibibytes(fitting * page)}, {fitting // pool.groups * pool.block_size} tokens"),
         ),
     )
+
+
+def agree_on_sizes(
+    communicator: Communicator, model: ModelConfig, free: FreeMemory, *, on_host: bool
+) -> tuple[ModelConfig, FreeMemory]:
+    """Return the sizes and the free memory by which every rank computes the same number of KV blocks.
+
+    That memory is the least of all ranks, divided by their number where they share the host's; then max_memory in bytes
+    is divided, too. No rank allocates its cache before all have measured.
+    """
+    shard = communicator.shard
+    least, ranks = communicator.minimum(free.num_bytes), shard.num_ranks
+    agreed = FreeMemory(least, f"least of {ranks} ranks: {free.limit}")
+    if on_host:
+        agreed = FreeMemory(least // ranks, f"{free.limit}, shared by {ranks} ranks", ranks)
+    assert isinstance(model, DecoderConfig), "a sharded model is one of Chairlift's own"
+    return shard.step_sizes(model), agreed
 
 
 def gibibytes(num_bytes: int) -> str:

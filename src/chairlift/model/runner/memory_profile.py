@@ -18,14 +18,14 @@ import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend, PagedKV
-from chairlift.model.attention.kv_dtype import kv_cache_dtype
-from chairlift.model.distributed.communicator import Communicator
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.kv_dtype import kv_cache_dtype
+from chairlift.model.device.page_prefault import PagePrefaulter
+from chairlift.model.device.step_errors import StepErrors
 from chairlift.model.runner.executor_choice import has_graphs, make_executor, run_step
 from chairlift.model.runner.kv_memory import gibibytes
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.page_prefault import PagePrefaulter
-from chairlift.model.runner.runner_config import RunnerConfig
-from chairlift.model.runner.step_errors import StepErrors
 from chairlift.model.runner.warmup import peak_plans
 
 NUM_BLOCKS = 2

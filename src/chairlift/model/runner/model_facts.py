@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping
 
 from chairlift.core.model_facts import ModelFacts
-from chairlift.model.dtypes import dtype_bytes
-from chairlift.model.layers.float8_packer import takes_float8
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.registry import parameter_shapes
-from chairlift.model.runner.runner_config import FLOAT8_QUANTIZATION
+from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.model_config import ModelConfig
+from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
+from chairlift.model.device.dtypes import dtype_bytes
+from chairlift.model.weights.float8_packer import takes_float8
 
 QUANTIZED_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
 """Bytes of one parameter, by quantization of the native kernels; groups of 32 share a scale of two bytes."""

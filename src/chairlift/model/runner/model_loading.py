@@ -3,21 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+from chairlift.model.architectures.registry import load_model
+from chairlift.model.architectures.tiny_model import tiny_model
 from chairlift.model.attention.registry import backend_factory
-from chairlift.model.distributed.communicator import Communicator
-from chairlift.model.distributed.sharded_decoder import ShardedBackend
-from chairlift.model.loading.checkpoint import fingerprint
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.loading.registry import load_model
-from chairlift.model.loading.tiny_model import tiny_model
-from chairlift.model.loading.transformers_config import TransformersConfig
-from chairlift.model.model_backend import ModelBackend, select_backend
-from chairlift.model.runner.device_check import check_kv_cache_device, check_quantization_device, pick_device
-from chairlift.model.runner.loaded_model import LoadedModel
-from chairlift.model.runner.runner_config import RunnerConfig, cache_name, check_options
-from chairlift.model.triton_package import check_triton
+from chairlift.model.backends.base import ModelBackend
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.backends.select_backend import select_backend
+from chairlift.model.backends.sharded_decoder import ShardedBackend
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.device_check import check_kv_cache_device, check_quantization_device, pick_device
+from chairlift.model.config.model_config import ModelConfig
+from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.runner_config import RunnerConfig, cache_name, check_options
+from chairlift.model.config.transformers_config import TransformersConfig
+from chairlift.model.device.triton_package import check_triton
+from chairlift.model.weights.checkpoint import fingerprint
 
 
 def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:
@@ -31,7 +32,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     check_kv_cache_device(config.kv_cache_dtype, device)
     check_quantization_device(config.quantization, device)
     if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
-        from chairlift.model.architectures.transformers import load_folder
+        from chairlift.model.transformers.loading import load_folder
 
         return load_folder(Path(config.model), shape, config, device)
     chosen: list[ModelBackend] = []

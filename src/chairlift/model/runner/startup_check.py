@@ -3,14 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from chairlift.model.distributed.shard import Shard, check_shards
-from chairlift.model.dtypes import resolve_dtype
-from chairlift.model.layers.layer_groups import LayerGroups
-from chairlift.model.loading.decoder_config import DecoderConfig
-from chairlift.model.loading.model_folder import check_weight_file, weight_files
-from chairlift.model.loading.model_impl import read_config
-from chairlift.model.runner.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
-from chairlift.model.runner.runner_config import RunnerConfig, check_options, refuse_float8
+from chairlift.model.batch.kv_cache_shape import check_max_bytes, check_num_blocks, kv_cache_shape
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.config.model_folder import check_weight_file, weight_files
+from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.runner_config import RunnerConfig, check_options, refuse_float8
+from chairlift.model.device.dtypes import resolve_dtype
+from chairlift.model.weights.shard import Shard, check_shards
 
 
 def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length: bool = False) -> None:

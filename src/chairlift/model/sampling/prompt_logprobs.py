@@ -15,7 +15,7 @@ from torch import Tensor
 from chairlift.core.errors import ChairliftError, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import NewSequence, StepPlan
-from chairlift.model.device_errors import is_of_device
+from chairlift.model.device.device_errors import is_of_device
 from chairlift.model.sampling.logits_processing import as_sampling_error
 from chairlift.model.sampling.logprobs import token_logprobs
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps

@@ -17,7 +17,7 @@ from torch import Tensor
 from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, NewSequence, TokenMasks
-from chairlift.model.device_errors import is_of_device
+from chairlift.model.device.device_errors import is_of_device
 from chairlift.model.sampling.custom_processors import Factories
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.logits_processing import (

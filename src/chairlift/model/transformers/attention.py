@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
+from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.transformers.layer_runner import base_states, not_causal, unsupported
 
 IMPLEMENTATION = "chairlift"

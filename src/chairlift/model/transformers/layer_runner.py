@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from chairlift.core.errors import UnsupportedArchitecture
+from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.layer_groups import LayerGroups
 
 
 class LayerRunner(Protocol):

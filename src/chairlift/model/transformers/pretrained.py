@@ -11,11 +11,11 @@ import torch
 
 from chairlift.core.errors import ModelError
 from chairlift.model.attention.registry import backend_factory
-from chairlift.model.dtypes import resolve_dtype, torch_dtype
-from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.model_folder import read_json
-from chairlift.model.loading.transformers_config import TransformersConfig, needs_own_code
-from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.config.model_folder import read_json
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.transformers_config import TransformersConfig, needs_own_code
+from chairlift.model.device.dtypes import resolve_dtype, torch_dtype
+from chairlift.model.weights.checkpoint import Checkpoint
 
 
 def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfig, device: torch.device) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chairlift.model.attention.base import AttentionBackend, ForwardBatch, GroupBatch, PagedKV
+from chairlift.model.attention.base import AttentionBackend, PagedKV
+from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.transformers.attention import select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of

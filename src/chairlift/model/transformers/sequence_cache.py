@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from chairlift.model.attention.kv_dtype import as_elements
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.device.kv_dtype import as_elements
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.layer_groups import LayerGroups
 from chairlift.model.transformers.layer_runner import base_states, unsupported
 
 

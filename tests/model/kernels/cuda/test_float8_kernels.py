@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.model.kernels import float8_linear
 from chairlift.model.kernels.cuda import float8_kernels
 from chairlift.model.kernels.cuda.float8_kernels import MAX_COLUMNS, TILE_ROWS, multiply, quantize_launch, quantize_rows
-from chairlift.model.layers import float8_linear
-from chairlift.model.layers.float8_linear import Float8Weight
+from chairlift.model.kernels.float8_linear import Float8Weight
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

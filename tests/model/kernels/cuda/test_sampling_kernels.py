@@ -6,11 +6,13 @@ import torch
 import triton
 import triton.language as tl
 
+from chairlift.model.kernels import sampling_table
 from chairlift.model.kernels.cuda import sampling_kernels
 from chairlift.model.kernels.cuda.sampling_kernels import launch_constants, philox_bits, variants
-from chairlift.model.kernels.cuda.triton_sampling import sample_rows
-from chairlift.model.sampling import fixed_point_sampling
-from chairlift.model.sampling.fixed_point_sampling import TEMPERATURE, AllowedTokens
+from chairlift.model.kernels.sampling_table import TEMPERATURE
+from chairlift.model.sampling.device import fixed_point_sampling
+from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
+from chairlift.model.sampling.device.triton_sampling import sample_rows
 from support_chi_square import chi_square_p
 from support_device_sampling import Case, bitmask_of, case_of, random_case, rules_of
 from support_engine import FULL
@@ -84,7 +86,7 @@ def test_the_ends_of_the_unit_interval_give_kept_tokens() -> None:
     for bits, token in ((0, 1), (2**53 - 1, 3)):
         case = case_of(logits, rules_of(4, **chosen))
         table, buffers = case.table(), case.buffers
-        table[:, fixed_point_sampling.SEED] = bits
+        table[:, sampling_table.SEED] = bits
         sample_rows(logits, case.slots, table, buffers, is_keyed=False)
         assert buffers.tokens.tolist() == [token] * 4
 

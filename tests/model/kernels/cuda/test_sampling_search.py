@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from triton.runtime.interpreter import interpreter_builder
 
+from chairlift.model.kernels import sampling_table
 from chairlift.model.kernels.cuda import sampling_kernels
 from chairlift.model.kernels.cuda.sampling_search import collect, key_bound
-from chairlift.model.kernels.cuda.triton_sampling import sample_rows
-from chairlift.model.sampling import fixed_point_sampling
-from chairlift.model.sampling.fixed_point_sampling import AllowedTokens
+from chairlift.model.sampling.device import fixed_point_sampling
+from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
+from chairlift.model.sampling.device.triton_sampling import sample_rows
 from chairlift.model.sampling.truncated_sampling import TruncationParams
 from support_device_sampling import Case, bitmask_of, case_of, rules_of
 from support_engine import FULL
@@ -72,7 +73,7 @@ def check_numbers(logits: Tensor, rules: TruncationParams, is_allowed: NDArray[n
     rows = logits.expand(len(bits), -1).contiguous()
     case = case_of(rows, rules)
     table, buffers, allowed = case.table(), case.buffers, None
-    table[:-1, fixed_point_sampling.SEED] = bits
+    table[:-1, sampling_table.SEED] = bits
     if is_allowed is not None:
         allowed = AllowedTokens(bitmask_of(is_allowed[None]), torch.zeros(len(bits), dtype=torch.int32))
         rows = rows.masked_fill(~torch.from_numpy(is_allowed), -torch.inf)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from chairlift.model.device.host_memory import huge_pages
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.threads import ThreadPool
-from chairlift.model.runner.host_memory import huge_pages
 
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 """Value of the option `quantization` -> kind of weight."""

@@ -21,7 +21,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chairlift.model.dtypes import FLOAT8_CAPABILITY
+from chairlift.model.device.dtypes import FLOAT8_CAPABILITY
 
 CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""

@@ -1,4 +1,4 @@
-"""Kernels of products of 8-bit floats with a scale for each row (layers/float8_linear.py has the definition).
+"""Kernels of products of 8-bit floats with a scale for each row (kernels/float8_linear.py has the definition).
 
     quantize_rows_kernel   numbers of a row as 8-bit floats, and the row's scale, in one pass of a program a row
     float8_linear_kernel   the product by tiles that are the same for every batch, for the option `deterministic`
@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from chairlift.model.attention.kv_dtype import FLOAT8, FLOAT8_LIMIT
-from chairlift.model.dtypes import FLOAT8_CAPABILITY
+from chairlift.model.device.dtypes import FLOAT8_CAPABILITY
+from chairlift.model.device.kv_dtype import FLOAT8, FLOAT8_LIMIT
 from chairlift.model.kernels.cuda.attention_kernels import as_stored
 from chairlift.model.kernels.cuda.compile_check import LAUNCH_OPTIONS, KernelVariant
 from chairlift.model.kernels.cuda.linear_kernel import tile_sums
-from chairlift.model.layers.float8_linear import LEAST_MAXIMUM, Float8Weight
+from chairlift.model.kernels.float8_linear import LEAST_MAXIMUM, Float8Weight
 
 MAX_COLUMNS = 8192
 """Most columns of a row that a program of quantize_rows_kernel has in registers at once."""

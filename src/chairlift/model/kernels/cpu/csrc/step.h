@@ -32,7 +32,7 @@ struct Step {
 
 constexpr int32_t LAST_SAMPLED = -1;
 
-// The rows of a step plan (engine/step_plan.py), and the block tables by slot (model/runner/input_batch.py).
+// The rows of a step plan (engine/step_plan.py), and the block tables by slot (model/batch/input_batch.py).
 struct Plan {
     int32_t num_rows, num_tokens, num_samples;
     const int32_t* packed_inputs;  // [num_rows] slots, [num_rows] numbers of new tokens, [num_rows] start positions,

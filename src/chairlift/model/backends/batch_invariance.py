@@ -1,0 +1,31 @@
+"""batch_invariance, refuse_deterministic: whether a request has the same tokens in any batch."""
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.backends.loaded_model import LoadedModel
+from chairlift.model.config.runner_config import RunnerConfig
+
+
+def batch_invariance(loaded: LoadedModel, *, deterministic: bool) -> str:
+    """Return the line of the startup report: whether a request has the same tokens in any batch, and what decides it.
+
+    Args:
+        loaded: the model; one with an attention of its own is run by the native kernels.
+        deterministic: the option.
+    """
+    if loaded.attention is not None:
+        return "yes, by the native kernels"
+    if deterministic:
+        return "yes, by the option deterministic"
+    if loaded.config.dtype == "float64":
+        return "yes, in float64"
+    advice = "set deterministic" if loaded.device.type == "cuda" else "the native kernels and float64 round alike"
+    return f"no: rounding may depend on the batch, and a resumed stream may go on with other tokens; {advice}"
+
+
+def refuse_deterministic(config: RunnerConfig, architecture: str) -> None:
+    """Raise ConfigError for the option `deterministic` with a model that transformers' modules compute."""
+    if config.deterministic:
+        raise ConfigError(
+            f"deterministic: {architecture} is computed by transformers' modules, whose products depend on the batch; "
+            "leave it out, or choose one of Chairlift's own architectures", option="deterministic",
+        )  # fmt: skip

@@ -1,0 +1,303 @@
+"""DecoderProgram: an architecture's layers as a list of operations of the native kernels, over numbered buffers.
+
+    embed → [x] ┬→ norm → [n] → linear → [p] → rope_cache → [q], KV cache → attention → [a] → linear ─(+)─┐
+                └─────────────────────────────────────────────────────────────────────────────────────────┤
+                ┌─────────────────────────────────────────────────────────────────────────────────────────┘
+            [x] ┴→ norm → [n] → gated linear → [m] → linear ─(+)→ [x] → next layer, or norm → [h]
+
+x and p are float32. q, the cache and h are bfloat16. n, a and m are the inputs of linear operations: bfloat16, or with
+int8 weights float32, which is quantised before each product. A norm that quantises does so row by row and keeps only
+its current row of n. For a layer with a norm after attention or MLP, the linear operation writes [y], and the norm adds
+its result to [x].
+"""
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chairlift.core.errors import TokenOutOfRange
+from chairlift.engine.step_plan import StepPlan
+from chairlift.model.attention.base import PagedKV
+from chairlift.model.backends.native_attention import buffer_view
+from chairlift.model.backends.native_lm_head import LMHead, score
+from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows
+from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec, Linear, RMSNorm
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
+from chairlift.model.weights.parameter_loader import Matrix, as_tensor
+
+_MIN_RESERVED_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Numbers of the buffers; see the module's diagram."""
+
+    x: int
+    n: int
+    p: int
+    q: int
+    a: int
+    m: int
+    h: int
+    y: int | None
+
+
+class DecoderProgram:
+    """The operations of one decoder over a KV cache of one block size.
+
+    Owns: the library's decoder, its buffers, and the memory that its operations point to.
+    """
+
+    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, block_size: int) -> None:
+        self.block_size = block_size
+        self._native = library.load()
+        self._parts = parts
+        self._hidden = parts.config.hidden_size
+        self._tensors: list[Tensor] = []  # keeps the operations' memory alive
+        self._first_key: Callable[[], Tensor | None] = lambda: None  # weak reference: the KV cache may be freed
+        self._caches: ctypes.Array[library.StepCache] = (library.StepCache * 0)()
+        self._reserved_tokens = 0
+        self._packed_inputs: NDArray[np.int32] = np.empty(0, np.int32)
+        self._block_tables: Callable[[], NDArray[np.int32] | None] = lambda: None  # weak reference, too
+        self._plan = library.Plan(block_size=block_size)
+        self._plan_reference = ctypes.byref(self._plan)
+        self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap)
+        self._decoder = library.DecoderHandle(pool.handle, instruction_set)
+        self._handle = self._decoder.address
+        self._quantized_buffers: dict[tuple[int, int], int] = {}
+        self._buffers = self._add_buffers()
+        self._add_operations()
+
+    def run_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
+        """Run a plan; return bfloat16 [T, H] that the next run overwrites. Raises as run_step does."""
+        self.run_step(plan, tables, kv)
+        return self._output[: plan.num_tokens]
+
+    def score_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
+    ) -> LMHeadOutput:
+        """Run a plan and the lm_head on its sample rows, in one call. Raises as run_step does."""
+        count = len(plan.sample_rows)
+        self.lm_head.prepare(count, request)
+        self.run_step(plan, tables, kv, ctypes.byref(self.lm_head.call))
+        return self.lm_head.output(count, request)
+
+    def run_step(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], lm_head: Any = None) -> None:
+        """Run a plan that was applied to the tables, and the call `lm_head` if it is not None.
+
+        Raises MemoryError, TokenOutOfRange, and RuntimeError for a slot, row or block that does not exist.
+        """
+        call, rows, tokens, samples = self._plan, plan.num_rows, plan.num_tokens, len(plan.sample_rows)
+        if tokens > self._reserved_tokens:
+            self._reserve(tokens)
+        size = 3 * rows + tokens + samples
+        if size > len(self._packed_inputs):
+            self._packed_inputs = np.empty(2 * size, np.int32)
+            call.packed_inputs = self._packed_inputs.ctypes.data
+        columns = plan.slots, plan.num_new_tokens, plan.start_positions, plan.input_ids, plan.sample_rows
+        np.concatenate(columns, out=self._packed_inputs[:size])
+        call.num_rows, call.num_tokens, call.num_samples = rows, tokens, samples
+        if tables.blocks is not self._block_tables():
+            self._set_tables(tables)
+        call.caches = self._caches_of(kv)
+        code = self._native.run_plan(self._handle, self._plan_reference, self._buffers.h, lm_head)
+        if code == library.OUT_OF_MEMORY:
+            raise MemoryError("no memory for a step")
+        if code == library.INVALID_TOKEN:
+            raise TokenOutOfRange(call.invalid_token, call.vocab_size)
+        if code < 0:
+            raise RuntimeError("a step names a slot, a row, a token or a block that does not exist")
+
+    def _set_tables(self, tables: SlotBlockTables) -> None:
+        """Set the addresses of the block tables, which rarely change between steps."""
+        call, blocks = self._plan, tables.blocks
+        self._block_tables = weakref.ref(blocks)
+        call.block_tables, call.last_sampled = blocks.ctypes.data, tables.last_sampled.ctypes.data
+        call.num_groups, call.num_slots, call.max_blocks = blocks.shape
+        call.vocab_size, call.writes_kv = tables.vocab_size, tables.writes
+
+    def run(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run a step; return bfloat16 [T, H] that the next run overwrites. Raises MemoryError."""
+        batch = context.batch
+        if batch.num_tokens > self._reserved_tokens:
+            self._reserve(batch.num_tokens)
+        groups = (library.StepGroup * len(batch.groups))()
+        for to, group in zip(groups, batch.groups, strict=True):
+            to.block_table, to.max_blocks = group.block_table.data_ptr(), group.block_table.shape[1]
+            to.slot_mapping = group.slot_mapping.data_ptr()
+        step = library.Step(
+            batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(),
+            batch.cu_seqlens_q.data_ptr(), batch.seq_lens.data_ptr(), groups, self._caches_of(context.kv),
+        )  # fmt: skip
+        if self._native.run(self._handle, ctypes.byref(step)) < 0:
+            raise MemoryError("no memory for a step")
+        return self._output[: batch.num_tokens]
+
+    def score(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+        """Compute the requested lm_head output of hidden states [R, H]. Raises MemoryError."""
+        return score(self._handle, self.lm_head, hidden, request)
+
+    def op_seconds(self) -> dict[str, float]:
+        """Return the seconds by kind of operation since the last call."""
+        capacity = 32
+        names, seconds = (ctypes.c_char_p * capacity)(), (ctypes.c_double * capacity)()
+        count = self._native.op_seconds(self._handle, names, seconds, capacity)
+        return {(names[index] or b"").decode(): seconds[index] for index in range(count)}
+
+    def _caches_of(self, kv: Sequence[PagedKV]) -> ctypes.Array[library.StepCache]:
+        """Return the addresses of a KV cache. All its layers are allocated together, so the first key identifies it."""
+        first_key = kv[0].key
+        if self._first_key() is not first_key:
+            self._first_key, self._caches = weakref.ref(first_key), (library.StepCache * len(kv))()
+            for to, each in zip(self._caches, kv, strict=True):
+                to.keys, to.values = each.key.data_ptr(), each.value.data_ptr()
+        return self._caches
+
+    def _reserve(self, tokens: int) -> None:
+        tokens = max(tokens, _MIN_RESERVED_TOKENS, 2 * self._reserved_tokens)
+        if self._native.reserve(self._handle, tokens) < 0:
+            self._reserved_tokens = 0
+            raise MemoryError(f"no memory for a step of {tokens} tokens")
+        self._reserved_tokens = tokens
+        self._output = buffer_view(self._handle, self._buffers.h, tokens)[:, : self._hidden]
+
+    def _add_buffers(self) -> _Buffers:
+        parts, native = self._parts, self._native
+        config = parts.config
+
+        def add(kind: int, width: int) -> int:
+            index: int = native.add_buffer(self._handle, kind, width, library.BFLOAT16)
+            return index
+
+        query_width = config.num_heads * config.head_dim
+        qkv_width = query_width + 2 * config.num_kv_heads * config.head_dim
+        is_bfloat16 = packed(parts.head).struct.kind == library.BFLOAT16
+        kind = library.BF16 if is_bfloat16 else library.F32
+        n = add(kind, self._hidden)
+        has_post_norm = any(layer.after_attention or layer.after_mlp for layer in parts.layers)
+        return _Buffers(
+            x=add(library.F32, self._hidden), n=n, p=add(library.F32, qkv_width), q=add(library.BF16, query_width),
+            a=add(kind, query_width), m=add(kind, config.intermediate_size),
+            h=n if is_bfloat16 else add(library.BF16, self._hidden),
+            y=add(library.F32, self._hidden) if has_post_norm else None,
+        )  # fmt: skip
+
+    def _add_operations(self) -> None:
+        parts, native, on = self._parts, self._native, self._buffers
+        table, packed_table = None, None
+        if isinstance(parts.table, PackedWeight):
+            packed_table = ctypes.byref(parts.table.struct)
+        else:
+            table = self._keep(as_tensor(parts.table), torch.bfloat16)
+        factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=torch.bfloat16).item()
+        native.add_embed(self._handle, table, packed_table, self._hidden, factor, on.x)
+        weights = [packed(linear.weight) for linear in linears(parts.layers)]
+        self._next_weights = {id(weight): following for weight, following in pairwise([*weights, packed(parts.head)])}
+        for layer in parts.layers:
+            self._add_layer(layer)
+        self._add_norm(parts.norm, on.x, on.h)
+
+    def _add_layer(self, layer: DecoderLayer) -> None:
+        on, attention, mlp = self._buffers, layer.attention, layer.mlp
+        normed = self._add_pre_norm(layer.before_attention, attention.projection)
+        self._add_linear(attention.projection, normed, library.STORE, on.p)
+        self._add_attention(attention)
+        self._add_residual(attention.output, on.a, layer.after_attention)
+        normed = self._add_pre_norm(layer.before_mlp, mlp.gate_up)
+        self._add_linear(mlp.gate_up, normed, library.GATED, on.m, library.ACTIVATIONS[mlp.activation])
+        self._add_residual(mlp.down, on.m, layer.after_mlp)
+
+    def _add_residual(self, linear: Linear, source: int, norm: RMSNorm | None) -> None:
+        """Add a projection whose result is added to the residual, through a norm if there is one."""
+        on = self._buffers
+        quantized = self._quantized_buffer(source, linear)
+        if quantized is not None:
+            self._native.add_quantize(self._handle, source, quantized)
+            source = quantized
+        if norm is None:
+            self._add_linear(linear, source, library.ADD, on.x)
+            return
+        assert on.y is not None, "a post-norm without its buffer"
+        self._add_linear(linear, source, library.STORE, on.y)
+        self._add_norm(norm, on.y, on.x, adds=True)
+
+    def _add_pre_norm(self, norm: RMSNorm, linear: Linear) -> int:
+        """Add the norm before a projection; return the buffer that the projection reads."""
+        on = self._buffers
+        quantized = self._quantized_buffer(on.n, linear)
+        self._add_norm(norm, on.x, on.n, quantized=quantized)
+        return on.n if quantized is None else quantized
+
+    def _add_norm(
+        self, norm: RMSNorm, source: int, target: int, *, adds: bool = False, quantized: int | None = None
+    ) -> None:  # fmt: skip
+        weight, to = self._keep(norm.weight), -1 if quantized is None else quantized
+        self._native.add_norm(self._handle, source, weight, norm.eps, target, adds, to)
+
+    def _quantized_buffer(self, source: int, linear: Linear) -> int | None:
+        """Return the buffer for the quantised rows of another one; None if the projection needs no quantised rows."""
+        struct = packed(linear.weight).struct
+        if struct.kind == library.BFLOAT16:
+            return None
+        key = source, struct.kind
+        if key not in self._quantized_buffers:
+            buffer = self._native.add_buffer(self._handle, library.QUANTIZED, struct.steps * 4, struct.kind)
+            self._quantized_buffers[key] = buffer
+        return self._quantized_buffers[key]
+
+    def _add_linear(self, linear: Linear, source: int, mode: int, target: int, activation: int = 0) -> None:
+        weight, bias = packed(linear.weight), None
+        if linear.bias is not None:
+            rows = gated_rows(linear.bias) if mode == library.GATED else linear.bias
+            padding = weight.struct.panels * library.PANEL - len(rows)
+            bias = self._keep(torch.nn.functional.pad(rows, (0, padding)))
+        self._native.add_linear(
+            self._handle, source, ctypes.byref(weight.struct), bias, mode, activation,
+            ctypes.byref(self._next_weights[id(weight)].struct), target,
+        )  # fmt: skip
+
+    def _add_attention(self, attention: Attention) -> None:
+        on, spec, config = self._buffers, attention.spec, self._parts.config
+        assert spec.scale > 0, "the kernels take the maximum before they scale"
+        shape = (attention.num_heads, attention.num_kv_heads, config.head_dim, self.block_size)
+        norm, eps = None, 0.0
+        if attention.head_norm is not None:
+            norm, eps = self._keep(attention.head_norm.weight), attention.head_norm.eps
+        rope = self._parts.ropes[spec.window is not None]
+        self._native.add_rope_cache(
+            self._handle, on.p, on.q, spec.group, attention.kv_index, *shape, norm, eps, self._keep(rope.cos),
+            self._keep(rope.sin),
+        )  # fmt: skip
+        self._native.add_attention(
+            self._handle, on.q, on.a, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,
+            spec.window or 0, None if spec.sinks is None else self._keep(spec.sinks),
+        )  # fmt: skip
+
+    def _keep(self, tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
+        """Convert a tensor and keep it alive as long as the program; return its address."""
+        self._tensors.append(tensor.to(dtype).contiguous())
+        return self._tensors[-1].data_ptr()
+
+
+def packed(matrix: Matrix) -> PackedWeight:
+    """Return the matrix, which must be packed."""
+    assert isinstance(matrix, PackedWeight), "the native decoder needs packed weights"
+    return matrix
+
+
+def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
+    """Yield the projections in the order of a step."""
+    for layer in layers:
+        yield from (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)

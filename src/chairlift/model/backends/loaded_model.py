@@ -1,0 +1,42 @@
+"""LoadedModel: a model in memory, with what a runner needs to compute steps with it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.config.model_config import ModelConfig
+from chairlift.model.layers.causal_lm import CausalLM
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory.
+
+    Attributes:
+        model: the model, its parameters on `device`.
+        config: the model's config, with the dtype as loaded.
+        device: device that computes steps.
+        model_id: identifies the weights.
+        attention: creates the attention backend of the layers; None for the backend of the options.
+        chunk_tokens, cpus: see RunnerInfo.
+        report: (name, value) pairs of the startup report.
+        sampling_ops: operations that sample tokens from the logits.
+        torch_threads: threads of torch in the engine thread, None for torch's default.
+        communicator: collectives of a rank that has a part of the model; None for a whole model.
+    """
+
+    model: CausalLM
+    config: ModelConfig
+    device: torch.device
+    model_id: str
+    attention: Callable[[], AttentionBackend] | None = None
+    chunk_tokens: int | None = None
+    cpus: tuple[int, ...] = ()
+    report: tuple[tuple[str, str], ...] = ()
+    sampling_ops: SamplingOps = field(default_factory=TorchSamplingOps)
+    torch_threads: int | None = None
+    communicator: Communicator | None = None

@@ -1,0 +1,138 @@
+"""NativeBackend: runs decoders on the native kernels, with bfloat16 activations and KV cache."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.errors import ConfigError
+from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.backends.native_attention import NativeAttention
+from chairlift.model.backends.native_decoder import NativeDecoder
+from chairlift.model.backends.native_linear import NativeLinear, NativeRMSNorm
+from chairlift.model.backends.native_lm_head import NativeHead
+from chairlift.model.backends.native_sampling import NativeSamplingOps
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
+from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
+from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
+from chairlift.model.layers.causal_lm import CausalLM
+from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.sampling.sampling_ops import SamplingOps
+from chairlift.model.weights.parameter_loader import ParameterLoader
+from chairlift.model.weights.weight_store import WeightStore
+
+log = logging.getLogger(__name__)
+
+MAX_HEAD_DIM = 512
+"""Largest supported head dimension."""
+
+CHUNK_TOKENS = 256
+"""Preferred number of prompt tokens of one step. 64 rows use the multipliers as well as 2,048, with shorter steps.
+
+Output tokens/s of 32 concurrent requests of 16..256 prompt and 16..128 output tokens (0.6B model), by this number:
+64: 167, 128: 185, 256: 190, 2,048: 179.
+"""
+
+
+class NativeBackend:
+    """Runs all layers of a step in one call of the library.
+
+    Attributes:
+        quantization: kind of the weights, a value of the option `quantization`.
+        instruction_set: the instruction set of the kernels.
+        threads: threads of the pool.
+        chunk_tokens, cpus: see RunnerInfo.
+        torch_threads: see ModelBackend. More torch threads would spin after each operation on the pool's processors.
+    """
+
+    chunk_tokens = CHUNK_TOKENS
+    torch_threads = 1
+
+    def __init__(self, quantization: str = "none", threads: int | None = None, packed_file: Path | None = None) -> None:
+        """Choose kernels and threads; `packed_file` stores packed weights.
+
+        Raises ConfigError if the kernels are not available or the threads cannot be started.
+        """
+        self.quantization = quantization
+        self._pool = get_thread_pool(threads)
+        self._packer = Packer(self._pool, KINDS[quantization])
+        self._store = WeightStore(self._packer, packed_file)
+        self._linear_errors: dict[str, float] = {}
+        self.instruction_set = selected_instruction_set()
+        self.threads = len(self._pool.cpus)
+        self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
+
+    def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
+        """See ModelBackend: weights are packed, and so is an embedding table that is also the lm_head."""
+        return replace(loader, pack=self._store, packs_tables=True)
+
+    def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """See ModelBackend: cosines and sines are float32."""
+        return torch.float32
+
+    def decoder(self, parts: DecoderSpec) -> CausalLM:
+        """See ModelBackend."""
+        self._store.finish()
+        for name, error in self._store.errors.items():
+            log.debug("%s of %s: relative error %.3f%%", self.quantization, name, 100 * error)
+        return NativeDecoder(parts, self._pool, self.instruction_set)
+
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> NativeLinear:
+        """Pack a linear layer, gated if it has an activation. Raises MemoryError or OSError."""
+        made = NativeLinear(weight, bias, self._packer, self.instruction_set, activation)
+        if made.error is not None:
+            self._linear_errors[name] = made.error
+        return made
+
+    def rms_norm(self, factors: Tensor, eps: float) -> NativeRMSNorm:
+        """Return an RMS norm with these factors [H]."""
+        return NativeRMSNorm(factors, eps, self._pool, self.instruction_set)
+
+    def head(self, weight: PackedWeight, vocab_size: int, softcap: float | None) -> NativeHead:
+        """Return the lm_head of a model whose layers run in torch."""
+        return NativeHead(weight, vocab_size, softcap, self._pool, self.instruction_set)
+
+    def attention(self) -> Callable[[], AttentionBackend]:
+        """See ModelBackend."""
+        return lambda: NativeAttention(self._pool, self.instruction_set)
+
+    def sampling_ops(self) -> SamplingOps:
+        """See ModelBackend."""
+        return NativeSamplingOps(self._pool, self.instruction_set)
+
+    def report(self) -> tuple[tuple[str, str], ...]:
+        """See ModelBackend."""
+        lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
+        if errors := self._store.errors | self._linear_errors:
+            worst = max(errors, key=lambda name: errors[name])
+            lines.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
+        return tuple(lines)
+
+
+def check_fit(config: DecoderConfig, device: torch.device, block_size: int) -> None:
+    """Raise ConfigError, with the reason, unless the kernels can run the model; config.dtype is the dtype as loaded."""
+    if device.type != "cpu":
+        raise _unfit(f"they run on the CPU, not on {device}")
+    check_attention_fit(config.dtype, config.head_dim, block_size)
+    if config.activation not in ACTIVATIONS:
+        raise _unfit(f"they do not support the activation {config.activation}")
+    selected_instruction_set()
+
+
+def check_attention_fit(dtype: str | None, head_dim: int, block_size: int) -> None:
+    """Raise ConfigError, with the reason, unless the kernels have an attention of this shape."""
+    if dtype != "bfloat16":
+        raise _unfit(f"they compute in bfloat16, not in {dtype}")
+    if block_size % KEY_TILE:
+        raise _unfit(f"block_size must be a multiple of {KEY_TILE}, not {block_size}")
+    if head_dim % KEY_TILE or head_dim > MAX_HEAD_DIM:
+        raise _unfit(f"head_dim must be a multiple of {KEY_TILE} up to {MAX_HEAD_DIM}, not {head_dim}")
+
+
+def _unfit(reason: str) -> ConfigError:
+    return ConfigError(f"the native kernels cannot run this model: {reason}", option="kernels")

@@ -1,0 +1,77 @@
+"""NativeDecoder: an architecture's decoder on the native kernels; runs its layers as a DecoderProgram."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chairlift.engine.step_plan import StepPlan
+from chairlift.model.attention.base import PagedKV
+from chairlift.model.backends.decoder_program import DecoderProgram
+from chairlift.model.batch.input_batch import SlotBlockTables
+from chairlift.model.config.layer_groups import LayerGroups
+from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
+
+
+class NativeDecoder:
+    """A CausalLM (layers/causal_lm.py) on the native kernels.
+
+    Attributes:
+        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        dtype: of hidden states and KV cache: bfloat16.
+    """
+
+    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str) -> None:
+        """Store the parts. Their matrices must be PackedWeights and their rope tables float32."""
+        config = parts.config
+        self.groups = LayerGroups.of(config.layer_windows)
+        self.vocab_size = config.vocab_size
+        self.num_kv_heads = config.num_kv_heads
+        self.head_dim = config.head_dim
+        self.dtype = torch.bfloat16
+        self._parts = parts
+        self._pool = pool
+        self._instruction_set = instruction_set
+        self._program: DecoderProgram | None = None
+
+    def padded_size(self, num_tokens: int) -> int:
+        """Return the same number: padding would not make the step faster."""
+        return num_tokens
+
+    def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run input_ids [T] int64 at context.batch.positions through all layers.
+
+        Returns hidden states [T, H] after the final norm, valid until the next call.
+        """
+        return self._program_of(context.kv).run(input_ids, context)
+
+    def forward_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
+        """See TakesPlans."""
+        return self._program_of(kv).run_plan(plan, tables, kv)
+
+    def score_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
+    ) -> LMHeadOutput:
+        """See TakesPlans."""
+        return self._program_of(kv).score_plan(plan, tables, kv, request)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits float32 [R, V] from hidden states [R, H]."""
+        return self.head(hidden, LogitsRequest(np.ones(len(hidden), bool))).logits
+
+    def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+        """See CausalLM; logits are float32, and those that are not requested are not stored."""
+        assert self._program is not None, "logits before the first step"
+        return self._program.score(hidden, request)
+
+    def op_seconds(self) -> dict[str, float]:
+        """Return the seconds of one thread by kind of operation since the last call."""
+        return {} if self._program is None else self._program.op_seconds()
+
+    def _program_of(self, kv: list[PagedKV]) -> DecoderProgram:
+        block_size = kv[0].key.shape[1]
+        if self._program is None or self._program.block_size != block_size:
+            self._program = DecoderProgram(self._parts, self._pool, self._instruction_set, block_size)
+        return self._program

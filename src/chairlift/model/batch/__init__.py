@@ -1,0 +1,1 @@
+"""One step's inputs as tensors, and the shape of the KV cache."""

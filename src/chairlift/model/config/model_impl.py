@@ -1,0 +1,39 @@
+"""read_config: reads config.json for the implementation of the option `model_impl`. Imports no torch."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from chairlift.core.errors import UnsupportedArchitecture
+from chairlift.model.config.decoder_config import DEFAULTS, parse_decoder_config
+from chairlift.model.config.model_config import ModelConfig
+from chairlift.model.config.model_folder import architecture_names, read_json
+from chairlift.model.config.transformers_config import parse_transformers_config
+
+AUTO, NATIVE, TRANSFORMERS = "auto", "native", "transformers"
+"""Values of the option `model_impl`."""
+
+
+def read_config(folder: Path, model_impl: str = AUTO) -> ModelConfig:
+    """Read config.json of a model folder for the implementation of the option `model_impl`.
+
+    Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
+    """
+    return parse_config(read_json(folder / "config.json"), model_impl)
+
+
+def parse_config(content: Mapping[str, Any], model_impl: str = AUTO) -> ModelConfig:
+    """Turn the object in config.json into the config of the implementation that runs the model.
+
+    "auto" is Chairlift's own where it has the architecture and its features, else transformers.
+    Raises ModelError, UnsupportedModel or UnsupportedArchitecture.
+    """
+    is_known = any(name in DEFAULTS for name in architecture_names(content))
+    if model_impl == NATIVE or (model_impl == AUTO and is_known):
+        try:
+            return parse_decoder_config(content)
+        except UnsupportedArchitecture:
+            if model_impl == NATIVE or not is_known or find_spec("transformers") is None:
+                raise
+    return parse_transformers_config(content)

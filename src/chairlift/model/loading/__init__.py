@@ -1,1 +1,0 @@
-"""Loading: reads model folders, from config.json to the weights."""

@@ -1,0 +1,1 @@
+"""Sampling on the logits' own device, without a copy to the host."""

@@ -1,0 +1,299 @@
+"""Checkpoint: loads parameters by name from mapped safetensors files, checked against the architecture.
+
+    name of a tensor in the file          canonical name
+    model.layers.0...                     model.layers.0...     every architecture
+    layers.0...                           model.layers.0...     a base model without a head, such as Qwen3-Embedding
+    language_model.model.layers.0...      model.layers.0...     Gemma 3's wrapper as published and as saved
+    model.language_model.layers.0...      model.layers.0...     Gemma 3's wrapper by its module names
+    language_model.lm_head.weight         lm_head.weight
+    vision_tower..., multi_modal_projector...   ignored
+
+Tensors are mapped, and copied one by one into the model's parameters. The weights exist only once beside the kernel's
+page cache, which the kernel can reclaim. After the model is built no file stays mapped.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from chairlift.core.errors import ModelError
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.model_folder import INDEX_FILE, weight_files
+from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
+from chairlift.model.weights.parameter_loader import ParameterLoader
+from chairlift.model.weights.shard import Shard
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+WRAPPER_PREFIXES = (
+    ("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model."),
+)  # fmt: skip
+BASE_PREFIXES = ("embed_tokens.", "layers.", "norm.")
+"""Beginnings of names in a checkpoint that was saved from the base model, which is called `model` in a causal one."""
+
+IGNORED_PREFIXES = (
+    "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
+)  # fmt: skip
+HEADER_LENGTH_BYTES = 8
+SAMPLE_BYTES = 64
+"""Bytes at three places of a tensor that its fingerprint has: training changes nearly every weight of a tensor."""
+
+QUANTIZED_DTYPES = ("F8_", "F6_", "F4", "I8")
+"""Beginnings of safetensors' names of dtypes that only quantized weights have; U8 is also that of old masks."""
+
+IGNORED_SUFFIX = ".rotary_emb.inv_freq"  # a buffer in old Llama checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a file: the file, its name in the file, its shape and safetensors' name of its dtype."""
+
+    file: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Checkpoint:
+    """The tensors of a model folder by canonical name.
+
+    Attributes:
+        tensors: tensors by canonical name, without vision weights.
+    """
+
+    def __init__(self, tensors: dict[str, StoredTensor]) -> None:
+        self.tensors = tensors
+        self._files: dict[Path, Any] = {}
+
+    @classmethod
+    def open(cls, folder: Path, architecture: str) -> "Checkpoint":
+        """Read the headers of model.safetensors, or of the files that its index names.
+
+        Raises ModelError, with the file's name, for a missing, truncated or unreadable file, one that lacks a tensor
+        of the index, one with a tensor that is not a float, and for two tensors of one name.
+        """
+        tensors: dict[str, StoredTensor] = {}
+        for file, indexed in weight_files(folder).items():
+            stored = _headers(file)
+            absent = [name for name in indexed if name not in stored]
+            if absent:
+                raise ModelError(
+                    f"{file} does not have tensor {_some(absent)}, which {INDEX_FILE} lists for this file",
+                    file=str(file),
+                )
+            for tensor in stored.values():
+                name = canonical_name(tensor.name, architecture)
+                if name is None:
+                    continue
+                if name in tensors:
+                    other = tensors[name]
+                    raise ModelError(f"tensor {name} is in two files: {other.file.name} ({other.name}) and {file.name}")
+                tensors[name] = tensor
+        return cls(tensors)
+
+    def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise ModelError, with the tensor's name, unless names and shapes are exactly the expected ones."""
+        missing = [name for name in expected if name not in self.tensors]
+        if missing:
+            raise ModelError(
+                f"the checkpoint does not have tensor {_some(missing)}", tensor=missing[0], count=len(missing)
+            )
+        surplus = [stored.name for name, stored in self.tensors.items() if name not in expected]
+        if surplus:
+            place = next(stored.file for stored in self.tensors.values() if stored.name == surplus[0])
+            message = f"{place} has tensor {_some(surplus)}, which the architecture does not use"
+            raise ModelError(message, file=str(place), tensor=surplus[0], count=len(surplus))
+        for name, shape in expected.items():
+            stored = self.tensors[name]
+            if stored.shape != shape:
+                message = (
+                    f"tensor {stored.name} in {stored.file} has shape {stored.shape}, config.json requires {shape}"
+                )
+                raise ModelError(message, file=str(stored.file), tensor=stored.name)
+            if stored.dtype not in SAFETENSORS_DTYPES:
+                supported = ", ".join(SAFETENSORS_DTYPES)
+                message = f"tensor {stored.name} in {stored.file} has dtype {stored.dtype}; supported are {supported}"
+                raise ModelError(message, file=str(stored.file), tensor=stored.name)
+
+    def check_not_quantized(self) -> None:
+        """Raise ModelError for a tensor of 8 bits, which is quantized, whatever config.json says."""
+        for tensor in self.tensors.values():
+            if tensor.dtype.startswith(QUANTIZED_DTYPES):
+                supported = ", ".join(SAFETENSORS_DTYPES)
+                raise ModelError(
+                    f"tensor {tensor.name} in {tensor.file} has dtype {tensor.dtype}; supported are {supported}",
+                    file=str(tensor.file), tensor=tensor.name,
+                )  # fmt: skip
+
+    def dtype(self) -> str | None:
+        """Return the dtype of the embedding table, for a config.json without a dtype; None if it is not supported."""
+        table = self.tensors.get(EMBEDDING)
+        return None if table is None else SAFETENSORS_DTYPES.get(table.dtype)
+
+    def largest_dtype(self) -> str | None:
+        """Return the dtype of the largest tensor, for an architecture of unknown names; None if it is not supported."""
+        largest = max(self.tensors.values(), key=lambda stored: math.prod(stored.shape), default=None)
+        return None if largest is None else SAFETENSORS_DTYPES.get(largest.dtype)
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor, mapped from its file, in its own dtype."""
+        tensor: Tensor = self._file(name).get_tensor(self.tensors[name].name)
+        return tensor
+
+    def read_part(self, name: str, shard: Shard, shape: tuple[int, ...]) -> Tensor:
+        """Return one rank's part of a tensor, of this shape, without reading the rest of the file."""
+        part = shard.part(name, self.tensors[name].shape, shape)
+        if any(each.start == each.stop for each in part):
+            return torch.zeros(shape)
+        tensor: Tensor = self._file(name).get_slice(self.tensors[name].name)[part]
+        return padded(tensor, shape)
+
+    def _file(self, name: str) -> Any:
+        file = self.tensors[name].file
+        if file not in self._files:
+            self._files[file] = safe_open(file, framework="pt")
+        return self._files[file]
+
+    def loader(self, dtype: torch.dtype, device: torch.device, shard: Shard | None = None) -> ParameterLoader:
+        """Return a ParameterLoader that converts each tensor when it is loaded; with a shard, one rank's parts."""
+
+        def read(name: str, shape: tuple[int, ...]) -> Tensor:
+            stored = self.read(name) if shard is None else self.read_part(name, shard, shape)
+            tensor = stored.to(device=device, dtype=dtype)
+            assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
+            return tensor
+
+        return ParameterLoader(read)
+
+    def resolve_tied_embeddings(self, tied: bool) -> bool:
+        """Return whether embedding and lm_head are one tensor, by the rule of transformers 5.
+
+        If the config ties them: an lm_head in the file that equals the embedding is dropped; one that differs stays
+        separate; an lm_head without an embedding serves as both.
+        """
+        if not tied or HEAD not in self.tensors:
+            return tied
+        if EMBEDDING not in self.tensors:
+            self.tensors[EMBEDDING] = self.tensors.pop(HEAD)
+            return True
+        first, second = self.tensors[EMBEDDING], self.tensors[HEAD]
+        if (first.shape, first.dtype) != (second.shape, second.dtype):
+            return False
+        if not torch.equal(self.read(EMBEDDING), self.read(HEAD)):
+            return False
+        del self.tensors[HEAD]
+        return True
+
+
+def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the tensor, followed by zeros along each axis where it is shorter than the shape."""
+    if tuple(tensor.shape) == shape:
+        return tensor
+    whole = tensor.new_zeros(shape)
+    whole[tuple(slice(0, size) for size in tensor.shape)] = tensor
+    return whole
+
+
+def canonical_name(name: str, architecture: str) -> str | None:
+    """Return the canonical name of a tensor in a file; None for an ignored one."""
+    if name.endswith(IGNORED_SUFFIX):
+        return None
+    if architecture.startswith("Gemma3"):
+        if name.startswith(IGNORED_PREFIXES):
+            return None
+        for prefix, canonical in WRAPPER_PREFIXES:
+            if name.startswith(prefix):
+                return canonical + name.removeprefix(prefix)
+    return f"model.{name}" if name.startswith(BASE_PREFIXES) else name
+
+
+def random_parameters(
+    config: DecoderConfig,
+    seed: int,
+    scale: float,
+    change: Callable[[str, Tensor], Tensor] | None = None,
+    shard: Shard | None = None,
+    whole_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    draws_on_device: bool = False,
+) -> Callable[[torch.dtype, torch.device], ParameterLoader]:
+    """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and norms near one.
+
+    A tensor depends on the seed, its name and its shape only; it is generated in float32, so each dtype rounds the
+    same numbers. `change` may replace the tensor of a name. With a shard the loaders have one rank's parts of the
+    tensors, whose `whole_shapes` are by name. With `draws_on_device` a device generates its own numbers, other ones
+    than the CPU's, which takes seconds for billions of weights.
+    """
+    gemma = config.architecture.startswith("Gemma3")
+
+    def generate(name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+        generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+        weights = torch.randn(shape, generator=generator, device=device)
+        if name.endswith("norm.weight"):
+            return weights * 0.1 + (0.0 if gemma else 1.0)
+        weights *= scale
+        return weights if change is None else change(name, weights)
+
+    def generate_part(name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        if shard is None or whole_shapes is None:
+            return generate(name, shape, device)
+        whole = whole_shapes[name]
+        return padded(generate(name, whole, device)[shard.part(name, whole, shape)], shape)
+
+    def make_loader(dtype: torch.dtype, device: torch.device) -> ParameterLoader:
+        source = device if draws_on_device else torch.device("cpu")
+        return ParameterLoader(lambda name, shape: generate_part(name, shape, source).to(device=device, dtype=dtype))
+
+    return make_loader
+
+
+def fingerprint(folder: Path, computation: str) -> str:
+    """Return a digest of a folder's config and of samples of every tensor, equal for copies on other machines.
+
+    `computation` names how the weights are used: dtype and quantization.
+    """
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for file in sorted(folder.glob("*.safetensors")):
+        digest.update(f"\n{file.name} {file.stat().st_size}\n".encode())
+        with file.open("rb") as opened:
+            _update_with_samples(digest, opened)
+    digest.update(f"\n{computation}".encode())
+    return digest.hexdigest()
+
+
+def _update_with_samples(digest: "hashlib._Hash", opened: BinaryIO) -> None:
+    """Add a safetensors file to a digest: its header, and bytes at the start, middle and end of each tensor."""
+    header = opened.read(int.from_bytes(opened.read(HEADER_LENGTH_BYTES), "little"))
+    digest.update(header)
+    first = opened.tell()
+    tensors = (entry for name, entry in json.loads(header).items() if name != "__metadata__")
+    for start, end in sorted(entry["data_offsets"] for entry in tensors):
+        for at in (start, (start + end) // 2, max(start, end - SAMPLE_BYTES)):
+            opened.seek(first + at)
+            digest.update(opened.read(min(SAMPLE_BYTES, end - at)))
+
+
+def _headers(file: Path) -> dict[str, StoredTensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+            return {
+                name: StoredTensor(file, name, tuple(part.get_shape()), part.get_dtype())
+                for name, part in slices.items()
+            }
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file} is truncated or not a safetensors file: {error}", file=str(file)) from error
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}"

@@ -1,0 +1,87 @@
+"""ParameterLoader: loads an architecture's parameters by name and shape, single or joined into one tensor.
+
+    loader("model.norm.weight", (H,))                           the parameter itself
+    loader.concat([("q_proj.bias", (Q,)), ...])                 several, concatenated along their first axis
+    loader.linear_weight([("q_proj.weight", (Q, H)), ...])      the same, in the layout for multiplication
+    loader.embedding("embed_tokens.weight", (V, H), tied=...)   an embedding table; if tied, the lm_head as well
+
+So names and shapes are defined in one place, the architecture modules. The loader may read tensors mapped from a file,
+but it returns copies in the layout that is computed with, so the file need not stay in memory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.kernels.float8_linear import Float8Weight
+
+Part = tuple[str, tuple[int, ...]]
+"""Name and shape of a parameter in the checkpoint."""
+
+Matrix = Tensor | PackedWeight | Float8Weight
+"""A weight [O, I], plain, packed by the backend that multiplies with it, or of 8-bit floats."""
+
+
+def concatenate(parts: Sequence[Tensor]) -> Tensor:
+    """Return a copy of the parts, concatenated along their first axis."""
+    return torch.cat(tuple(parts))
+
+
+def as_tensor(matrix: Matrix) -> Tensor:
+    """Return the matrix as a tensor for torch; it must not be packed."""
+    assert isinstance(matrix, Tensor), "packed for the native kernels, torch cannot multiply with it"
+    return matrix
+
+
+Read = Callable[[str, tuple[int, ...]], Tensor]
+"""Returns the parameter of a name, which must have this shape."""
+
+
+class Pack(Protocol):
+    """Packs weights into another layout."""
+
+    def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> Matrix:
+        """Pack weights [O_i, I], stacked by rows; `gated`: two weights, the first gates the second row by row."""
+        ...
+
+
+def unpacked(parts: Sequence[Part], read: Read, *, gated: bool) -> Tensor:
+    """Return a copy of the parts stacked by rows, in the layout of a checkpoint."""
+    return concatenate([read(name, shape) for name, shape in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterLoader:
+    """Loads parameters in the model's dtype and on its device.
+
+    Attributes:
+        read: returns the parameter of a name, which must have this shape.
+        join: copies several tensors into a new one.
+        pack: packs weights [O, I] into another layout, which only the backend that multiplies may understand.
+        packs_tables: whether an embedding table that is also the lm_head is packed.
+    """
+
+    read: Read
+    join: Callable[[Sequence[Tensor]], Tensor] = concatenate
+    pack: Pack = unpacked
+    packs_tables: bool = False
+
+    def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return the parameter of a name, which must have this shape."""
+        return self.join([self.read(name, shape)])
+
+    def concat(self, parts: Sequence[Part]) -> Tensor:
+        """Return several parameters, concatenated along their first axis."""
+        return self.join([self.read(name, shape) for name, shape in parts])
+
+    def linear_weight(self, parts: Sequence[Part], *, gated: bool = False) -> Matrix:
+        """Return several weights [O_i, I] as one matrix; `gated`: the first of two gates the second."""
+        return self.pack(parts, self.read, gated=gated)
+
+    def embedding(self, name: str, shape: tuple[int, ...], *, tied: bool) -> Matrix:
+        """Return an embedding table [V, H], which is also the lm_head if the two are tied."""
+        return self.linear_weight([(name, shape)]) if tied and self.packs_tables else self(name, shape)

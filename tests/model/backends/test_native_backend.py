@@ -1,0 +1,91 @@
+"""NativeBackend: check_fit, the startup report, busy processors and torch's threads."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.errors import ConfigError
+from chairlift.model.architectures.tiny_model import tiny_config, tiny_model
+from chairlift.model.backends.native_backend import NativeBackend, check_fit
+from chairlift.model.backends.native_sampling import NativeSamplingOps
+from chairlift.model.config.decoder_config import DecoderConfig
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import TorchRunner
+from chairlift.model.sampling.sampling_ops import TorchSamplingOps
+from support_native import need_native
+
+CPU = torch.device("cpu")
+FIT = replace(tiny_config(), dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("config", "device", "block_size", "reason"),
+    [
+        (replace(FIT, dtype="float32"), CPU, 16, "bfloat16, not in float32"),
+        (FIT, torch.device("meta"), 16, "not on meta"),
+        (FIT, CPU, 8, "block_size must be a multiple of 16, not 8"),
+        (replace(FIT, head_dim=24), CPU, 16, "head_dim .* not 24"),
+        (replace(FIT, head_dim=528), CPU, 16, "head_dim .* not 528"),
+        (replace(FIT, activation="relu"), CPU, 16, "not support the activation relu"),
+    ],
+)
+def test_what_does_not_fit_is_said(config: DecoderConfig, device: torch.device, block_size: int, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        check_fit(config, device, block_size)
+    assert caught.value.details["option"] == "kernels"
+
+
+def test_what_fits_runs_and_says_how() -> None:
+    need_native()
+    check_fit(FIT, CPU, 32)
+    model_backend = NativeBackend("int8", 2)
+    tiny_model(seed=1, dtype="bfloat16", device=CPU, choose_backend=lambda _: model_backend)
+    report = dict(model_backend.report())
+    assert model_backend.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
+    assert report["quantization"].startswith("int8, largest error 0.") and "model.layers." in report["quantization"]
+    assert "quantization" not in dict(NativeBackend().report())
+
+
+def test_it_keeps_those_processors_busy_that_its_threads_stay_on_or_all_where_there_are_too_few() -> None:
+    need_native()
+    usable = usable_cpus()
+    assert set(NativeBackend(threads=1).cpus) < usable or len(usable) == 1
+    assert set(NativeBackend(threads=len(usable) + 1).cpus) == usable
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", NativeSamplingOps), ("float32", TorchSamplingOps)])
+def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: type) -> None:
+    need_native()
+    runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))
+    runner.start()
+    try:
+        engine = runner._engine
+        assert engine is not None
+        assert type(engine.sampler._sampling_ops) is kind and type(engine.prompt_logprobs._sampling_ops) is kind
+    finally:
+        runner.stop()
+
+
+@pytest.mark.parametrize(("dtype", "threads"), [("bfloat16", 1), ("float32", 3)])
+def test_torch_has_one_thread_beside_the_kernels_and_elsewhere_what_it_had(dtype: str, threads: int) -> None:
+    """Torch's threads spin after an operation, on the processors of the kernels' pool."""
+    need_native()
+    before, seen = torch.get_num_threads(), []
+    runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))
+
+    def engine() -> None:
+        runner.start()
+        seen.append(torch.get_num_threads())
+        runner.stop()
+
+    torch.set_num_threads(3)
+    try:
+        thread = threading.Thread(target=engine)
+        thread.start()
+        thread.join()
+        assert seen == [threads] and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,103 @@
+"""GenerationDefaults from generation_config.json."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import ModelError
+from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.model.config.decoder_config import read_decoder_config
+from chairlift.model.config.generation_config import (
+    SAMPLING,
+    GenerationDefaults,
+    parse_generation_defaults,
+    read_generation_defaults,
+)
+from support_models import save_tiny
+
+
+def test_published_files_are_read() -> None:
+    llama = {"bos_token_id": 128000, "do_sample": True, "eos_token_id": [128001, 128008, 128009], "temperature": 0.6,
+             "top_p": 0.9, "transformers_version": "4.45.0.dev0"}  # fmt: skip
+    assert parse_generation_defaults(llama, (128001,)) == GenerationDefaults(
+        (128001, 128008, 128009), {"temperature": 0.6, "top_p": 0.9}
+    )
+    gemma = {"cache_implementation": "hybrid", "do_sample": True, "eos_token_id": [1, 106], "top_k": 64, "top_p": 0.95}
+    assert parse_generation_defaults(gemma, (1, 106)) == GenerationDefaults((1, 106), {"top_k": 64, "top_p": 0.95})
+    qwen = {"do_sample": False, "eos_token_id": 151643, "max_new_tokens": 2048}
+    assert parse_generation_defaults(qwen, (151643,)) == GenerationDefaults((151643,), {"temperature": 0.0}, 2048)
+
+
+def test_its_end_of_sequence_ids_replace_those_of_the_config_as_in_transformers() -> None:
+    assert parse_generation_defaults({"eos_token_id": [7, 9]}, (2, 7)).eos_token_ids == (7, 9)
+    assert parse_generation_defaults({}, (2, 7)).eos_token_ids == (2, 7)
+
+
+def test_no_sampling_means_temperature_zero_whatever_else_is_said() -> None:
+    content = {"do_sample": False, "temperature": 0.7, "top_p": 0.5, "repetition_penalty": 1.1}
+    assert parse_generation_defaults(content, ()).sampling == {"temperature": 0.0, "repetition_penalty": 1.1}
+
+
+def test_a_field_that_is_not_applied_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save_tiny("llama", tmp_path)
+    config, path = read_decoder_config(folder), folder / "generation_config.json"
+    with caplog.at_level(logging.WARNING, "chairlift"):
+        path.write_text(json.dumps({"num_beams": 1, "suppress_tokens": None, "bad_words_ids": [], "min_length": 0}))
+        read_generation_defaults(folder, config)
+        assert not caplog.records
+        path.write_text(json.dumps({"num_beams": 4, "suppress_tokens": [5], "forced_eos_token_id": 2}))
+        read_generation_defaults(folder, config)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: transformers' generate() applies forced_eos_token_id, suppress_tokens, num_beams, Chairlift does not"
+    ]
+
+
+def test_nothing_said_leaves_everything_neutral() -> None:
+    assert parse_generation_defaults({}, (2,)) == GenerationDefaults((2,))
+    assert parse_generation_defaults({"temperature": None, "eos_token_id": None}, (2,)) == GenerationDefaults((2,))
+
+
+def test_defaults_are_what_sampling_params_resolve_with() -> None:
+    defaults = parse_generation_defaults({"do_sample": True, "temperature": 0.6, "top_k": 20, "min_p": 0.1}, ())
+    resolved = SamplingParams(**{**MODEL_DEFAULTS, "top_k": 5}).with_defaults(defaults.sampling, max_tokens=7, seed=1)
+    assert (resolved.temperature, resolved.top_k, resolved.min_p, resolved.top_p) == (0.6, 5, 0.1, 1.0)
+    assert set(SAMPLING) <= set(SamplingParams.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"do_sample": "yes"}, "do_sample"),
+        ({"eos_token_id": -1}, "eos_token_id"),
+        ({"eos_token_id": "</s>"}, "eos_token_id"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+    ],
+)
+def test_nonsense_ends_with_the_file_and_the_field(tmp_path: Path, content: dict[str, Any], said: str) -> None:
+    folder = save_tiny("llama", tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=rf"^{folder}/generation_config\.json: {said}"):
+        read_generation_defaults(folder, read_decoder_config(folder))
+
+
+def test_unknown_fields_do_not_matter() -> None:
+    assert parse_generation_defaults({"num_beams": 4, "foo": {"bar": 1}}, (1,)) == GenerationDefaults((1,))
+
+
+def test_a_folder_without_the_file_has_the_eos_of_its_config(tmp_path: Path) -> None:
+    folder = save_tiny("llama", tmp_path)
+    assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2, 7))
+    (folder / "generation_config.json").unlink()
+    assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2,))
+    (folder / "generation_config.json").write_text("{")
+    with pytest.raises(ModelError, match=rf"^cannot read {folder}/generation_config\.json: "):
+        read_generation_defaults(folder, read_decoder_config(folder))

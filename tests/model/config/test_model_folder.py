@@ -1,0 +1,133 @@
+"""require_model, weight_files: an unsupported model is named with its kind and a remedy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
+from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.model_folder import ORIGINAL, require_model, weight_files
+
+
+def write(folder: Path, **files: object) -> Path:
+    """Write files by name, with two underscores for the dot; an object is JSON."""
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (folder / name.replace("__", ".")).write_bytes(data)
+    return folder
+
+
+def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:
+    assert require_model(write(tmp_path, config__json={}, adapter_config__json={}), "m") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "message", "remedy"),
+    [
+        ({"m__gguf": b"GGUF"}, "m", "m holds GGUF files, which are not supported", ORIGINAL),
+        ({"README__md": b""}, "owner/Model-GGUF", "owner/Model-GGUF holds GGUF files, which are", ORIGINAL),
+        ({"adapter_config__json": {"base_model_name_or_path": "a/b"}}, "m", "m is a LoRA adapter for a/b, not a model",
+         "merge it into a/b with peft's merge_and_unload()"),
+        ({"adapter_config__json": {}}, "m", "m is a LoRA adapter for its base model", "merge it into its base model"),
+        ({"params__json": {}}, "m", "m has params.json instead of config.json", "in the format of transformers"),
+    ],
+)  # fmt: skip
+def test_a_folder_of_another_kind_is_named_with_a_remedy(
+    tmp_path: Path, files: dict[str, object], name: str, message: str, remedy: str
+) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        require_model(write(tmp_path, **files), name)
+    error = caught.value
+    assert error.message.startswith(message) and remedy in str(error.details["remedy"])
+    assert error.message.endswith(f"; {error.details['remedy']}")
+
+
+def test_a_file_is_a_gguf_file_by_its_first_bytes_or_its_name(tmp_path: Path) -> None:
+    write(tmp_path, a__gguf=b"", b__bin=b"GGUF\x03", c__bin=b"PK")
+    for name in ("a.gguf", "b.bin"):
+        with pytest.raises(UnsupportedModel, match="is a GGUF file, which is not supported"):
+            require_model(tmp_path / name, name)
+    with pytest.raises(ModelError, match=r"c\.bin is a file, not a model folder"):
+        require_model(tmp_path / "c.bin", "c.bin")
+
+
+def test_an_empty_folder_has_no_config(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"there is no config\.json in ") as caught:
+        require_model(tmp_path, "m")
+    assert not isinstance(caught.value, UnsupportedModel)
+
+
+LLAMA = {"architectures": ["LlamaForCausalLM"]}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "method"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "with AWQ "),
+        ({"quant_method": "gptq"}, "with GPTQ "),
+        ({"quant_method": "bitsandbytes"}, "with bitsandbytes "),
+        ({"load_in_4bit": True}, "with bitsandbytes "),
+        ({"quant_method": "compressed-tensors"}, "with compressed-tensors "),
+        ({"bits": 4}, ""),
+        (True, ""),
+    ],
+)
+def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, method: str) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        parse_decoder_config({**LLAMA, "quantization_config": quantization})
+    assert f"the weights are quantized {method}(quantization_config in config.json)" in caught.value.message
+    assert caught.value.details["remedy"] == ORIGINAL
+
+
+def test_the_older_field_of_compressed_tensors_counts() -> None:
+    with pytest.raises(UnsupportedModel, match=r"with compressed-tensors \(compression_config in config\.json\)"):
+        parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "remedy"),
+    [
+        ({"architectures": ["Qwen2VLForConditionalGeneration"]}, "also takes images or audio", "the text model"),
+        ({"architectures": ["Mistral3ForConditionalGeneration"], "vision_config": {}}, "images", "the text model"),
+        ({"architectures": ["WhisperForConditionalGeneration"], "is_encoder_decoder": True}, "audio", "text model"),
+        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "an encoder-decoder",
+         "ends in ForCausalLM"),
+        ({"architectures": ["BertForMaskedLM"]}, "has no language model head", "ends in ForCausalLM"),
+        ({"architectures": ["Qwen3Model"]}, "has no language model head", "ends in ForCausalLM"),
+        ({"architectures": ["MambaForCausalLM"]}, "MambaForCausalLM; supported are LlamaForCausalLM", "add-a-model.md"),
+        ({}, "config.json names no architecture; supported are", "docs/add-a-model.md"),
+    ],
+)  # fmt: skip
+def test_an_unsupported_architecture_is_named_with_its_kind(content: dict[str, Any], message: str, remedy: str) -> None:
+    with pytest.raises(UnsupportedArchitecture) as caught:
+        parse_decoder_config(content)
+    assert message in caught.value.message and remedy in str(caught.value.details["remedy"])
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"pytorch_model__bin": b""}, "pytorch_model.bin is a pickle; only safetensors are supported"),
+        ({"consolidated__pth": b""}, "consolidated.pth is a pickle"),
+        ({"m-q4__gguf": b"GGUF"}, "m-q4.gguf is a GGUF file"),
+        ({"model__safetensors": b"", "quant_config__json": {}}, "quantized with AWQ (quant_config.json)"),
+        ({"model__safetensors": b"", "quantize_config__json": {}}, "quantized with GPTQ (quantize_config.json)"),
+    ],
+)
+def test_weights_in_another_format_are_named(tmp_path: Path, files: dict[str, object], message: str) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        weight_files(write(tmp_path, **files))
+    assert message in caught.value.message and caught.value.details["remedy"]
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    write(tmp_path, **{"model-1-of-2__safetensors": b"", "model__safetensors__index__json": index})
+    with pytest.raises(ModelError, match=r"there is no file model-2-of-2\.safetensors in "):
+        weight_files(tmp_path)
+    (tmp_path / "model-2-of-2.safetensors").touch()
+    assert [(file.name, names) for file, names in weight_files(tmp_path).items()] == [
+        ("model-1-of-2.safetensors", ("a",)), ("model-2-of-2.safetensors", ("b",))
+    ]  # fmt: skip

@@ -1,0 +1,164 @@
+"""Page prefault: pages become resident after the start and keep their data; without the kernel, at once."""
+
+import ctypes
+import errno
+import logging
+import mmap
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.device import page_prefault
+from chairlift.model.device.host_memory import HUGE_PAGE
+from chairlift.model.device.page_prefault import PagePrefaulter, can_populate, lazy_zeros
+
+LARGE = (24, 2**20)
+"""Bytes of a tensor that has to be seen in the process's memory."""
+
+
+def resident(*tensors: torch.Tensor) -> int:
+    """Return the bytes of the tensors that are in memory."""
+    libc, page, total = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE, 0
+    for tensor in tensors:
+        begin = tensor.data_ptr() // page * page
+        size = tensor.data_ptr() + tensor.nbytes - begin
+        pages = (ctypes.c_ubyte * -(-size // page))()
+        assert libc.mincore(ctypes.c_void_p(begin), ctypes.c_size_t(size), pages) == 0, ctypes.get_errno()
+        total += page * sum(state & 1 for state in pages)
+    return total
+
+
+needs_kernel = pytest.mark.skipif(not can_populate(), reason="this kernel does not populate on request")
+
+
+@needs_kernel
+def test_pages_are_promised_then_real_and_what_was_written_stays() -> None:
+    tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
+    size = tensors[0].nbytes
+    assert resident(*tensors) < size, "no page is resident yet"
+    tensors[1][20, 5] = 7
+    populator = PagePrefaulter([*tensors, tensors[0][:2]])
+    populator.start()
+    populator.wait()
+    assert resident(*tensors) > 2.5 * size
+    assert tensors[1][20, 5] == 7
+    assert sum(int(each.sum()) for each in tensors) == 7, "everything else is zero"
+    populator.stop()
+
+
+@needs_kernel
+def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_prefault, "CHUNK_BYTES", 4096)
+    tensor = lazy_zeros((400, 2**20), torch.uint8)
+    populator = PagePrefaulter([tensor])
+    populator.start()
+    populator.stop()
+    assert resident(tensor) < tensor.nbytes
+    assert not populator._thread.is_alive()
+
+
+@needs_kernel
+def test_while_steps_are_computed_it_pauses_between_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pausing = threading.Event()
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
+    monkeypatch.setattr(populator._stopped, "wait", lambda seconds: pausing.set() or threading.Event().wait(0.2))
+    populator.pause_for_step()
+    populator.start()
+    assert pausing.wait(10), "it does not pause for the step"
+    assert resident(tensor) < tensor.nbytes / 2
+    populator.stop()
+
+
+@needs_kernel
+def test_who_waits_for_the_pages_has_them_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_prefault, "BUSY_SECONDS", 1e6)
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
+    pauses: list[float] = []
+    monkeypatch.setattr(populator._stopped, "wait", pauses.append)
+    populator.pause_for_step()
+    monkeypatch.setattr(populator._thread, "start", lambda: None)
+    populator.wait()  # before it has begun
+    populator._run()
+    assert resident(tensor) > 0.8 * tensor.nbytes and not pauses
+
+
+def test_without_the_kernels_help_they_are_real_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_prefault, "can_populate", lambda: False)
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    assert resident(tensor) > 0.8 * tensor.nbytes and not tensor.any()
+    populator = PagePrefaulter([tensor])
+    populator.start()
+    populator.wait()
+    populator.stop()
+
+
+def test_small_ones_are_left_alone() -> None:
+    small = lazy_zeros((4, 8), torch.bfloat16)
+    assert not small.any() and small.nbytes < HUGE_PAGE
+    populator = PagePrefaulter([small])
+    populator.start()
+    populator.stop()
+
+
+@needs_kernel
+def test_missing_memory_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Madvise:
+        """A C function that is interrupted twice, and then fails."""
+
+        num_calls = 0
+        argtypes: tuple[object, ...] = ()
+
+        def __call__(self, address: int, size: int, advice: int) -> int:
+            self.num_calls += 1
+            ctypes.set_errno(errno.EAGAIN if self.num_calls < 3 else errno.ENOMEM)
+            return -1
+
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator, madvise = PagePrefaulter([tensor]), Madvise()
+    monkeypatch.setattr("ctypes.CDLL", lambda *given, **more: SimpleNamespace(madvise=madvise))
+    with caplog.at_level(logging.WARNING, logger="chairlift"):
+        populator.start()
+        populator.wait()
+    assert madvise.num_calls == 3, "an interrupted call is repeated, a failed one is not"
+    assert "promised is missing" in caplog.text
+
+
+@needs_kernel
+def test_views_into_one_tensor_are_one_piece_of_work() -> None:
+    (kv,) = TorchAttention().allocate_kv_cache(1, 64, 16, 8, 128, torch.float32, torch.device("cpu"))
+    assert kv.key.untyped_storage().data_ptr() == kv.value.untyped_storage().data_ptr()
+    assert len(PagePrefaulter([kv.key, kv.value])._storages) == 1
+
+
+@needs_kernel
+def test_released_entries_leave_the_memory_are_zeros_and_can_be_written_again() -> None:
+    tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
+    populator = PagePrefaulter([*tensors, tensors[0][:2]])
+    populator.start()
+    populator.wait()
+    for tensor in tensors:
+        tensor.fill_(3)
+    before = resident(*tensors)
+    released = populator.release(8)
+    assert released >= 3 * 12 * 2**20 and before - resident(*tensors) > 3 * 12 * 2**20
+    assert all(int(tensor[:8].min()) == 3 and int(tensor[-3:-2].max()) == 0 for tensor in tensors)
+    tensors[0][20] = 7
+    assert int(tensors[0][20].min()) == 7
+    assert PagePrefaulter([torch.zeros(4, 4)]).release(0) == 0, "a small tensor has no pages of its own"
+    populator.stop()
+
+
+@needs_kernel
+def test_the_thread_does_not_populate_what_was_released() -> None:
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
+    populator.release(4)
+    populator.start()
+    populator.wait()
+    assert resident(tensor) < tensor.nbytes / 2
+    populator.stop()
