@@ -17,7 +17,7 @@
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make bench-gpu     measure decode, prefill and mixed load on one GPU against its peaks and transformers, eight minutes (ARGS="--parts decode-8b")
 # make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
-# make docs          generate docs/settings.md, flags.md, metrics.md, errors.md and models.md from the code
+# make docs          generate docs/settings.md, flags.md, metrics.md, errors.md, models.md and packages.md from the code
 # make lint          check style, types and import rules
 # make format        fix style with ruff
 

@@ -1,4 +1,6 @@
-"""Screenshots for docs/images: `PYTHONPATH=src:tests python tests/browser/screenshots.py docs/images [VIEW ..]`.
+"""Screenshots of the web page: `PYTHONPATH=src:tests python tests/browser/screenshots.py FOLDER [VIEW ..]`.
+
+Each view is written in four kinds; docs/images has those that pages of docs/ show.
 
 A server with the demo model, or a fleet of two, runs behind the page. The conversation of the chat is put into the
 browser's storage; batch and fleet compute requests while the pictures are taken.

@@ -2,25 +2,74 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import chairlift
-from support_source_tree import PACKAGE, ROOT, shown
+from support_source_tree import PACKAGE, ROOT, SOURCES, shown
 
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+DOCS = tuple(sorted((ROOT / "docs").rglob("*.md")))
 MAX_PROSE_CHARS = 120
+MAX_README_LINES = 140
+FIRST_SCREEN_LINES = 40
+UNSAFE_KILL = re.compile(r"pkill|killall|pgrep(?! -P )")
+"""Finds processes by a name, which a process of another user or program may have, too."""
 
 
-def test_architecture_names_every_package() -> None:
-    folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
-    names = {folder.relative_to(PACKAGE).as_posix() for folder in folders}
-    assert {name for name in names if f"`{name}/`" not in ARCHITECTURE} == set()
+def test_packages_md_describes_every_folder_and_module_once() -> None:
+    page = (ROOT / "docs" / "packages.md").read_text(encoding="utf-8")
+    modules = Counter(re.findall(r"^\| \[`\w+`\]\(\.\./(src/[\w/]+\.py)\)", page, flags=re.MULTILINE))
+    assert modules == Counter(shown(path) for path in SOURCES if path.stem != "__init__")
+    folders = Counter(re.findall(r"^##+ `([\w/]+)/`$", page, flags=re.MULTILINE))
+    inner = {path.parent for path in SOURCES} - {PACKAGE}
+    assert folders == Counter([PACKAGE.name, *(folder.relative_to(PACKAGE).as_posix() for folder in inner)])
 
 
-def test_every_directory_that_architecture_names_exists() -> None:
-    named = set(re.findall(r"^### `([a-z_/]+)/`", ARCHITECTURE, flags=re.MULTILINE))
-    assert {name for name in named if not (PACKAGE / name).is_dir()} == set()
+def test_no_other_page_has_a_section_about_a_folder_of_the_package() -> None:
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES} - {"."}
+    named = {(page.name, name) for page in DOCS for name in folders if f"`{name}/`" in titles(page)}
+    assert {page for page, _ in named} == {"packages.md"}
+
+
+def test_no_page_has_a_heading_twice() -> None:
+    pages = (ROOT / "README.md", *DOCS)
+    repeated = [(shown(page), title) for page in pages for title, count in Counter(titles(page)).items() if count > 1]
+    assert repeated == []
+
+
+def test_every_module_that_a_page_names_by_its_path_exists() -> None:
+    pages = [page for page in (ROOT / "README.md", *DOCS) if page.parent.name != "adr"]  # an ADR is about its time
+    named = {
+        (shown(page), name)
+        for page in pages
+        for name in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert [each for each in sorted(named) if not any((folder / each[1]).exists() for folder in (PACKAGE, ROOT))] == []
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MAX_README_LINES
+    assert {"$ make serve", "$ make test"} <= set(lines[:FIRST_SCREEN_LINES])
+
+
+def test_the_index_lists_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index.read_text(encoding="utf-8")))
+    assert linked == {page.name for page in DOCS if page.parent == index.parent and page != index}
+
+
+def test_every_image_is_shown_by_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *DOCS))
+    assert [path.name for path in (ROOT / "docs" / "images").iterdir() if f"images/{path.name})" not in text] == []
+
+
+def test_no_example_can_kill_a_process_of_another_program() -> None:
+    found = [shown(page) for page in (ROOT / "README.md", *DOCS) if UNSAFE_KILL.search(page.read_text("utf-8"))]
+    assert found == []
+    assert UNSAFE_KILL.search('kill -9 $(pgrep -f "chairlift serve")') and not UNSAFE_KILL.search("pgrep -P $fleet -f")
 
 
 def test_nothing_that_ships_leans_on_the_workshop() -> None:
@@ -40,8 +89,10 @@ def test_the_ci_runs_the_test_command_of_the_readme() -> None:
     assert "\n$ make test\n" in (ROOT / "README.md").read_text()
 
 
-def test_every_make_target_that_the_readme_names_exists() -> None:
-    named = set(re.findall(r"make ([a-z-]+)(?=[`\s])", (ROOT / "README.md").read_text()))
+def test_every_make_target_that_a_page_names_exists() -> None:
+    pages = [page for page in (ROOT / "README.md", *DOCS) if page.parent.name != "adr"]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    named = set(re.findall(r"(?:`|\$ )make ([a-z-]+)(?=[`\s])", text))
     makefile = (ROOT / "Makefile").read_text()
     assert {"serve", "generate", "test", "test-all", "lint"} <= named
     assert {name for name in named if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)} == set()
@@ -55,7 +106,7 @@ def test_the_changelog_has_a_place_for_what_comes_and_for_no_later_version() -> 
 
 def test_every_link_between_documents_leads_to_a_file_and_a_heading() -> None:
     broken = []
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]:
         for target, _, heading in re.findall(r"\]\(([^)#:]*)(#([\w-]+))?\)", page.read_text(encoding="utf-8")):
             file = (page.parent / target) if target else page
             if not file.exists() or (heading and heading not in headings(file)):
@@ -65,7 +116,7 @@ def test_every_link_between_documents_leads_to_a_file_and_a_heading() -> None:
 
 def test_prose_lines_have_at_most_120_characters() -> None:
     """Tables, code and the targets of links do not count."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", *DOCS]
     assert [f"{shown(page)}:{number}" for page in pages for number in long_prose_lines(page.read_text())] == []
 
 
@@ -88,5 +139,10 @@ def long_prose_lines(text: str) -> Iterator[int]:
 
 def headings(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of a page's headings."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles(page)}
+
+
+def titles(page: Path) -> list[str]:
+    """Return the headings of a page, without the lines of fenced blocks."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""docs/serving.md lists every logger with every level it uses, and no other."""
+"""docs/operations.md lists every logger with every level it uses, and no other."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ def levels(tree: ast.Module) -> Iterator[str]:
 
 def test_every_logger_and_level_is_listed_and_no_other() -> None:
     said = {(module_name(path), level) for path in SOURCES for level in levels(tree_of(path))}
-    rows = ROW.findall((ROOT / "docs" / "serving.md").read_text(encoding="utf-8"))
+    rows = ROW.findall((ROOT / "docs" / "operations.md").read_text(encoding="utf-8"))
     assert len(rows) == len(set(rows))
     assert sorted(rows) == sorted(said)
 

@@ -1,4 +1,4 @@
-"""Every example of the README and of the first pages of docs/ runs: python by block, console line by line.
+"""Every example of the README and of pages of docs/ runs: python by block, console line by line.
 
 A fenced block counts as an example when its language is `python` or `console`. A block may be left out only with a
 reason, in a comment right above it: `<!-- not run: reason -->`. Blocks of a language share an empty folder and run in
@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +26,19 @@ from support_services_processes import free_port
 from support_source_tree import ROOT
 
 SERVED = "localhost:8000"
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = (
-    "README.md", "docs/quickstart.md", "docs/python.md", "docs/from-transformers.md", "docs/from-vllm.md",
-    "docs/contributing.md",
-)  # fmt: skip
-"""Pages whose examples run."""
+PYTHON_PAGES: Mapping[str, int] = {
+    "README.md": 2, "docs/quickstart.md": 2, "docs/python.md": 2, "docs/from-transformers.md": 2,
+    "docs/from-vllm.md": 1, "docs/scheduling.md": 1,
+}  # fmt: skip
+"""Pages whose python blocks run, and how many they have at least."""
+CONSOLE_PAGES: Mapping[str, tuple[str, ...]] = {
+    "README.md": ("chairlift generate", SERVED),
+    "docs/quickstart.md": ("chairlift generate", "chairlift doctor", SERVED),
+    "docs/benchmarks.md": ("chairlift bench offline", "chairlift bench simulate"),
+}
+"""Pages whose console lines run, and what some of the lines contain."""
+PAGES = (*PYTHON_PAGES, "docs/benchmarks.md", "docs/contributing.md")
+"""Pages on which a block is left out with a reason only."""
 
 REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
 FENCE = re.compile(REASON + r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -104,10 +111,10 @@ def run_here(line: str) -> None:
         assert main(shlex.split(line)[1:]) == 0
 
 
-@pytest.mark.parametrize("page", PAGES[:4])
+@pytest.mark.parametrize("page", PYTHON_PAGES)
 def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
     blocks = [example for example in examples(text_of(page)) if example.language == "python"]
-    assert len(blocks) >= 2
+    assert len(blocks) >= PYTHON_PAGES[page]
     for example in blocks:
         (folder / f"line_{example.line}.py").write_text(example.body.replace(SERVED, address), encoding="utf-8")
     outputs = run([sys.executable, "-c", ONE_AFTER_ANOTHER, *(f"line_{each.line}.py" for each in blocks)], folder)
@@ -115,11 +122,11 @@ def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
         assert output.strip(), f"{page}:{example.line} prints nothing"
 
 
-@pytest.mark.parametrize("page", PAGES[:2])
+@pytest.mark.parametrize("page", CONSOLE_PAGES)
 def test_the_console_examples_run(page: str, folder: Path, address: str) -> None:
     blocks = [example for example in examples(text_of(page)) if example.language == "console" and not example.reason]
     lines = [line for example in blocks for line in commands(example.body)]
-    assert any(line.startswith("chairlift generate") for line in lines)
+    assert [text for text in CONSOLE_PAGES[page] if not any(text in line for line in lines)] == []
     for line in lines:
         if line in RUN:
             continue
@@ -128,12 +135,11 @@ def test_the_console_examples_run(page: str, folder: Path, address: str) -> None
             run_here(line)
         elif not line.startswith("curl ") or shutil.which("curl"):
             run(["sh", "-c", line.replace(SERVED, address)], folder)
-    assert any(SERVED in line for line in lines)
 
 
 def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(folder: Path) -> None:
-    (example,) = [each for each in examples(README) if "chairlift router" in each.body]
-    *servers, request, kill = commands(example.body)
+    start, stream = examples(text_of("docs/router.md"))[:2]
+    *servers, request, kill = commands(start.body + stream.body)
     assert len(servers) == 3 and request.startswith("curl ") and "kill -9 %1" in kill
     ready = f"until curl -sf {SERVED}/load | grep -q '\"healthy\": *2'; do sleep 0.1; done"
     script = "\n".join(["set -m", "trap 'kill -9 $(jobs -p)' EXIT", "trap exit TERM", *servers, ready, request, kill,
@@ -146,8 +152,8 @@ def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(fold
     assert output.rstrip().endswith("data: [DONE]"), output
 
 
-def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: Path) -> None:
-    (shown,) = re.findall(r"^```json\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def test_the_result_that_the_quickstart_shows_has_the_fields_of_a_real_one(folder: Path) -> None:
+    (shown,) = re.findall(r"^```json\n(.*?)^```$", text_of("docs/quickstart.md"), re.MULTILINE | re.DOTALL)
     command = "chairlift generate --quiet --json --no-chat --prompt x --max-tokens 1"
     real = json.loads(run(["sh", "-c", command], folder))
     assert json.loads(shown).keys() == real.keys()
@@ -158,8 +164,7 @@ def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: P
 def test_a_block_is_left_out_with_a_reason_only(page: str) -> None:
     """The commands that set up the machine are what runs these tests; running them in here would never end."""
     left_out = [example for example in examples(text_of(page)) if example.reason]
-    of_makefile = [example for example in left_out if not re.search("chairlift (router|fleet)", example.body)]
-    assert all(line.startswith("make ") for example in of_makefile for line in commands(example.body))
+    assert all(line.startswith("make ") for example in left_out for line in commands(example.body))
     assert all(example.language == "console" for example in left_out)
 
 

@@ -1,4 +1,4 @@
-"""docs/settings.md, flags.md, metrics.md, errors.md and models.md say what the code declares."""
+"""The generated pages of docs/ say what the code declares."""
 
 import pytest
 

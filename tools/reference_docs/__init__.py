@@ -1,1 +1,1 @@
-"""Generates the reference pages of docs/ from the code: settings, flags, metrics, errors and models."""
+"""Generates the reference pages of docs/ from the code: settings, flags, metrics, errors, models and packages."""

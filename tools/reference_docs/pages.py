@@ -1,4 +1,4 @@
-"""PAGES: docs/settings.md, flags.md, metrics.md, errors.md and models.md, generated from declarations in the code."""
+"""PAGES: the pages of docs/ that are generated from the code, by file name; those of declarations are made here."""
 
 import inspect
 import textwrap
@@ -15,6 +15,7 @@ from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, MetricS
 from chairlift.web.error_responses import INTERNAL_ERROR, REPEATS, ErrorResponse, error_response_of
 from reference_docs.markdown import LINE_CHARS, code_names, make_page, make_table
 from reference_docs.models import models_page
+from reference_docs.packages import packages_page
 
 UNITS = {"SECONDS": "seconds", "MS": "milliseconds", "BYTES": "bytes"}
 """Placeholder in --help -> its unit."""
@@ -154,7 +155,7 @@ def errors_page() -> str:
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page, "flags.md": flags_page, "metrics.md": metrics_page, "errors.md": errors_page,
-    "models.md": models_page,
+    "models.md": models_page, "packages.md": packages_page,
 }  # fmt: skip
 
 

@@ -253,7 +253,7 @@ def test_a_missing_config_ends_with_its_name(tmp_path: Path) -> None:
 
 
 def test_reading_a_config_imports_no_torch() -> None:
-    loading = ", ".join(f"chairlift.model.loading.{name}" for name in ("model_config", "hub", "generation_config"))
-    modules = f"{loading}, chairlift.model.config.runner_config"
+    config = ", ".join(f"chairlift.model.config.{name}" for name in ("model_config", "hub", "generation_config"))
+    modules = f"{config}, chairlift.model.config.runner_config"
     code = f"import sys; sys.modules['torch'] = None; sys.modules['huggingface_hub'] = None; import {modules}"
     subprocess.run([sys.executable, "-c", code], check=True)

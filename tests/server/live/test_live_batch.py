@@ -1,4 +1,4 @@
-"""live_batch: the events of a replica are what docs/serving.md says, and only administrators get them."""
+"""live_batch: the events of a replica are what docs/operations.md says, and only administrators get them."""
 
 import asyncio
 import json

@@ -131,7 +131,7 @@ class ShardedDecoder:
 
 @dataclass(frozen=True, slots=True)
 class ShardedBackend:
-    """A ModelBackend (model_backend.py) of one rank.
+    """A ModelBackend (base.py) of one rank.
 
     Attributes:
         inner: the backend of a whole model in torch.

@@ -28,7 +28,7 @@ def batch_invariant_ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
     """Return the Ops for the option `deterministic`. Raises ConfigError where rows depend on their batch."""
     if device.type == "cpu":
         why = "on a CPU the native kernels alone give a request the same tokens in any batch, and they do so without "
-        raise _refused(f"{why}this option; they cannot run with these options, see docs/serving.md")
+        raise _refused(f"{why}this option; they cannot run with these options, see docs/devices.md")
     if device.type != "cuda" or torch.version.hip is not None:
         raise _refused(f"it needs an NVIDIA GPU, the device is {device.type}; leave it out")
     if dtype == torch.float64:
