@@ -3,7 +3,6 @@
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -73,13 +72,21 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
             events.append(f"masks {step_id}")
             super().supply_masks(step_id, masks)
 
+    launched, real_fill = threading.Event(), MaskFiller.fill
+
     def hook(plan: StepPlan, stage: str) -> None:
         events.append(f"{stage} {plan.step_id}")
+        if stage == "launch":
+            launched.set()
+
+    def fill_after_the_launch(*arguments: Any) -> None:
+        launched.wait(TIMEOUT_SECONDS)
+        launched.clear()
+        real_fill(*arguments)
 
     monkeypatch.setattr(mask_worker, "MAX_MASK_SECONDS", 0.0 if is_slow else TIMEOUT_SECONDS)
     if is_slow:
-        real_fill = MaskFiller.fill
-        monkeypatch.setattr(MaskFiller, "fill", lambda *arguments: (time.sleep(0.01), real_fill(*arguments)))
+        monkeypatch.setattr(MaskFiller, "fill", fill_after_the_launch)
     loop = EngineLoop(Watched(replace(FAKE, busy_cpus=tuple(sorted(usable_cpus()))), hook=hook), SchedulerConfig())
     loop.start()
     try:

@@ -37,6 +37,12 @@ def sample_indices(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int32)
 
 
+def wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the limits of waiting: a busy machine may stop either thread for longer than milliseconds."""
+    for limit in ("MAX_MASK_SECONDS", "MAX_WORKER_START_SECONDS"):
+        monkeypatch.setattr(mask_worker_module, limit, 60.0)
+
+
 def test_each_row_is_that_of_its_grammar(worker: MaskWorker) -> None:
     with worker.for_step(sample_indices(4, 7), [grammar_of(regex="a"), grammar_of(regex="[bc]")]) as future:
         created = future.result()
@@ -44,8 +50,7 @@ def test_each_row_is_that_of_its_grammar(worker: MaskWorker) -> None:
 
 
 def test_what_was_begun_ahead_is_not_made_again(worker: MaskWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("MAX_MASK_SECONDS", "MAX_WORKER_START_SECONDS"):  # a busy machine takes longer
-        monkeypatch.setattr(mask_worker_module, limit, 60.0)
+    wait_longer(monkeypatch)
     num_rows: list[int] = []
     real = MaskFiller.fill
     monkeypatch.setattr(
@@ -185,6 +190,7 @@ def sharing_worker() -> Iterator[MaskWorker]:
 def test_who_has_no_processor_of_its_own_has_the_engine_s_thread_make_some(
     sharing_worker: MaskWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    wait_longer(monkeypatch)
     num_rows: list[int] = []
     real = MaskFiller.fill
     monkeypatch.setattr(
@@ -227,7 +233,7 @@ def test_what_goes_wrong_with_a_mask_made_here_is_found_out_with_the_next_token(
         raise BaseException("in the middle of a mask")
 
     monkeypatch.setattr(Grammar, "fill", panic)
-    monkeypatch.setattr(mask_worker_module, "MAX_MASK_SECONDS", 60.0)  # a busy machine may stop this thread for long
+    wait_longer(monkeypatch)
     with sharing_worker.for_step(sample_indices(*range(8)), grammars) as future:
         bits = future.result().bitmask
     assert (bits[6:] == -1).all() and (bits[:6] != -1).any(axis=1).all()
