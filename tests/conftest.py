@@ -1,12 +1,13 @@
-"""What every test runs under: one thread, no network, reproducible Hypothesis, and the markers `full` and `browser`.
+"""What every test runs under: one thread, no network, reproducible Hypothesis; the markers `full`, `share`, `browser`.
 
-`make test` runs a share of the seeds and steps; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
+`make test` runs a share of the seeds, steps and cases; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
 """
 
 import gc
 import logging
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 
 # Before anything imports torch or huggingface_hub; children of the tests inherit it.
@@ -25,8 +26,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from chairlift.observability.logging import current_id, current_trace_id
+from support_shares import FULL, choose_share
+from support_triton_products import fix_products_at_import
 
-FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
+fix_products_at_import()
+
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 
 # A share is the same share every time; the whole looks for new examples.
@@ -39,12 +43,32 @@ settings.load_profile("full" if FULL else "share")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip_full = pytest.mark.skip(reason="runs only in `make test-all` (CHAIRLIFT_FULL=1)")
+    skip_share = pytest.mark.skip(
+        reason="only a share of the cases runs in `make test`, all of them in `make test-all`"
+    )
     skip_browser = pytest.mark.skip(reason="runs only in `make test-browser` (CHAIRLIFT_BROWSER=1) and `make test-all`")
     for item in items:
         if not FULL and item.get_closest_marker("full"):
             item.add_marker(skip_full)
         if not BROWSER and item.get_closest_marker("browser"):
             item.add_marker(skip_browser)
+    for item in [] if FULL else outside_of_shares(items):
+        item.add_marker(skip_share)
+
+
+def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases of tests with the marker `share` that `make test` leaves to `make test-all`."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("share"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left_out = []
+    for each in cases.values():
+        (count,) = each[0].get_closest_marker("share").args
+        values = [tuple(map(repr, item.callspec.params.values())) for item in each]
+        chosen = choose_share(values, count)
+        left_out += [item for at, item in enumerate(each) if at not in chosen]
+    return left_out
 
 
 def pytest_collection_finish() -> None:

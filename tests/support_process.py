@@ -20,6 +20,7 @@ from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.step_plan import StepPlan
+from support_forks import SERVER_MODULES, forked_children
 
 TESTS = Path(__file__).parent
 TIMEOUT_SECONDS = 60.0
@@ -192,11 +193,13 @@ def engine(
     watch: LivenessConfig = FAST_LIVENESS,
     **more: Any,
 ) -> Iterator[ProcessClient]:
-    client = start_engine_process(spec or fake_spec(), config or SchedulerConfig(), watch=watch, **more)
-    try:
-        yield client
-    finally:
-        client.close()
+    """Start an engine in a process, a fork but for `make test-all`, and stop it at the end."""
+    with forked_children(SERVER_MODULES):
+        client = start_engine_process(spec or fake_spec(), config or SchedulerConfig(), watch=watch, **more)
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 def can_generate(client: ProcessClient, name: str = "probe") -> bool:

@@ -16,8 +16,10 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.rank_messages import Loading, StartRank
 from chairlift.model.layers.decoder import MLP
 from chairlift.model.weights.shard import Shard
+from support_forks import children_of
 
 CPU = torch.device("cpu")
+RANK_MAIN = "chairlift.model.distributed.rank_main"
 WAIT_SECONDS = 60.0
 """Timeout of a thread, in seconds. Only a failing test waits this long."""
 
@@ -139,26 +141,9 @@ def breaks_large_steps() -> Callable[[Tensor, Tensor], Tensor]:
     return lambda input_ids, scores: scores
 
 
-def descendants(pid: int) -> list[int]:
-    """Return the processes below a process, those that have ended but were not waited for included."""
-    found: list[int] = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
-
-
 def rank_pids(pid: int) -> list[int]:
-    """Return the processes of ranks below a process, started or forked (support_rank_forks.py)."""
-    found, forking = [], set()
-    for each in descendants(pid):  # parents first
-        command, parent = Path(f"/proc/{each}/cmdline"), Path(f"/proc/{each}/stat")
-        try:
-            is_forked = int(parent.read_text().rpartition(")")[2].split()[1]) in forking
-            if is_forked or b"rank_main" in (content := command.read_bytes()):
-                found.append(each)
-            elif b"support_rank_forks" in content:
-                forking.add(each)
-        except OSError:  # it has ended meanwhile
-            continue
+    """Return the processes of ranks below a process, started or forked (support_forks.py)."""
+    found = []
+    for child, command in children_of(pid).items():
+        found += [child] if RANK_MAIN in command else rank_pids(child)
     return found

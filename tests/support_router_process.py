@@ -1,21 +1,21 @@
 """Router processes for tests, in front of server processes."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from support_server import Server, running_server
+import support_server
+from support_server import Server
 
 
 @contextmanager
-def router_server(*replicas: Server, options: tuple[str, ...] = (), **environ: str) -> Iterator[Server]:
+def router_server(
+    *replicas: Server, options: tuple[str, ...] = (), is_forked: bool = True, **environ: str
+) -> Iterator[Server]:
     """Start `chairlift router` on a free port, in front of servers that are ready."""
     named = [word for replica in replicas for word in ("--replica", replica.url)]
-    with running_server(
-        [sys.executable, "-m", "chairlift", "router", "--port", "0", *named, *options], environ
-    ) as router:
-        yield router.wait_until_ready()
+    with support_server.router_server(*named, *options, is_forked=is_forked, **environ) as router:
+        yield router
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from chairlift.server.replica import Replica
 from chairlift.web.auth.api_keys import KeyRing
 from chairlift.web.auth.credentials import Credentials
 from support_config import make_server_config
+from support_forks import TORCH_MODULES, children_of, process_start
 from support_process import TIMEOUT_SECONDS
 
 TESTS = Path(__file__).parent
@@ -98,8 +99,9 @@ def events(text: str) -> list[Any]:
 class Server:
     """A server process whose stderr lines are kept."""
 
-    def __init__(self, command: list[str], environ: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
+    def __init__(self, command: list[str], environ: dict[str, str], start: Any = subprocess.Popen) -> None:
+        """Start the command; `start` is subprocess.Popen or does as it does."""
+        self.process = start(
             command, env={**os.environ, **environ}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         self.lines: list[str] = []
@@ -136,13 +138,9 @@ class Server:
     def engine_pid(self) -> int:
         """The process id of the engine, the only child process of the server."""
         for _ in range(int(TIMEOUT_SECONDS / 0.05)):
-            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="utf-8")
-            result = [int(pid) for pid in children.split() if "engine.ipc.engine_main" in _command(int(pid))]
-            for task in Path(f"/proc/{self.process.pid}/task").iterdir() if not result else ():
-                pids = (task / "children").read_text(encoding="utf-8").split()
-                result += [int(pid) for pid in pids if "engine.ipc.engine_main" in _command(int(pid))]
-            if result:
-                return result[0]
+            for pid, command in children_of(self.process.pid).items():
+                if "chairlift.engine.ipc.engine_main" in command:
+                    return pid
             time.sleep(0.05)
         raise AssertionError("the server has no engine process")
 
@@ -192,42 +190,40 @@ class Server:
         return code
 
 
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
 @contextmanager
 def fake_server(
-    config: FakeConfig | None = None, *, admin: bool = False, environ: Mapping[str, str] | None = None, **options: Any
+    config: FakeConfig | None = None, *, admin: bool = False, environ: Mapping[str, str] | None = None,
+    is_forked: bool = True, **options: Any,
 ) -> Iterator[Server]:  # fmt: skip
     """Start a server process with a fake engine, and stop it at the end.
 
     tests/replica_main.py lists the options.
-    With `admin` the admin routes are open to ADMIN_KEY; `environ` has more variables.
+    With `admin` the admin routes are open to ADMIN_KEY; `environ` has more variables; a process that is not forked
+    (support_forks.py) starts as a user's does.
     """
-    with starting_server(config, admin=admin, environ=environ, **options) as server:
+    with starting_server(config, admin=admin, environ=environ, is_forked=is_forked, **options) as server:
         yield server.wait_until_ready()
 
 
 @contextmanager
 def starting_server(
-    config: FakeConfig | None = None, *, admin: bool = False, environ: Mapping[str, str] | None = None, **options: Any
+    config: FakeConfig | None = None, *, admin: bool = False, environ: Mapping[str, str] | None = None,
+    is_forked: bool = True, **options: Any,
 ) -> Iterator[Server]:  # fmt: skip
     """Start a server as `fake_server` does, without waiting until it is ready."""
     parameters = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
     variables = {**({"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}), **(environ or {})}
-    with running_server([sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)], variables) as server:
+    command = [sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)]
+    with running_server(command, variables, is_forked=is_forked) as server:
         yield server
 
 
 @contextmanager
-def real_server(*args: str, **environ: str) -> Iterator[Server]:
+def real_server(*args: str, is_forked: bool = True, **environ: str) -> Iterator[Server]:
     """Start `chairlift serve` on a free port, with one thread of the native kernels, as workers share the CPUs."""
     environ = {"CHAIRLIFT_CPU_THREADS": "1", **environ}
-    with running_server([sys.executable, "-m", "chairlift", "serve", "--port", "0", *args], environ) as server:
+    command = [sys.executable, "-m", "chairlift", "serve", "--port", "0", *args]
+    with running_server(command, environ, is_forked=is_forked, modules=TORCH_MODULES) as server:
         yield server.wait_until_ready()
 
 
@@ -239,16 +235,20 @@ def scripted_model_server() -> Iterator[Server]:
 
 
 @contextmanager
-def router_server(*args: str, **environ: str) -> Iterator[Server]:
+def router_server(*args: str, is_forked: bool = True, **environ: str) -> Iterator[Server]:
     """Start `chairlift router` on a free port, and wait until it is ready."""
-    with running_server([sys.executable, "-m", "chairlift", "router", "--port", "0", *args], environ) as server:
+    command = [sys.executable, "-m", "chairlift", "router", "--port", "0", *args]
+    with running_server(command, environ, is_forked=is_forked) as server:
         yield server.wait_until_ready()
 
 
 @contextmanager
-def running_server(command: list[str], environ: dict[str, str]) -> Iterator[Server]:
+def running_server(
+    command: list[str], environ: dict[str, str], *, is_forked: bool = True, **options: Any
+) -> Iterator[Server]:
+    """Start a server process, and kill it at the end; `options` are those of process_start()."""
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
-    server = Server(command, {"PYTHONPATH": paths, **environ})
+    server = Server(command, {"PYTHONPATH": paths, **environ}, process_start(is_forked, **options))
     try:
         yield server
     finally:

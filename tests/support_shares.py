@@ -1,11 +1,38 @@
-"""each_value: the part of all combinations of parameters that `make test` takes; `make test-all` takes all."""
+"""each_value, choose_share: the part of all cases of a test that `make test` takes; `make test-all` takes all."""
 
 import itertools
+import os
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from conftest import FULL
+FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
+
+
+def choose_share(cases: Sequence[Sequence[Hashable]], count: int) -> set[int]:
+    """Return the indices of `count` cases, in which the values of every parameter are as evenly used as can be.
+
+    Cases that are equally good are taken as far apart as can be, beginning with the first.
+
+    Args:
+        cases: the values of the parameters of each case.
+        count: number of cases to choose.
+    """
+    chosen: list[int] = []
+    used: Counter[tuple[int, Hashable]] = Counter()
+    while len(chosen) < min(count, len(cases)):
+        best = min(
+            (at for at in range(len(cases)) if at not in chosen),
+            key=lambda at: (
+                sum(used[value] for value in enumerate(cases[at])),
+                -min((abs(at - other) for other in chosen), default=0),
+                at,
+            ),
+        )
+        chosen.append(best)
+        used.update(enumerate(cases[best]))
+    return set(chosen)
 
 
 def each_value(*factors: Iterable[Any], count: int = 0) -> list[tuple[Any, ...]]:

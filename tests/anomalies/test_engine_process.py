@@ -364,6 +364,7 @@ time.sleep(3600)
 """
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("token", "fork"), each_value([1, HANG], ["", "os.fork() or time.sleep(3600)"], count=3))
 def test_the_engine_leaves_when_its_spawner_is_killed(token: int, fork: str) -> None:
     """Also during a step that hangs, and while a fork of the spawner has the pipe open."""

@@ -76,6 +76,7 @@ def test_nothing_is_fetched_for_a_schema() -> None:
             server.accept()
 
 
+@pytest.mark.full
 def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:
     """Grammars compile in another process: tokens of another request arrive meanwhile."""
 
@@ -122,6 +123,7 @@ json.dump(sizes, sys.stdout)
 """
 
 
+@pytest.mark.full
 def test_thousands_of_schemas_in_a_row_leave_memory_flat() -> None:
     count = 10_000 if FULL else 800
     process = subprocess.run([sys.executable, "-c", SCRIPT, str(count)], capture_output=True, text=True, timeout=900)

@@ -50,6 +50,7 @@ def params_of(schema: Any, seed: int) -> SamplingParams:
     return SamplingParams(max_tokens=60, seed=seed, temperature=temperature, structured=structured)
 
 
+@pytest.mark.full
 def test_random_large_schemas_are_followed_or_the_fault_of_their_request() -> None:
     plain = SamplingParams(seed=5, max_tokens=60, ignore_eos=True)
     schemas = [large_schema(random.Random(seed)) for seed in range(36)]

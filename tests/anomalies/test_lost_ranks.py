@@ -28,9 +28,9 @@ from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRun
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights.shard import Shard
 from support_engine import FULL
+from support_forks import TORCH_MODULES, forked_children
 from support_models import save_tiny
 from support_process import RecordingSink, make_request, wait_until
-from support_rank_forks import use_forked_ranks
 from support_ranks import CPU, rank_pids
 
 CONFIG = RunnerConfig(dtype="float64", device="cpu", num_blocks=200, tensor_parallel_size=2, kernels="torch")
@@ -47,9 +47,9 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    use_forked_ranks(monkeypatch)
     shared = set(os.listdir("/dev/shm"))
-    yield
+    with forked_children(TORCH_MODULES):
+        yield
     assert rank_pids(os.getpid()) == []
     assert [each.name for each in folder.iterdir() if "chairlift" in each.name] == []
     assert {name for name in os.listdir("/dev/shm") if "torch" in name or "chairlift" in name} <= shared

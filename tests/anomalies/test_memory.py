@@ -43,7 +43,8 @@ with LLM(folder, attention_backend=backend, dtype="float32", max_memory=share, m
 """
 
 
-@pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.full), "torch"])
+@pytest.mark.full
+@pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_full_pool_takes_no_more_than_its_promised_share(tmp_path: Path, backend: str) -> None:
     folder, pool = save_tiny("llama", tmp_path, 0), 24 * MIB  # 2,048 blocks
     process = subprocess.run(

@@ -86,6 +86,7 @@ def check_tick(tick: Tick, plant: Plant) -> None:
         assert decision.limits, "only a limit keeps a pool below its fewest replicas"
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_decision_keeps_the_rules_under_changing_loads_and_faults(seed: int) -> None:
     rng = random.Random(seed)
@@ -165,6 +166,7 @@ def settled_run(rng: random.Random, factor: Callable[[float], float], seed: int)
     return plant.run(lambda seconds: rate * factor(seconds + 1200), 2400)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", FEW_SEEDS)
 def test_a_constant_load_with_noise_reverses_at_most_once_in_ten_minutes(seed: int) -> None:
     rng = random.Random(seed)
@@ -172,6 +174,7 @@ def test_a_constant_load_with_noise_reverses_at_most_once_in_ten_minutes(seed: i
     assert all(later - earlier >= REVERSAL_SECONDS for earlier, later in pairwise(times)), times
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", FEW_SEEDS)
 def test_a_slow_wave_of_a_fifth_reverses_at_most_once_in_ten_minutes_on_average(seed: int) -> None:
     rng = random.Random(seed)

@@ -223,6 +223,7 @@ def test_output_is_utf_8_whatever_the_encoding_of_the_terminal() -> None:
     assert completed.returncode == 0 and "中" in completed.stdout.decode("utf-8")
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("words", "code"), [("--prompt x", 0), ("--prompt -", 2), ("--prompts -", 2)])
 def test_closed_streams_are_empty(tmp_path: Path, words: str, code: int) -> None:
     command = f"{sys.executable} -m chairlift generate {RANDOM} --max-tokens 1 {words} --output out.jsonl <&- >&- 2>&-"

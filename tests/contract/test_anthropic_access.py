@@ -30,6 +30,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield router
 
 
+@pytest.mark.share(1)
 def test_a_key_and_its_tenants_limit(server: Server) -> None:
     with anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as client:
         with pytest.raises(anthropic.AuthenticationError) as refusal:

@@ -110,6 +110,7 @@ def test_the_events_of_thinking_and_of_a_call(url: str) -> None:
     assert json.loads(arguments) == {"city": "Rome"}
 
 
+@pytest.mark.share(9)
 @pytest.mark.parametrize(("text", "fields"), [
     ("sunny in Paris", {}),
     ("sunny in Paris", {"max_tokens": 3}),
@@ -266,6 +267,7 @@ def test_fields_without_effect_are_named(url: str) -> None:
     assert count.headers["x-ignored-parameters"] == "max_tokens, service_tier, unknown, thinking"
 
 
+@pytest.mark.full
 def test_the_demo_model() -> None:
     with real_server("--dtype", "float32", "--num-blocks", "1024") as server:
         client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=60)

@@ -260,6 +260,7 @@ def test_the_asynchronous_client(url: str) -> None:
     assert asyncio.run(scenario()) == "It is sunny in Paris."
 
 
+@pytest.mark.full
 def test_the_demo_model(demo_url: str) -> None:
     client = ollama.Client(demo_url, timeout=60)
     asked: Any = [{"role": "user", "content": "What is the capital of France?"}]

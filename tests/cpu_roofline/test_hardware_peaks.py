@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from cpu_roofline.hardware_peaks import Reader, products
 
 
+@pytest.mark.full
 def test_peaks_are_those_of_a_machine(tmp_path: Path) -> None:
     cpus = chosen_cpus(1)
     assert 0.01 < products(cpus, [(64, 64), (64, 128)]) < 100_000

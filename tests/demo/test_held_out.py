@@ -4,6 +4,8 @@ import json
 from functools import cache
 from itertools import islice
 
+import pytest
+
 from chairlift import demo
 from conftest import FULL
 from demo_model.conversations import SKILLS, Conversation, conversations, examination
@@ -52,6 +54,7 @@ def among(tasks: list[Task], read: frozenset[str]) -> list[str]:
     return [text for text in (*(task.asked for task in tasks), *single) if text in read]
 
 
+@pytest.mark.full
 def test_none_of_their_strings_is_in_the_training_data() -> None:
     read = read_in_training()
     assert len(read) > 1_000 and {"Hello! How can I help you?", "I don't know that."} <= read

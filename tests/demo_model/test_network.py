@@ -60,6 +60,7 @@ def test_seeds_make_the_weights_and_the_shape_is_small(writer: Writer) -> None:
     assert not any(size % 64 for size in (config.hidden_size, config.intermediate_size, config.head_dim))
 
 
+@pytest.mark.full
 def test_every_parameter_is_trained_once_and_learns(writer: Writer) -> None:
     network = make_network(3, writer.end, writer.padding)
     optimizers = Optimizers(network, 0.003, 0.003)

@@ -79,6 +79,7 @@ def log_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / "training.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_what_is_exported_is_a_model_folder_and_says_how_it_came_about(tmp_path: Path) -> None:
     run = train.Run(folder(tmp_path / "run"), 5, 1)
     run.train()

@@ -185,6 +185,7 @@ def load_of(server: Server) -> int:
     return sum(each["open_requests"] for each in reply["replicas"])
 
 
+@pytest.mark.full
 def test_an_update_fails_without_harm_or_loses_no_stream_and_a_killed_fleet_is_taken_over(tmp_path: Path) -> None:
     with fleet(tmp_path, "--max-replicas", "2", "--scale-interval", "0.2") as server:
         (before,) = pids(tmp_path)

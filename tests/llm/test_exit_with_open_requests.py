@@ -38,6 +38,7 @@ kept = loop.run_until_complete(main())
 }
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("case", SCRIPTS)
 def test_an_exit_with_open_requests_is_no_abort(case: str) -> None:
     script = START + SCRIPTS[case]

@@ -54,6 +54,7 @@ def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[Sa
     return prompts, params
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=600, max_chunk_tokens=16) as llm:
@@ -112,6 +113,7 @@ MADE = {
 }  # fmt: skip
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("name", "overlap"), each_value(MADE, [False, True]))
 def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: str, overlap: bool) -> None:
     """With other requests of the same kinds, some of which are preempted because blocks run out."""

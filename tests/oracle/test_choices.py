@@ -21,6 +21,7 @@ def tokens(folder: str, params: SamplingParams = ASKED, **options: object) -> li
     return [[choice.token_ids for choice in result.outputs] for result in results]
 
 
+@pytest.mark.full
 def test_choices_are_the_same_with_every_engine_option(folder: str) -> None:
     plain = tokens(folder)
     assert all(len({tuple(choice) for choice in choices}) == 4 for choices in plain)

@@ -22,8 +22,8 @@ from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device
 from support_device_stream import SimulatedStream
 from support_engine import FULL
+from support_forks import TORCH_MODULES, forked_children
 from support_oracle import oracle
-from support_rank_forks import use_forked_ranks
 from support_scheduling_runs import MakeRunner, Played, alone, check_run, scheduling_run
 
 SEEDS = 1000
@@ -75,6 +75,7 @@ def check_seed(seed: int) -> Played:
     return check_run(run, make_runner, expected)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_request_has_the_tokens_that_it_has_alone(part: int) -> None:
     torch.set_num_threads(1)
@@ -103,6 +104,7 @@ def check_seed_on_device(seed: int) -> int:
     return num_replays
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("part", range(DEVICE_SHARE))
 def test_on_a_device_graphs_and_overlap_change_no_token(part: int) -> None:
     torch.set_num_threads(1)
@@ -151,9 +153,9 @@ def check_seed_on_ranks(seed: int) -> None:
 
 @pytest.mark.parametrize("part", range(RANK_SHARE))
 def test_on_two_ranks_every_request_has_the_tokens_that_it_has_alone(
-    part: int, monkeypatch: pytest.MonkeyPatch
+    part: int,
 ) -> None:
     torch.set_num_threads(1)
-    use_forked_ranks(monkeypatch)
-    for seed in range(part, RANK_SEEDS, RANK_SHARE) if FULL else [part]:
-        check_seed_on_ranks(seed)
+    with forked_children(TORCH_MODULES):
+        for seed in range(part, RANK_SEEDS, RANK_SHARE) if FULL else [part]:
+            check_seed_on_ranks(seed)

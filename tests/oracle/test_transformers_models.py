@@ -28,6 +28,7 @@ def is_small(case: Case) -> bool:
     return is_inline and case.requests in range(2, LARGEST + 1) and case.crossed == (case.variant[1] is not None)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("seed", range(COUNT) if FULL else [None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_equal_generate(kind: str, seed: int | None) -> None:

@@ -28,6 +28,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_long_run_of_many_engines_keeps_every_promise(shard: int) -> None:
     all_counters: list[Counters] = []

@@ -184,6 +184,7 @@ def _no_log() -> Iterator[None]:
     log.setLevel(level)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("part", range(NUM_PARTS))
 def test_histories_keep_the_rules(part: int) -> None:
     causes: Counter[str] = Counter()

@@ -66,6 +66,7 @@ def params(number: int, schema: Any, **more: Any) -> SamplingParams:
     return SamplingParams(structured=StructuredOutput(json_schema=schema), **{**defaults, **more})
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     "options",
     [{}, {"overlap": True}, TIGHT, {**TIGHT, "overlap": True}, {"max_batch_tokens": 40}],
@@ -187,6 +188,7 @@ def validator(schema: Any) -> Any:
     return JsonSchemaValidator(schema, format_checker=CHECKER)
 
 
+@pytest.mark.share(11)
 @pytest.mark.parametrize("number", range(0, NUM_SCHEMAS, 1 if FULL else 15))
 def test_every_valid_instance_can_be_written(number: int) -> None:
     schema = schemas(NUM_SCHEMAS)[number]

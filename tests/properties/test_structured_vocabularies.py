@@ -73,6 +73,7 @@ def make_params(count: int, **structure: Any) -> list[SamplingParams]:
     ]
 
 
+@pytest.mark.share(2)
 def test_texts_match_exactly(llm: LLM, style: str) -> None:
     """Except for a space at the start of an output, where the vocabulary puts one before every text."""
     requests = [(regex, each) for regex in REGEXES for each in make_params(6, regex=regex)]
@@ -90,6 +91,7 @@ def test_texts_match_exactly(llm: LLM, style: str) -> None:
         )
 
 
+@pytest.mark.share(2)
 def test_schemas_hold(llm: LLM) -> None:
     tested = schemas(24)
     requests = [

@@ -43,6 +43,7 @@ def test_the_architectures_are_those_of_the_oracle(texts: dict[str, str], runs: 
     assert list(texts) == sorted(texts)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", AT_LOAD)
 def test_the_sentences_of_models_that_are_refused_at_load(name: str) -> None:
     config, fields = CONFIGS[name]

@@ -137,6 +137,7 @@ def test_the_console_examples_run(page: str, folder: Path, address: str) -> None
             run(["sh", "-c", line.replace(SERVED, address)], folder)
 
 
+@pytest.mark.full
 def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(folder: Path) -> None:
     start, stream = examples(text_of("docs/router.md"))[:2]
     *servers, request, kill = commands(start.body + stream.body)

@@ -30,6 +30,7 @@ def without_id(response: httpx.Response) -> tuple[int, Any, dict[str, str]]:
     return response.status_code, response.text.replace(request_id, "ID"), headers
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("method", "path", "content", "headers", "status"), [
     ("POST", CHAT, b"{", JSON, 400),
     ("POST", CHAT, b"", JSON, 400),

@@ -36,6 +36,7 @@ BODIES: dict[str, bytes] = {
 }
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/tokenize", "/detokenize"])
 def test_bodies_that_are_no_json_object(http: httpx.Client, path: str, body: bytes) -> None:
@@ -142,6 +143,7 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(63)
 @pytest.mark.parametrize(("changes", "param"), CHAT_FIELDS.values(), ids=CHAT_FIELDS)
 def test_fields_of_a_chat(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
     body = {name: value for name, value in {**HELLO, **changes}.items() if value is not ...}

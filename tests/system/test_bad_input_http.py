@@ -125,6 +125,7 @@ def test_59_bodies_of_two_lengths(server: Server) -> None:
     assert response.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
 
 
+@pytest.mark.share(1)
 def test_60_many_idle_connections(server: Server, http: httpx.Client) -> None:
     connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1000 if FULL else 200)]
     try:

@@ -44,6 +44,7 @@ BODIES: dict[str, bytes] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(25)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", FULL)
 def test_bodies(http: httpx.Client, path: str, body: bytes) -> None:
@@ -112,6 +113,7 @@ FIELDS: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(25)
 @pytest.mark.parametrize(("path", "changes", "field"), FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_fields(http: httpx.Client, path: str, changes: dict[str, Any], field: str, stream: bool) -> None:

@@ -135,6 +135,7 @@ async def _disconnect_often(server: Server, rng: random.Random, times: int, stay
     await asyncio.gather(*[send_one(seed) for seed in range(times)])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("body", [
     LONG_REQUEST, {**LONG_REQUEST, "stream": True}, {**LONG_REQUEST, "n": 4},
     {**LONG_REQUEST, "prompt": ["a", "b", "c"]},
@@ -150,6 +151,7 @@ def test_a_client_that_leaves_is_aborted(body: dict[str, Any]) -> None:
         assert server.metric("requests_aborted_total") == 1
 
 
+@pytest.mark.full
 def test_slow_readers_are_dropped_and_delay_no_other_request() -> None:
     config = FakeConfig(vocab_size=128, max_model_len=8192, num_blocks=65_536, verify=False)
     with fake_server(config, admin=True, server={"write_timeout": 1.0}) as server:
@@ -171,6 +173,7 @@ def test_slow_readers_are_dropped_and_delay_no_other_request() -> None:
                 client_socket.close()
 
 
+@pytest.mark.full
 def test_a_server_that_sleeps_while_its_engine_races_loses_nothing() -> None:
     """A server that reads outputs late must not lose requests of its fast engine."""
     config = FakeConfig(vocab_size=128, max_model_len=8192, num_blocks=65_536, verify=False)

@@ -14,6 +14,7 @@ from support_server import real_server
 TINY = ("chairlift:random", "--num-blocks", "256", "--log-level", "info")
 
 
+@pytest.mark.full
 def test_a_pipe_that_is_not_read_blocks_no_request() -> None:
     with socket.socket() as free_socket:
         free_socket.bind(("127.0.0.1", 0))
@@ -41,6 +42,7 @@ def _status(http: httpx.Client, path: str) -> int:
         return 0
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
 def test_a_full_disk_for_the_log_blocks_no_request(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")

@@ -67,6 +67,7 @@ def test_tools_reasoning_and_structured_output_go_on_elsewhere() -> None:
     asyncio.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
 
 
+@pytest.mark.full
 def test_the_embedded_model_goes_on_elsewhere() -> None:
     async def scenario() -> None:
         async with Fleet(Model.DEMO, router_options=ROUTER_OPTIONS) as fleet:

@@ -87,6 +87,7 @@ def write_document(folder: Path, url: str, key: str) -> None:
     (folder / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(3600 if FULL else 300)
 def test_everything_with_an_admins_key(tmp_path: Path, server: Server, replica: Server) -> None:
     write_document(tmp_path, server.url, ADMIN_KEY)

@@ -175,6 +175,7 @@ def test_special_tokens_in_messages_stay_text_and_the_templates_own_stay_special
     assert len([i for i in tokenizer.encode(prompt.text, False) if i in special_ids]) > len(of_template)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("style", STYLES)
 @given(draw=st.data())
 @settings(max_examples=60, deadline=None)

@@ -101,6 +101,7 @@ def test_an_answer_without_a_call_is_any_text(tool_format: ToolFormat, tokens: b
         assert takes(tool_format, text, tokens=tokens) != is_call, text
 
 
+@pytest.mark.share(9)
 @EVERY_CASE
 def test_calls_are_enforced_behind_any_text_and_read(tool_format: ToolFormat, tokens: bool) -> None:
     for text in TEXTS[:3] if tool_format is not LLAMA3 else ("", " \n", "<|python_tag|>", "So: <|python_tag|>"):
@@ -118,6 +119,7 @@ def test_calls_are_enforced_behind_any_text_and_read(tool_format: ToolFormat, to
         assert not takes(tool_format, bad_text, tokens=tokens), bad_text
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize("tool_format", [*FORMATS, HARMONY], ids=lambda each: each.name)
 def test_the_parser_reads_whatever_calls_the_grammar_allows(tool_format: ToolFormat) -> None:
     flags = {
@@ -164,6 +166,7 @@ def test_text_before_a_call_does_not_begin_reasoning_for_the_parser(tokens: bool
             assert bool(merged(push_all(tool_format.make_parser(TOOLS), *answer)).calls) == is_allowed
 
 
+@pytest.mark.share(9)
 @EVERY_CASE
 def test_the_model_may_reason_first(tool_format: ToolFormat, tokens: bool) -> None:
     call = calls_of(tool_format, F)

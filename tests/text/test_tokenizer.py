@@ -207,6 +207,7 @@ def test_only_a_vocabulary_with_byte_fallback_has_fallback_bytes() -> None:
     assert not any(qwen.fallback_byte(token_id) is not None for token_id in range(qwen.vocab_size))
 
 
+@pytest.mark.share(14)
 @pytest.mark.parametrize("char", ["a", " ", "\n", "\x00", "\u200b", "\u0301", "中", "<"])
 @pytest.mark.parametrize("style", STYLES)
 def test_a_long_run_of_one_character_is_encoded_whole(style: str, char: str) -> None:

@@ -35,6 +35,7 @@ def test_every_request_is_answered_and_a_seed_replays_the_run() -> None:
     assert first == second != measure(load, "prefix", 3, seed=1)
 
 
+@pytest.mark.full
 def test_shared_prefixes_are_hit_more_often_and_answered_sooner_than_by_round_robin() -> None:
     load = replace(SHARED, sessions=120)
     prefix, round_robin = measure(load, "prefix"), measure(load, "round_robin")
@@ -50,7 +51,8 @@ def test_prefixes_of_many_sessions_which_no_cache_holds_alone_are_hit_three_time
     assert mean_ttft(prefix) <= 0.6 * mean_ttft(round_robin)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [0, 1])
 def test_prompts_that_share_nothing_wait_no_longer_than_under_round_robin(seed: int) -> None:
     load = replace(UNSHARED, sessions=450)
     prefix, round_robin = measure(load, "prefix", seed=seed), measure(load, "round_robin", seed=seed)

@@ -25,6 +25,7 @@ def order(name: str = "longtail", requests: int = 6, **options: object) -> RunSp
     )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("options", [{}, {"engine_mode": "process"}, {"batching_policy": "static", "overlap": True}])
 def test_a_run_tells_everything(options: dict[str, object]) -> None:
     heard: list[int] = []

@@ -23,6 +23,7 @@ def run_spec(folder: Path, **given: object) -> RunSpec:
     return RunSpec(model=str(folder), options={"dtype": "float32", "num_blocks": 300}, workload=spec)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("mode", ["static", "continuous"])
 def test_a_peer_does_the_same_work_with_the_same_report_fields(folder: Path, mode: str) -> None:
     own, theirs = offline_benchmark.measure(run_spec(folder)), peers.measure(peers.MODES[mode], run_spec(folder))

@@ -63,6 +63,7 @@ def test_a_higher_rate_never_needs_fewer_replicas() -> None:
     assert [capacity.replicas(7.3), capacity.replicas(14.6), capacity.replicas(14.61)] == [1, 2, 3]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -90,6 +91,7 @@ def test_stages_of_a_pipeline_multiply_the_rate_of_one_group() -> None:
     assert two.alone.ttft == one.alone.ttft
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("targets", "option", "message"),
     [

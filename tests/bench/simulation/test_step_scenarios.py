@@ -20,6 +20,7 @@ def in_full(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.full)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["small_cpu", in_full("large_gpu")])
 def test_a_target_keeps_the_step_time_and_most_of_the_best_throughput(name: str) -> None:
     numbers = itl_scenario(ITL_CASES[name])
@@ -36,6 +37,7 @@ def test_without_a_target_steps_are_late() -> None:
     assert one_run(case, workload, budget=BUDGETS[0])[1] < 1.2, "there is a budget that keeps it"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", ["broadtail", in_full("growing")])
 def test_a_third_of_the_pool_keeps_most_of_the_throughput(load: str) -> None:
     numbers = small_pool(SMALL_CPU, load)

@@ -13,6 +13,7 @@ import pytest
 from chairlift.cli.chat_backends import AnswerStats, ChatFailed, Message
 from chairlift.cli.commands.chat import HELP, ChatSession, _read_question
 from chairlift.cli.console import Console
+from support_forks import TORCH_MODULES, run_process
 
 
 class EchoBackend:
@@ -140,7 +141,7 @@ def test_the_command_answers_a_quick_question_and_a_piped_conversation() -> None
 
     def chat(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "chairlift", "chat", *model, *words]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=True)
+        return run_process(command, modules=TORCH_MODULES, input=stdin, text=True, check=True)
 
     quick = chat("--quick", "hello", "--stats", "--quiet")
     assert quick.stdout.strip("\n") and "5 output tokens" in quick.stderr

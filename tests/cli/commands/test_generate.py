@@ -132,6 +132,7 @@ def test_a_pipe_without_text_is_one_sentence(content: bytes, sentence: bytes) ->
     assert completed.stderr.startswith(b"chairlift: " + sentence)
 
 
+@pytest.mark.full
 def test_a_closed_output_pipe_ends_the_command_quietly() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -365,6 +366,7 @@ def test_a_folder_and_the_tiny_model_work_from_end_to_end(capsys: pytest.Capture
     assert capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_terminal_shows_a_progress_bar(tmp_path: Path) -> None:
     terminal, device = os.openpty()
     termios.tcsetwinsize(device, (24, 100))

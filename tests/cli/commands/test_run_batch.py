@@ -41,6 +41,7 @@ def command(batch: Path, output: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "chairlift", "run-batch", "-i", str(batch), "-o", str(output), "-q", *more]
 
 
+@pytest.mark.full
 def test_a_batch_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
     batch, output, whole = write_batch(tmp_path / "in", NUM_LINES), tmp_path / "out", tmp_path / "whole"
     for part in (1, 2):
@@ -61,6 +62,7 @@ def test_a_batch_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_pa
         assert texts(whole) == found
 
 
+@pytest.mark.full
 def test_an_interrupt_ends_cleanly_and_the_next_run_goes_on(tmp_path: Path) -> None:
     batch, output = write_batch(tmp_path / "in", 300), tmp_path / "out"
     process = subprocess.Popen(command(batch, output), stderr=subprocess.PIPE, text=True)

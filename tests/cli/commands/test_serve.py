@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from chairlift.cli.commands import serve
 from chairlift.cli.main import main
 from chairlift.server.server_process import ServerParts
 from chairlift.web.auth.api_keys import key_line
+from support_forks import SERVER_MODULES, run_process
 from support_process import wait_until
 from support_server import CHAT, real_server
 
@@ -22,9 +22,7 @@ TINY = ("--num-blocks", "256", "--max-running-requests", "4")
 
 def run_command(*words: str) -> tuple[int, str]:
     """Run a command that ends by itself; returns its exit code and output."""
-    completed = subprocess.run(
-        [sys.executable, "-m", "chairlift", *words], capture_output=True, text=True, timeout=120, check=False
-    )
+    completed = run_process([sys.executable, "-m", "chairlift", *words], modules=SERVER_MODULES, text=True)
     return completed.returncode, completed.stdout + completed.stderr
 
 
@@ -99,7 +97,7 @@ def test_a_port_in_use_is_one_sentence_before_the_model_is_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    "device", ["cuda:77", "tpu", *(pytest.param(each, marks=pytest.mark.full) for each in ("mps:9", "meta:x"))]
+    "device", ["cuda:77", *(pytest.param(each, marks=pytest.mark.full) for each in ("tpu", "mps:9", "meta:x"))]
 )
 def test_a_device_that_the_machine_lacks_is_one_sentence_before_it_listens(device: str) -> None:
     """On a machine without a driver, "cuda" is such a device, too."""
@@ -155,6 +153,7 @@ def test_keys_of_the_environment() -> None:
         assert (settings["model"], settings["CHAIRLIFT_API_KEY"]) == ("chairlift:random", "set")
 
 
+@pytest.mark.full
 def test_flags_of_other_servers_keys_and_a_seed_reach_the_server() -> None:
     flags = ("--model", "chairlift:random", "--api-key", "one", "--api-key", "two", "--max-num-seqs", "3")
     more = ("--num-gpu-blocks-override", "128", "--seed", "5", "--enforce-eager", "--swap-space", "4")

@@ -75,6 +75,7 @@ def nodes_of(replicas: Sequence[ClusterReplica]) -> set[str]:
     return {each.node for each in replicas}
 
 
+@pytest.mark.full
 def test_replicas_are_spread_and_those_without_a_place_wait(nodes: RayNodes) -> None:
     async def check() -> None:
         async with ray_fleet(nodes, "spread") as cluster:
@@ -98,6 +99,7 @@ def test_replicas_are_spread_and_those_without_a_place_wait(nodes: RayNodes) -> 
     run(check())
 
 
+@pytest.mark.full
 def test_a_killed_controller_leaves_its_replicas_to_the_next_one(nodes: RayNodes) -> None:
     program = f"""
 import asyncio, os, signal
@@ -159,6 +161,7 @@ def test_a_replica_ends_with_its_actor_and_is_replaced(nodes: RayNodes) -> None:
     run(check())
 
 
+@pytest.mark.full
 def test_a_replica_that_cannot_start_has_failed_and_says_why(nodes: RayNodes) -> None:
     async def check() -> None:
         async with ray_fleet(nodes, "exit") as cluster:
@@ -183,6 +186,7 @@ def test_an_actor_whose_environment_cannot_be_made_has_failed_and_says_why(nodes
     run(check())
 
 
+@pytest.mark.full
 def test_a_replica_that_does_not_stop_is_killed_though_no_controller_is_there(nodes: RayNodes) -> None:
     async def check() -> None:
         async with ray_fleet(nodes, "deaf", stop_timeout_seconds=0.5) as cluster:
@@ -233,6 +237,7 @@ async def read_stream(http: httpx.AsyncClient, number: int, started: set[int]) -
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
+@pytest.mark.full
 def test_streams_of_a_killed_node_go_on_and_another_node_replaces_it(nodes: RayNodes, tmp_path: Path) -> None:
     engine = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=1024, seconds_per_step=0.01)
     file = tmp_path / "replicas.json"

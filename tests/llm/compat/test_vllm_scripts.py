@@ -116,6 +116,7 @@ def with_import_changed(script: str) -> str:
     return script.replace("from vllm import", "from chairlift import")
 
 
+@pytest.mark.full
 def test_text_generation_runs_as_a_script_of_its_own() -> None:
     """It ends by itself, though nothing closes the LLM."""
     command = [sys.executable, "-c", with_import_changed(GENERATE)]

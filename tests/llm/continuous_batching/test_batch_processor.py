@@ -55,6 +55,7 @@ def run(processor: ContinuousBatchProcessor, *arguments: Any) -> dict[str, Any]:
     return last
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
 @pytest.mark.parametrize("scheduler", [FIFOScheduler, PrefillFirstScheduler])
 def test_tokens_of_a_hand_stepped_processor_are_those_of_generate(kind: str, scheduler: Any) -> None:

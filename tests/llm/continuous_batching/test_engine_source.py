@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.continuous_batching.engine_source import engine_source
 from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
+from support_forks import TORCH_MODULES, forked_children
 from support_models import save_tiny, tiny_hf_model
-from support_rank_forks import use_forked_ranks
 from support_ranks import rank_pids
 
 
@@ -85,8 +86,14 @@ def test_an_error_at_the_start_of_the_engine_has_the_name_that_was_given() -> No
         engine_source(model, None, None, {"max_memory": 0})
 
 
-def test_a_folder_runs_on_two_ranks_and_a_module_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_forked_ranks(monkeypatch)
+@pytest.fixture
+def forked_ranks() -> Iterator[None]:
+    with forked_children(TORCH_MODULES):
+        yield
+
+
+@pytest.mark.usefixtures("forked_ranks")
+def test_a_folder_runs_on_two_ranks_and_a_module_does_not(tmp_path: Path) -> None:
     folder, tokens = save_tiny("llama", tmp_path), []
     options = {"dtype": "float64", "device": "cpu", "kernels": "torch", "num_blocks": 64, "eos_token_id": -1}
     for ranks in (1, 2):

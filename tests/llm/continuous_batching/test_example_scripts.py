@@ -53,6 +53,7 @@ def run(folder: Path, scratch: Path, *, attached: bool) -> dict[str, Any]:
     return {name: json.loads(Path(f"{path}.json").read_text(encoding="utf-8")) for name, path in paths.items()}
 
 
+@pytest.mark.full
 def test_batches_equal_those_of_transformers_and_generate(written: dict[bool, dict[str, Any]]) -> None:
     ours, theirs = (written[attached]["simple.py"] for attached in (True, False))
     assert ours["batch"] == ours["expected"] == theirs["expected"] == theirs["batch"]

@@ -201,6 +201,7 @@ def test_a_stream_of_many_tokens_copies_none_that_is_not_read() -> None:
     assert outputs[9].generated_tokens == outputs[-1].generated_tokens[:10]
 
 
+@pytest.mark.full
 def test_nothing_waits_for_a_manager_that_is_never_stopped() -> None:
     script = """
 from support_continuous_batching import SLOW, make_fake_manager

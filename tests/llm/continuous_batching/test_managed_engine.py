@@ -133,6 +133,7 @@ def test_a_stopped_manager_leaves_no_engine_to_close_and_a_restarted_one_only_it
     assert not third.thread.is_alive()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_model_that_is_dropped_with_its_manager_ends_the_engine(is_kept: bool) -> None:
     model: Any = attach(bridged_model("gpt2").float().eval())
@@ -163,6 +164,7 @@ print([thread.name for thread in threading.enumerate()])
 """
 
 
+@pytest.mark.full
 def test_a_script_that_drops_its_manager_has_no_thread_left() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT / "tests", check=False, capture_output=True, text=True, timeout=120

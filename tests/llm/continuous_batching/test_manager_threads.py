@@ -214,12 +214,8 @@ held.wait()
 }
 
 
-FULL_ONLY = ("manager", "stop without waiting")  # each is a process that imports torch and transformers
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.full] if case in FULL_ONLY else []) for case in FORGOTTEN]
-)
+@pytest.mark.share(1)  # each is a process that imports torch and transformers
+@pytest.mark.parametrize("case", FORGOTTEN)
 def test_a_script_that_forgets_to_stop_ends_without_an_error(case: str) -> None:
     script = f"{MODEL}{FORGOTTEN[case]}"
     done = subprocess.run(

@@ -50,6 +50,7 @@ def neighbour(model: Any, manager: ContinuousBatchingManager) -> Iterator[None]:
     assert manager.is_running() and not manager.open_requests and manager.output_queue.empty()
 
 
+@pytest.mark.share(9)
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
@@ -78,6 +79,7 @@ def test_a_request_that_cannot_be_served_fails_alone_with_its_reason(
     assert output.error is not None and message in output.error and output.generated_tokens == []
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -104,6 +106,7 @@ def test_d6_sampling_with_a_top_k_above_the_vocabulary_is_sampling_from_all(mana
     assert tokens[0] == tokens[1] == tokens[2] and len(tokens[0]) == 10
 
 
+@pytest.mark.full
 def test_d2_requests_without_any_limit_are_bounded_and_end(model: Any) -> None:
     """Six outputs without max_new_tokens and without an end of sequence, in a cache for two."""
     manager = ContinuousBatchingManager(model, num_blocks=12, page_size=16, eos_token_id=-1)

@@ -74,6 +74,7 @@ def check(
     assert (found - expected).abs().max() <= BOUND
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("block_size", [1, 16, 64])
 @pytest.mark.parametrize("width", [80, 96, 128])
 def test_heads_that_are_no_power_of_two(width: int, block_size: int) -> None:

@@ -25,7 +25,8 @@ assert "torch" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("name", ["cuda:77", pytest.param("mps:9", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["cuda:77", "mps:9"])
 def test_another_process_finds_the_same_reason(name: str) -> None:
     with pytest.raises(ConfigError) as here:
         pick_device(name)

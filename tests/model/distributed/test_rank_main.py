@@ -38,8 +38,8 @@ from chairlift.model.distributed.rank_process import COMMAND
 from chairlift.model.distributed.tensor_parallel_runner import digest
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights.shard import Shard
+from support_forks import TORCH_MODULES, process_start
 from support_plans import int32
-from support_rank_forks import forks
 from support_ranks import CPU
 
 CONFIG = RunnerConfig(device="cpu", dtype="float64", num_blocks=64, kernels="torch", max_batch_tokens=64,
@@ -52,7 +52,7 @@ class Rank:
 
     def __init__(self, *, is_forked: bool = True) -> None:
         self.num_beats = 0
-        start = forks().popen if is_forked else subprocess.Popen
+        start = process_start(is_forked, modules=TORCH_MODULES)
         self._process: Any = start([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def send(self, *messages: ToRank) -> None:

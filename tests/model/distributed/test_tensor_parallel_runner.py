@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,11 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed import rank_group, tensor_parallel_runner
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices
 from chairlift.model.layers.decoder import MLP
+from support_forks import TORCH_MODULES, forked_children
 from support_models import tiny_hf_model
 from support_oracle import oracle, own_prompt, shared_prompt
 from support_plans import int32
 from support_process import FAST_LIVENESS, RecordingSink, has_ended, make_request, pid_of, wait_until
-from support_rank_forks import use_forked_ranks
 from support_ranks import rank_pids
 
 OPTIONS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "block_size": 4, "kernels": "torch"}
@@ -45,9 +46,10 @@ SAMPLED = [
 
 
 @pytest.fixture(autouse=True)
-def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork the ranks of engines in this process; the ranks of engine processes are started as by users."""
-    use_forked_ranks(monkeypatch)
+def forked_ranks() -> Iterator[None]:
+    """Fork engines and the ranks of engines in this process; the ranks of started engine processes are started, too."""
+    with forked_children(TORCH_MODULES):
+        yield
 
 
 def run_batch(llm: LLM, prompts: list[list[int]]) -> list[Any]:
@@ -58,6 +60,7 @@ def run_batch(llm: LLM, prompts: list[list[int]]) -> list[Any]:
     ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("kind", "window", "overlap"), [
     ("llama", None, True), ("qwen3", None, False), ("gemma3", 20, True),
 ])  # fmt: skip
@@ -169,6 +172,7 @@ def answer(client: ProcessClient, name: str, sink: RecordingSink) -> list[int]:
     return sink.tokens[name]
 
 
+@pytest.mark.full
 def test_an_engine_process_restarts_after_the_end_of_a_rank_and_no_rank_outlives_it() -> None:
     spec, sink = RunnerSpec(TENSOR_PARALLEL_RUNNER, RUNNER.encode()), RecordingSink()
     client = start_engine_process(spec, SchedulerConfig(), watch=FAST_LIVENESS)
@@ -235,6 +239,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_ranks_find_a_logits_processor_beside_the_script(tmp_path: Path) -> None:
     """The script runs in another folder. Its own functions are on rank 0 only, which is said before a rank starts."""
     folder = tmp_path / "a script's f\u00f6lder"

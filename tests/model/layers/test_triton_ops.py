@@ -258,6 +258,7 @@ def greedy(
     return tokens[len(prompt) :], torch.stack(logits)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "gemma3", "gemma3-softcap"])
 def test_greedy_tokens_equal_those_of_torch(kind: str, tmp_path: Path) -> None:
     folder, prompt = save_tiny(kind, tmp_path, 4), [3, 1, 4, 15]

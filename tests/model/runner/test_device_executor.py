@@ -57,6 +57,7 @@ def on_device(model: LoadedModel) -> tuple[TorchRunner, Driver]:
     return started(model, **OPTIONS)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_an_engine_generates_the_same_tokens_with_graphs_overlap_and_a_device_as_late_as_can_be(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +150,7 @@ def masked_steps(
     return tokens
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("last", [GREEDY, SEEDED], ids=["device", "host"])
 def test_masks_hold_for_rows_of_the_device_and_of_the_host_early_or_late(
     model: LoadedModel, stream: SimulatedStream, last: Params

@@ -48,6 +48,7 @@ def poison(runner: TorchRunner, free: list[int] | None = None) -> None:
                 cache[free] = torch.nan
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("block_size", "chunk"), each_value([1, 5, 16, 37], [1, 7, 16, 10**9]))
 def test_chunks_and_blocks_change_no_token_and_no_logprob(model: LoadedModel, chunk: int, block_size: int) -> None:
     whole = alone(model, PROMPT, SEEDED)
@@ -59,6 +60,7 @@ def test_chunks_and_blocks_change_no_token_and_no_logprob(model: LoadedModel, ch
         assert [token for token, _ in one.top] == [token for token, _ in other.top]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3"])
 def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     oracle = tiny_hf_model(kind)
@@ -73,6 +75,7 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> N
         assert sequence.outputs == right[0, sequence.prompt_length :].tolist()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(6 if FULL else 3))
 def test_a_seeded_request_gives_the_same_tokens_alone_and_among_others(model: LoadedModel, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -136,6 +139,7 @@ def test_a_step_that_is_launched_before_the_last_is_collected_knows_its_token(mo
     assert [int(result.tokens[0]) for result in results] == alone(model, PROMPT, SEEDED).outputs
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("error", [RuntimeError("kernel"), MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
 @pytest.mark.parametrize("where", ["forward", "logits"])
 def test_a_raise_in_the_model_leaves_the_runner_usable(
@@ -291,6 +295,7 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
         assert first in {40 + step, 50} and second == free[step] and third == 60 + step
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kernels", ["torch", "native"])
 def test_a_stopped_runner_holds_no_cache_though_the_model_lives_on(kernels: str) -> None:
     if kernels == "native":
@@ -319,6 +324,7 @@ def test_released_blocks_change_no_sequence_that_is_outside_of_them(model: Loade
     assert runner.release_blocks(0) == 0
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_logits_of_a_cache_of_8_bit_floats_are_those_of_rounded_keys_and_values(

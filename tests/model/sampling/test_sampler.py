@@ -54,6 +54,7 @@ PARAMS = {
 PROMPT, OUTPUTS = (1, 2, 2, 9, 3), (4, 4, 4, 9, 6)
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", PARAMS)
 def test_many_draws_have_the_distribution_of_the_numpy_model(name: str) -> None:
     raw = logits_of(1, seed=5)
@@ -107,6 +108,7 @@ def test_all_steps_of_a_sequence_equal_the_numpy_model(seed: int, dtype: torch.d
         ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("vocab_size", [VOCAB, 1501])
 def test_a_row_gives_the_same_token_and_logprobs_alone_and_in_fifty_batches(vocab_size: int) -> None:
     rng = np.random.default_rng(9)
@@ -192,6 +194,7 @@ def test_a_step_without_rows_draws_nothing() -> None:
     assert not output.row_errors
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocab_size", [VOCAB, 64, 1501])
 def test_a_masked_row_draws_what_a_request_with_these_allowed_tokens_draws(vocab_size: int, dtype: torch.dtype) -> None:

@@ -26,6 +26,7 @@ def prepared(model: Any) -> Any:
     return load_module(model, RunnerConfig()).model
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "phi", "granite", "cohere2", "opt", "mixtral", "falcon"])
 def test_logits_of_states_are_those_of_the_whole_model(kind: str) -> None:
     model = bridged_model(kind, dtype=torch.float64)
@@ -40,6 +41,7 @@ def test_logits_of_states_are_those_of_the_whole_model(kind: str) -> None:
     assert (made.vocab_size, made.dtype) == (304, torch.float64)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["gemma2", "granite", "cohere2", "gpt_oss", "opt", "deepseek_v3", "falcon", "bloom"])
 def test_logits_in_chunks_and_batches_are_those_of_transformers(kind: str) -> None:
     model = bridged_model(kind)
@@ -50,6 +52,7 @@ def test_logits_in_chunks_and_batches_are_those_of_transformers(kind: str) -> No
             torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)  # transformers has parts in float32
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [

@@ -57,6 +57,7 @@ def llama4(**changes: Any) -> transformers.Llama4TextConfig:
     return transformers.Llama4TextConfig(**{**fields, **changes})
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "phi3", "gpt_oss", "deepseek_v3", "opt"])
 @pytest.mark.parametrize("length", [1, 2, 100, 1024])
 def test_layers_that_use_their_positions_pass(kind: str, length: int) -> None:
@@ -114,6 +115,7 @@ def test_queries_keys_and_values_are_compared(name: str) -> None:
         check_far_tokens(base_of(model), paged, 64)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("max_model_len", [None, 12])
 def test_llama_4_makes_the_tokens_of_generate_beyond_its_threshold(max_model_len: int | None, tmp_path: Any) -> None:
     model = model_of(llama4())

@@ -305,6 +305,7 @@ def test_modules_have_a_cache_of_8_bit_floats_as_our_own_architectures(kind: str
     assert theirs == pytest.approx(ours, abs=1e-9) and theirs != pytest.approx(exact, abs=1e-6)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("kind", BRIDGED)
 def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
     folder = save_bridged(kind, tmp_path)

@@ -62,6 +62,7 @@ def check(service: TextService, path: str, body: dict[str, Any], *, num_choices:
 # -- the embedded model ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "more",
     [
@@ -88,6 +89,7 @@ def test_two_choices_go_on_each_on_its_own(service: TextService) -> None:
     assert {len(result[index]["delta"]["content"]) for index in (0, 1)} == {2, 12}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("tool_call_parser", ["hermes", "llama3", "pythonic", "qwen3_coder"])
 def test_a_forced_call_goes_on_and_keeps_its_id(service: TextService, tool_call_parser: str) -> None:
     body = {**SHARED, "messages": HELLO, "tools": [WEATHER], "tool_choice": "required", "max_tokens": 60}

@@ -35,6 +35,7 @@ def test_no_text_is_lost_where_one_character_of_the_syntax_is_missing(tool_forma
         assert read(tool_format, *(broken + TAIL)) == whole, broken
 
 
+@pytest.mark.share(11)
 @EVERY_ANSWER
 def test_a_broken_call_is_read_the_same_however_it_is_split(tool_format: ToolFormat, answer: str) -> None:
     for broken in damaged(answer)[-3:]:

@@ -61,6 +61,7 @@ def any_answer(tool_format: ToolFormat, data: st.DataObject) -> str:
     return answer
 
 
+@pytest.mark.share(7)
 @EVERY_FORMAT
 @given(data=st.data())
 @settings(max_examples=60)
@@ -90,6 +91,7 @@ MANY = 200_000 if FULL else 4_000
 FILLERS = ("x", " ", "\n", "{", "[", '"', "<", "`", "(", "\\", ",")
 
 
+@pytest.mark.share(7)
 @pytest.mark.timeout(600 if FULL else 60)
 @EVERY_FORMAT
 def test_each_character_takes_constant_time(tool_format: ToolFormat) -> None:

@@ -16,6 +16,7 @@ from chairlift.cli.main import main
 from chairlift.cli.settings import bench_settings
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.web.auth.api_keys import key_line
+from support_forks import process_start
 from support_process import child_environment, wait_until
 from support_server import Server, fake_server
 
@@ -138,11 +139,12 @@ def test_a_key_file_without_a_key(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "has no API key in its first line" in capsys.readouterr().err
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_writes_the_results_until_then(server: Server, tmp_path: Path, number: int, code: int) -> None:
     path = tmp_path / "out.json"
     words = ["bench", "serve", "--url", server.url, *SMALL, "--rate", "50", "--duration", "50", "--json", str(path)]
-    running = subprocess.Popen(
+    running = process_start(is_forked=True)(
         [sys.executable, "-m", "chairlift", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=child_environment(),
     )  # fmt: skip

@@ -129,7 +129,8 @@ def divergence(true: Tensor, other: Tensor) -> float:
     return float((true.exp() * (true - other)).sum(-1).mean())
 
 
-@pytest.mark.parametrize("kind", ["random", pytest.param("demo", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["random", "demo"])
 def test_groups_are_no_worse_than_q8_0_and_better_than_channels(kind: str) -> None:
     need_native()
     load = KINDS[kind].load

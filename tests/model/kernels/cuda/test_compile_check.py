@@ -15,7 +15,7 @@ from chairlift.model.kernels.cuda.compile_check import CompiledKernel, KernelVar
 from support_engine import FULL
 
 COMPILE_SECONDS = 600
-NUM_PARTS = {80: 6, 90: 6, 100: 6} if FULL else {80: 24, 90: 12, 100: 24}
+NUM_PARTS = {80: 6, 90: 6, 100: 6} if FULL else {90: 60}
 PARTS = [
     (capability, part, num_parts) for capability, num_parts in NUM_PARTS.items()
     for part in range(num_parts if FULL else 1)
@@ -96,6 +96,7 @@ def compiled(*words: str) -> list[Any]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
+@pytest.mark.full
 def test_resources_are_read_from_the_binary(tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(textwrap.dedent(SCALE))
     scale, square, huge = compiled(str(tmp_path / "kernels.py"))
@@ -104,6 +105,7 @@ def test_resources_are_read_from_the_binary(tmp_path: Path) -> None:
     assert huge["stack_bytes"] > 0  # its sums do not fit into registers
 
 
+@pytest.mark.full
 def test_the_gpu_rounds_8_bit_floats_to_nearest_within_their_limits_and_keeps_nan(tmp_path: Path) -> None:
     """Triton's interpreter does not: it truncates some numbers and makes 384 of NaN."""
     (tmp_path / "conversions.py").write_text(textwrap.dedent(CONVERSIONS))
@@ -147,6 +149,7 @@ def test_every_kernel_compiles_without_spilling(capability: int, part: int, num_
             assert each["num_wgmma"] if each["capability"] == 90 else each["num_mma"], each
 
 
+@pytest.mark.full
 def test_what_changes_from_step_to_step_makes_no_new_variant(tmp_path: Path) -> None:
     (tmp_path / "varying.py").write_text(textwrap.dedent(VARYING))
     kernels = {each["name"]: each for each in compiled(str(tmp_path / "varying.py"))}

@@ -47,6 +47,7 @@ def test_random_bits_are_those_of_uniforms() -> None:
     assert (bits.numpy() * 2.0**-53 == case.numbers).all()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("vocab_size", "levels"), [(50, 0), (300, 2), (300, 0)])
 def test_tokens_are_those_of_truncated_sampling(vocab_size: int, levels: int, dtype: torch.dtype) -> None:
@@ -54,6 +55,7 @@ def test_tokens_are_those_of_truncated_sampling(vocab_size: int, levels: int, dt
     assert tokens_of(case) == case.expected()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("levels", [0, 1])
 def test_rows_of_several_blocks(levels: int) -> None:
     case = random_case(8 * MORE, 3000, 8, levels=levels)
@@ -69,6 +71,7 @@ def test_blocks_of_any_size_give_the_same_tokens(monkeypatch: pytest.MonkeyPatch
         assert tokens_of(case) == expected
 
 
+@pytest.mark.full
 def test_equal_logits_are_kept_by_ascending_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling_kernels, "MAX_BLOCK", 128)
     chosen = {"top_p": [0.3, 0.305, 1e-9, 1, 1, 0.99999], "top_k": [0, 0, 0, 7, 0, 0], "min_p": [0, 0, 0, 0, 1, 0]}
@@ -105,6 +108,7 @@ def test_a_search_ends_with_extreme_logits() -> None:
     assert tokens_of(case) == case.expected()
 
 
+@pytest.mark.full
 def test_the_distribution_is_that_of_the_rules() -> None:
     count = 100 * MORE
     row = torch.tensor([[1.0, -0.5, 0.3, 2.0, 0.9, -1.0, 1.5]])

@@ -103,6 +103,7 @@ def float_key(value: float) -> int:
     return bits ^ 0x7FFFFFFF if bits < 0 else bits
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("rank", [1, 2, 17, 64, 128])
 @pytest.mark.parametrize("num_values", [1, 5, 10**6, 2**31])
 def test_the_bound_is_the_key_of_its_rank(rank: int, num_values: int) -> None:
@@ -139,6 +140,7 @@ def test_collected_tokens_are_in_order_and_never_more_than_a_block(bound: float,
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(20 if FULL else 2))
 @pytest.mark.parametrize("levels", [0, 2])
 def test_tokens_do_not_depend_on_what_is_collected(levels: int, seed: int) -> None:
@@ -153,6 +155,7 @@ def test_tokens_do_not_depend_on_what_is_collected(levels: int, seed: int) -> No
     check_tokens(case_of(logits, rules, seed))
 
 
+@pytest.mark.full
 def test_tokens_of_masks_that_allow_few_or_many() -> None:
     rng = np.random.default_rng(3)
     is_allowed = rng.uniform(size=(4, NUM_IDS)) < np.array([0.001, 0.05, 0.5, 0.95])[:, None]
@@ -162,6 +165,7 @@ def test_tokens_of_masks_that_allow_few_or_many() -> None:
     check_tokens(case_of(normal_logits(12), rules, 4), AllowedTokens(bitmask_of(is_allowed), mask_rows))
 
 
+@pytest.mark.full
 def test_equal_logits_at_the_bound_are_all_collected_or_none() -> None:
     few_equal = torch.zeros(1, NUM_IDS)
     few_equal[0, ::90] = 1.0
@@ -177,6 +181,7 @@ def test_the_bound_counts_no_banned_tokens() -> None:
     check_numbers(normal_logits(1), rules_of(4, top_k=20), is_allowed)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("num_equal", [BLOCK, BLOCK + 1])
 def test_a_block_of_tokens_is_collected_and_one_more_is_not(num_equal: int, count_reads: CountReads) -> None:
     logits = torch.zeros(1, NUM_IDS)
@@ -186,6 +191,7 @@ def test_a_block_of_tokens_is_collected_and_one_more_is_not(num_equal: int, coun
     assert (num_reads == 2 * NUM_BLOCKS) == (num_equal == BLOCK)
 
 
+@pytest.mark.full
 def test_collected_tokens_that_weigh_less_than_top_p_are_not_all_that_is_kept() -> None:
     logits = normal_logits(1, 1.5)
     for top_p in (0.5, 0.57, 0.7, 0.9):  # those collected weigh 0.55

@@ -23,6 +23,7 @@ def drawn_params(rng: np.random.Generator) -> SamplingParams:
     )  # fmt: skip
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("use_triton", "num_steps"), [(False, 60), (None, 20), (True, 6)])
 def test_tokens_are_those_of_the_sampler(use_triton: bool | None, num_steps: int) -> None:
     rng = np.random.default_rng(num_steps)

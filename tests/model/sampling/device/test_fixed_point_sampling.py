@@ -46,6 +46,7 @@ def test_a_share_of_a_total_is_exact() -> None:
     assert shares.tolist() == [[each * total >> 53 for total in totals] for each in bits]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("vocab_size", "levels"), [(2, 0), (50, 0), (50, 2), (700, 0), (700, 1), (3000, 30)])
 def test_tokens_are_those_of_truncated_sampling(vocab_size: int, levels: int, dtype: torch.dtype) -> None:
