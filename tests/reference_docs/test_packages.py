@@ -38,9 +38,7 @@ def page(tmp_path: Path) -> str:
     package = tmp_path / "src" / "lift"
     write(package, __init__="Lift: carries requests.", __main__="`python -m lift`: runs it.")
     write(package / "cli", __init__="The command line.", main="main: starts a|b.\n\nMore of it.")
-    write(
-        package / "router", __init__="Router: many replicas.", app="App: serves <all>, *each*, a_b, __c__, `<b>` once."
-    )
+    write(package / "router", __init__="Router: many.", app="App: serves <all>, *each*, a_b, __c__, `<b>` once.")
     write(package / "server", __init__="", server="Server: serves one.")
     write(package / "engine", __init__="Engine: steps.", loop="Loop: one step after another.")
     write(package / "engine" / "scheduler", __init__="Scheduler: who runs.", queue="Queue: who waits.")

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import chairlift
+from chairlift.server import openapi
 from support_source_tree import PACKAGE, ROOT, SOURCES, shown
 
 DOCS = tuple(sorted((ROOT / "docs").rglob("*.md")))
 MAX_PROSE_CHARS = 120
 MAX_README_LINES = 140
 FIRST_SCREEN_LINES = 40
-UNSAFE_KILL = re.compile(r"pkill|killall|pgrep(?! -P )")
+UNSAFE_KILL = re.compile(r"pkill|killall|pgrep(?! -P\b)")
 """Finds processes by a name, which a process of another user or program may have, too."""
 
 
@@ -59,6 +60,14 @@ def test_the_index_lists_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index.read_text(encoding="utf-8")))
     assert linked == {page.name for page in DOCS if page.parent == index.parent and page != index}
+
+
+def test_the_page_of_apis_lists_every_route_of_a_server() -> None:
+    page = (ROOT / "docs" / "apis.md").read_text(encoding="utf-8")
+    table = page.partition("## Routes")[2].partition("\n## ")[0]
+    named = set(re.findall(r"[`,] ?(?:[A-Z]+ )?(/[\w/{}.]+)(?=`)", table))
+    paths = {re.sub(r"\{\w+\}", "{id}", path) for path in openapi.document()["paths"]}
+    assert len(paths) > 20 and paths - named == set()
 
 
 def test_every_image_is_shown_by_a_page() -> None:

@@ -142,14 +142,14 @@ def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(fold
     start, stream = examples(text_of("docs/router.md"))[:2]
     *servers, request, kill = commands(start.body + stream.body)
     assert len(servers) == 3 and request.startswith("curl ") and "kill -9 %1" in kill
+    request = request.replace('"n": 32', '"n": 16')  # still seconds of streaming
     ready = f"until curl -sf {SERVED}/load | grep -q '\"healthy\": *2'; do sleep 0.1; done"
     script = "\n".join(["set -m", "trap 'kill -9 $(jobs -p)' EXIT", "trap exit TERM", *servers, ready, request, kill,
                         "wait %4"])  # fmt: skip
-    request = request.replace('"n": 32', '"n": 8')  # still seconds of streaming
     ports = {port: str(free_port()) for port in ("8101", "8102", "8000")}
     script = re.sub(r"\b(8101|8102|8000)\b", lambda match: ports[match[0]], script)
     script = script.replace("chairlift router", f"chairlift router --port {ports['8000']}")
-    output = run(["timeout", "120", "bash", "-c", script], folder)
+    output = run(["timeout", "--foreground", "120", "bash", "-c", script], folder)
     assert output.rstrip().endswith("data: [DONE]"), output
 
 

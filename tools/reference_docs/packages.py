@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from reference_docs.markdown import make_page, make_table
 
@@ -25,11 +26,9 @@ def packages_page(package: Path = PACKAGE, project: Path = PROJECT) -> str:
     return make_page(INTRO, *(_section(folder, package) for folder in _walk(package, package.name, ranks)))
 
 
-def read_layer_ranks(project: Mapping[str, object]) -> Mapping[str, int]:
+def read_layer_ranks(project: Mapping[str, Any]) -> Mapping[str, int]:
     """Return the rank of each module that a layers contract of import-linter names, by its full name; 0 is lowest."""
-    tool = project["tool"]
-    assert isinstance(tool, Mapping)
-    contracts = [each for each in tool["importlinter"]["contracts"] if each["type"] == "layers"]
+    contracts = [each for each in project["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
     return {
         f"{container}.{name}" if container else name: rank
         for contract in contracts
