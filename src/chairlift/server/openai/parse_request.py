@@ -265,8 +265,8 @@ def _user(value: Any) -> str:
 
 
 def _include_usage(options: Mapping[str, Any]) -> bool:
-    has_logprobs = options.get("include_usage")
-    return has_logprobs is not None and boolean("stream_options.include_usage", has_logprobs)
+    value = options.get("include_usage")
+    return value is not None and boolean("stream_options.include_usage", value)
 
 
 def _logit_bias(value: Any) -> dict[int, Any]:
