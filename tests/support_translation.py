@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import ReplicaState
-from chairlift.protocol.translation.base import JSON_LINES, Client, FieldNames, Json
+from chairlift.protocol.translation.base import JSON_LINES, ClientRequest, FieldNames, Json
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, Message
@@ -50,9 +50,9 @@ class EchoTranslator:
     inner_path = "/inner"
 
     def __init__(self) -> None:
-        self.clients: list[Client] = []
+        self.clients: list[ClientRequest] = []
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> Echo:
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> Echo:
         self.clients.append(client)
         if "say" not in body:
             raise InvalidRequest("say is missing", param="say")

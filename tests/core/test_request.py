@@ -13,7 +13,7 @@ from chairlift.core.request import (
     EngineOutput,
     FinishReason,
     GenerateRequest,
-    RequestState,
+    RequestPhase,
     Timeline,
     TimelineEvent,
     TokenLogprob,
@@ -82,7 +82,7 @@ def test_an_output_is_empty_by_default() -> None:
 
 def test_finish_reasons_and_states_are_the_words_of_the_interface() -> None:
     assert {str(reason) for reason in FinishReason} == {"stop", "length", "abort", "error"}
-    assert [str(state) for state in RequestState] == [
+    assert [str(state) for state in RequestPhase] == [
         "pending", "prefilling", "prefilling_split", "split_pending_remainder", "decoding",
         "finished", "failed", "cancelled",
     ]  # fmt: skip

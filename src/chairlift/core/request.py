@@ -29,8 +29,8 @@ class FinishReason(StrEnum):
     ERROR = "error"  # the output carries the error
 
 
-class RequestState(StrEnum):
-    """The user-visible state of a request; derived from its counters, never stored."""
+class RequestPhase(StrEnum):
+    """How far a request has come, as users see it; derived from its counters, never stored."""
 
     PENDING = "pending"
     PREFILLING = "prefilling"

@@ -22,7 +22,7 @@ from chairlift.llm.embeddings import EmbeddingOptions, EmbeddingOutput, ScoreOut
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput, TextEvent
-from chairlift.llm.request_stream import OpenRequests, RequestStream
+from chairlift.llm.request_stream import RequestStream, SubmittedRequests
 from chairlift.llm.text_service import Message, ModelDefaults, Prompt, RequestOptions, Resume, TextService, prompts_of
 
 
@@ -158,7 +158,7 @@ class AsyncLLM:
         return [by_place[place] for place in range(len(prompts))]
 
     def _stream(self, processor: OutputProcessor) -> RequestStream:
-        return RequestStream(processor, lambda processors: self._open_requests(processors, at_once=True))
+        return RequestStream(processor, lambda processors: self._prepare_requests(processors, at_once=True))
 
     async def run(
         self, processors: Sequence[OutputProcessor], *, at_once: bool = True
@@ -171,7 +171,7 @@ class AsyncLLM:
         the client waits only for the end.
         Closing the iterator early aborts the open requests. Raises the engine's immediate rejection.
         """
-        requests = self._open_requests(processors, at_once=at_once)
+        requests = self._prepare_requests(processors, at_once=at_once)
         try:
             requests.submit()
             while requests:
@@ -194,8 +194,8 @@ class AsyncLLM:
             self._service.client.abort(request_id)
         return len(open_ids)
 
-    def _open_requests(self, processors: Sequence[OutputProcessor], *, at_once: bool) -> OpenRequests:
-        return OpenRequests(self._service.client, self._dispatcher(), processors, at_once=at_once)
+    def _prepare_requests(self, processors: Sequence[OutputProcessor], *, at_once: bool) -> SubmittedRequests:
+        return SubmittedRequests(self._service.client, self._dispatcher(), processors, at_once=at_once)
 
     def _dispatcher(self) -> OutputDispatcher:
         loop = asyncio.get_running_loop()

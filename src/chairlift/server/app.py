@@ -8,7 +8,7 @@ from chairlift.server.admin import AdminRoutes
 from chairlift.server.live.live_batch import live_batch
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.openai import chat_completions, completions
-from chairlift.server.openai.models import ModelRoutes
+from chairlift.server.openai.models import ModelInfoRoutes
 from chairlift.server.openapi import document
 from chairlift.server.pooling.pooling_routes import READERS as POOLING_READERS
 from chairlift.server.pooling.pooling_routes import PoolingRoute
@@ -48,7 +48,7 @@ def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: s
 
 
 def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
-    lifecycle, models, admin = replica.lifecycle, ModelRoutes(replica), AdminRoutes(replica, drain)
+    lifecycle, models, admin = replica.lifecycle, ModelInfoRoutes(replica), AdminRoutes(replica, drain)
     docs = DocsRoutes(partial(document, replica.config.served_names))
     chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
     inner = InnerRoutes(

@@ -15,7 +15,7 @@ from chairlift.core.errors import (
     Overloaded,
     Unavailable,
 )
-from chairlift.protocol.translation.base import Client
+from chairlift.protocol.translation.base import ClientRequest
 from chairlift.web.body import FIRST_TOKEN_KEY, App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
@@ -73,8 +73,8 @@ def test_the_translator_knows_the_client() -> None:
     translated = route(Inner())
     request(translated, b'{"say": 1}', tenant="alice")
     (client,) = translated.translator.clients  # type: ignore[attr-defined]
-    assert client == Client("alice", "request-1") and client.first_token_at() == 12.5
-    assert Client().first_token_at() is None
+    assert client == ClientRequest("alice", "request-1") and client.first_token_at() == 12.5
+    assert ClientRequest().first_token_at() is None
 
 
 def test_errors_name_the_requests_own_field() -> None:
@@ -157,7 +157,7 @@ def test_a_small_body_that_is_slow_to_translate_leaves_the_event_loop() -> None:
     threads: list[str] = []
 
     class Translator(EchoTranslator):
-        def translate(self, body: Any, client: Client) -> Any:
+        def translate(self, body: Any, client: ClientRequest) -> Any:
             threads.append(threading.current_thread().name)
             return super().translate(body, client)
 

@@ -14,7 +14,7 @@ import orjson
 
 from chairlift.core.errors import InvalidRequest, MalformedRequest
 from chairlift.protocol.router_headers import PROGRESS_HEADER
-from chairlift.protocol.translation.base import Client, FieldNames, Translation, Translator
+from chairlift.protocol.translation.base import ClientRequest, FieldNames, Translation, Translator
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import FIRST_TOKEN_KEY, App, Message, Receive, Scope, Send, parse_json_object, read_body
 from chairlift.web.error_responses import Header
@@ -78,7 +78,7 @@ class TranslatedRoute:
 
     async def translate(self, request: "TranslatedRequest", scope: Scope) -> Translation:
         """Return the translation of a request. Raises InvalidRequest and NotFound."""
-        client = Client(scope["principal"].tenant, scope["request_id"], lambda: scope.get(FIRST_TOKEN_KEY))
+        client = ClientRequest(scope["principal"].tenant, scope["request_id"], lambda: scope.get(FIRST_TOKEN_KEY))
         return await _off_loop(
             lambda: self.translator.translate(request.fields, client), is_quick=request.is_quick
         )  # fmt: skip

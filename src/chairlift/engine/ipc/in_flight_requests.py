@@ -1,4 +1,4 @@
-"""OpenRequests: maps each request without a final output to the sink of its outputs."""
+"""InFlightRequests: maps each request without a final output to the sink of its outputs."""
 
 import threading
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from chairlift.engine.ipc.messages import Submit, encode
 
 
 @dataclass(slots=True, eq=False)
-class OpenRequest:
+class InFlightRequest:
     """One request without a final output.
 
     Attributes:
@@ -45,15 +45,15 @@ class OpenRequest:
         return encode(Submit(replace(self.request, timeout=left)))
 
 
-class OpenRequests:
+class InFlightRequests:
     """Ends each request exactly once: the final output removes it, and later outputs are dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_id: dict[str, OpenRequest] = {}
+        self._by_id: dict[str, InFlightRequest] = {}
         self.closed: EngineDead | None = None
 
-    def add(self, entry: OpenRequest) -> None:
+    def add(self, entry: InFlightRequest) -> None:
         """Add a request.
 
         Raises DuplicateRequestId, and EngineDead after close().
@@ -65,11 +65,11 @@ class OpenRequests:
                 raise DuplicateRequestId(entry.request.request_id)
             self._by_id[entry.request.request_id] = entry
 
-    def get(self, request_id: str) -> OpenRequest | None:
+    def get(self, request_id: str) -> InFlightRequest | None:
         """Return the open request of this id."""
         return self._by_id.get(request_id)
 
-    def __contains__(self, entry: OpenRequest) -> bool:
+    def __contains__(self, entry: InFlightRequest) -> bool:
         return self._by_id.get(entry.request.request_id) is entry
 
     def deliver(self, outputs: Iterable[EngineOutput]) -> None:
