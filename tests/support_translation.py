@@ -13,6 +13,7 @@ from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, Message
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 
 
 class Shouting:
@@ -94,7 +95,7 @@ def request(
     scope: dict[str, Any] = {
         "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
-        "principal": Principal(tenant=tenant), "request_id": "request-1", **scope_fields,
+        SCOPE_KEY: RequestInfo(request_id="request-1", principal=Principal(tenant=tenant)), **scope_fields,
     }  # fmt: skip
     messages: list[Message] = []
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -18,6 +18,7 @@ from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import App, Receive, Scope, Send, has_flag
 from chairlift.web.error_responses import Header
+from chairlift.web.request_info import request_info
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
@@ -94,7 +95,7 @@ def _with_load_header(handle: App, reporter: LoadReporter) -> App:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if has_flag(scope, ROUTER_HEADER):
-            scope["response_headers"] = reporter.headers
+            request_info(scope).response_headers = reporter.headers
         await handle(scope, receive, send)
 
     return app

@@ -16,9 +16,10 @@ from chairlift.core.errors import (
     Unavailable,
 )
 from chairlift.protocol.translation.base import ClientRequest
-from chairlift.web.body import FIRST_TOKEN_KEY, App
+from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
+from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.translated_route import MAX_NESTING, TranslatedRoute
 from support_translation import EchoTranslator, open_admission, ready_lifecycle, request
@@ -36,8 +37,8 @@ class Inner:
         self.scope = dict(scope)
         body = (await receive())["body"]
         self.last_type = (await receive())["type"]
-        scope["was_submitted"] = True
-        scope[FIRST_TOKEN_KEY] = 12.5
+        info = request_info(scope)
+        info.was_submitted, info.first_token_at = True, 12.5
         if self.error is not None:
             raise self.error
         await send_object(send, {"body": json.loads(body), "path": scope["path"]})
@@ -66,7 +67,7 @@ def test_the_inner_route_gets_a_request_of_its_own() -> None:
 def test_the_scope_is_the_clients_own_afterwards_with_what_the_inner_route_noted() -> None:
     sent = request(route(Inner()), b'{"say": "Hi"}', query="a=b", headers={"x": "y"})
     assert (sent.scope["path"], sent.scope["query_string"], sent.scope["headers"]) == ("/outer", b"a=b", [(b"x", b"y")])
-    assert sent.scope["was_submitted"] is True
+    assert request_info(sent.scope).was_submitted is True
 
 
 def test_the_translator_knows_the_client() -> None:
