@@ -1,4 +1,4 @@
-"""Traces: reads a workload from JSONL, one request per line, and checks it before any model is loaded.
+"""read_trace: reads a workload from JSONL, one request per line, and checks it before any model is loaded.
 
     {"at": 0.5, "prompt": [5, 6, 7], "output_tokens": 20, "tenant": "a", "priority": 1, "timeout": 30}
     {"at": 0.7, "prompt_tokens": 300, "output_tokens": 20}

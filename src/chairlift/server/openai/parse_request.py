@@ -22,7 +22,7 @@ from chairlift.protocol.request_fields import (
     MAX_SALT_CHARS,
     Field,
 )
-from chairlift.server.openai.message_history import normalized_messages
+from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
@@ -111,7 +111,7 @@ def read_chat(
     fields, ignored = split_fields(body, CHAT)
     rendering, unread = read_render_options(fields, template)
     source = "" if template is None else template.text
-    messages, unread_keys = normalized_messages(listed_messages(fields["messages"]), source)
+    messages, unread_keys = normalize_messages(listed_messages(fields["messages"]), source)
     ignored = (*ignored, *unread, *unread_keys)
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
