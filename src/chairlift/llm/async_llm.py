@@ -1,6 +1,7 @@
 """AsyncLLM: the text service for coroutines; streams the text events of each request."""
 
 import asyncio
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -219,9 +220,15 @@ class AsyncLLM:
         return self._service.defaults
 
     @property
-    def report(self) -> dict[str, str]:
+    def startup_report(self) -> dict[str, str]:
         """Derived settings and the duration of each startup phase."""
         return dict(self._service.client.info.startup_report)
+
+    @property
+    def report(self) -> dict[str, str]:
+        """The old name of startup_report; deprecated, and gone after the next version."""
+        warnings.warn("AsyncLLM.report is startup_report", DeprecationWarning, stacklevel=2)
+        return self.startup_report
 
     async def scheduler_state(self) -> SchedulerState:
         """Return the waiting requests, in order and with the reason, and the running ones."""
