@@ -6,10 +6,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from chairlift.core.bounds import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import (
-    MAX_PRIORITY,
-    MAX_TIMEOUT,
     EngineOutput,
     FinishReason,
     GenerateRequest,
@@ -43,13 +42,13 @@ def test_an_empty_id_is_refused() -> None:
         replace(REQUEST, request_id="")
 
 
-@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT * 1.01, "3", True, 10**400])
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT_SECONDS * 1.01, "3", True, 10**400])
 def test_an_impossible_timeout_is_refused(timeout: float) -> None:
     with pytest.raises(InvalidRequest, match="timeout must be"):
         replace(REQUEST, timeout=timeout)
 
 
-@pytest.mark.parametrize("timeout", [None, 0, 0.5, MAX_TIMEOUT])
+@pytest.mark.parametrize("timeout", [None, 0, 0.5, MAX_TIMEOUT_SECONDS])
 def test_a_possible_timeout_is_taken(timeout: float | None) -> None:
     assert replace(REQUEST, timeout=timeout).timeout == timeout
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS
 from chairlift.core.errors import ChairliftError
 from chairlift.observability.tracing.gen_ai import gen_ai_attributes
 from chairlift.observability.tracing.tracer import span_within
-from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
 from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.request_machine import RequestMachine
@@ -189,7 +189,7 @@ async def _parse(body: bytes) -> dict[str, Any]:
 def timeout_seconds(scope: Scope, fields: Mapping[str, Any]) -> float | None:
     """Return the seconds that a request may take; a replica reports an invalid field. Raises InvalidRequest."""
     timeout = fields.get("timeout")
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= MAX_TIMEOUT_MS / 1000:
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= MAX_HTTP_TIMEOUT_SECONDS:
         timeout = None
     return timeout_of(scope, timeout)
 

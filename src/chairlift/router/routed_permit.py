@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from chairlift.core.errors import Overloaded, Unavailable
+from chairlift.core.sampling import MAX_TOKENS
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
@@ -58,6 +59,6 @@ def max_output_tokens(fields: Mapping[str, Any], generation: GenerationFields) -
     Those that the client sends as delivered before are not generated again.
     """
     limit = fields.get("max_completion_tokens") or fields.get("max_tokens") or 0
-    if type(limit) is not int or not 0 < limit < 2**31:
+    if type(limit) is not int or not 0 < limit <= MAX_TOKENS:
         return 0
     return max(0, limit * generation.num_choices - sum(map(len, generation.resume)))

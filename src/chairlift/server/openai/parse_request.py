@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import as_tuple, boolean, integer, invalid_param, number, string, token_ids
@@ -31,7 +32,6 @@ from chairlift.text.optional_call_grammar import optional_reasoning_prefix
 from chairlift.text.tool_formats.base import ToolFormat
 
 MAX_RESUMED = MAX_TOKENS
-MAX_TIMEOUT_SECONDS = 86_400
 MAX_USER_CHARS = 128
 MAX_TOTAL_CHOICES = 128
 
@@ -245,10 +245,10 @@ def base_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of BaseRequest that do not concern the output. Raises InvalidRequest."""
     timeout, salt = fields.get("timeout"), fields.get("cache_salt")
     if timeout is not None:
-        timeout = number("timeout", timeout, 0, MAX_TIMEOUT_SECONDS, open_low=True)
+        timeout = number("timeout", timeout, 0, MAX_HTTP_TIMEOUT_SECONDS, open_low=True)
     return {
         "model": fields["model"],
-        "priority": integer("priority", fields.get("priority", 0), 0, 2**31 - 1),
+        "priority": integer("priority", fields.get("priority", 0), MIN_HTTP_PRIORITY, MAX_PRIORITY),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
         "user": _user(fields.get("user", "")),
