@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.cli.diagnosis.diagnosis import Diagnosis, diagnose
-from chairlift.cli.diagnosis.server_reader import PARTS, Keys, Part, ServerReader, Snapshot
+from chairlift.cli.diagnosis.server_reader import PARTS, Keys, Part, ServerReader, ServerSnapshot
 from chairlift.llm.text_service import TextService
 from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
@@ -28,7 +28,7 @@ INTERVAL = 0.05
 def snapshot(
     metrics: str = "", debug: Mapping[str, Any] | None = None, load: Mapping[str, Any] | None = None, at: float = 0.0,
     **parts: Part,
-) -> Snapshot:  # fmt: skip
+) -> ServerSnapshot:  # fmt: skip
     """Return a snapshot of a healthy server with these metrics (without their prefix), report and load."""
     bodies = {
         "version": '{"version": "1"}', "debug": json.dumps(debug or {}),
@@ -36,7 +36,7 @@ def snapshot(
     }  # fmt: skip
     healthy = {name: Part(path=path, status=200, body=bodies.get(name, "{}").encode()) for name, path in PARTS.items()}
     now = time.time()
-    return Snapshot(url="http://server", at_seconds=at, wall_from=now, wall_to=now, parts={**healthy, **parts})
+    return ServerSnapshot(url="http://server", at_seconds=at, wall_from=now, wall_to=now, parts={**healthy, **parts})
 
 
 def page(metrics: str) -> str:

@@ -8,7 +8,7 @@ from chairlift.cluster.base import PlacementState, ReplicaSpec
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.cluster.ray.names import GroupName
-from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot
+from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 from chairlift.core.cluster_errors import ClusterFailed
 from support_server import run
 
@@ -45,7 +45,7 @@ class FakeRay:
         self.is_closed = True
 
     def _snapshot(self) -> Any:
-        snapshot = Snapshot(nodes=self.nodes, groups=list(self.groups.values()), actors=self.actors)
+        snapshot = RaySnapshot(nodes=self.nodes, groups=list(self.groups.values()), actors=self.actors)
         return msgspec.to_builtins(snapshot)
 
     def _create(

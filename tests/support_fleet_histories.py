@@ -26,8 +26,8 @@ from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.health_state import HealthState
 from chairlift.router.health.replica_load import ReplicaLoad
-from chairlift.router.health.transitions import HealthState
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
 from chairlift.router.proxy.request_mover import RequestMover

@@ -15,6 +15,7 @@ from chairlift.web.access_log import AccessRecord
 from chairlift.web.body import abort_connection
 from chairlift.web.http_protocol import EarlyCheck, HeadLimits, bounded_protocol
 from chairlift.web.middleware import send_bytes, send_object
+from chairlift.web.request_info import request_info
 
 TIMEOUT_SECONDS = 20.0
 """Timeout of every scenario, in seconds. Only a failing test reaches it."""
@@ -47,7 +48,7 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
         self.paths.append(path)
-        self.permits.append(scope.get("permit"))
+        self.permits.append(request_info(scope).permit)
         if path == "/early":
             await send_object(send, {"early": True}, status=404)
         elif path == "/eager":

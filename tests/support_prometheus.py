@@ -1,6 +1,6 @@
 """A real Prometheus and a real Alertmanager with the files of deploy/prometheus, and a webhook that gets the alerts.
 
-Times pass SPEED times as fast: tools/prometheus_rules divides those of the rules, and nothing else of them is changed.
+Times pass SPEED times as fast: tools/fast_alert_rules divides those of the rules, and nothing else of them is changed.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any, Self
 import httpx
 import yaml
 
-from prometheus_rules.__main__ import write_rules
+from fast_alert_rules.__main__ import write_rules
 from support_monitoring import PROMETHEUS_FOLDER
 from support_services_processes import free_port, require_service, wait_for
 

@@ -5,8 +5,8 @@ from random import Random
 
 from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.health_state import HealthState, Transition
 from chairlift.router.health.probe import ProbeResult
-from chairlift.router.health.transitions import HealthState, Transition
 from chairlift.router.policies.base import Candidate, RoutingRequest
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation

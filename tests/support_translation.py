@@ -8,11 +8,12 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import ReplicaState
-from chairlift.protocol.translation.base import JSON_LINES, Client, FieldNames, Json
+from chairlift.protocol.translation.base import JSON_LINES, ClientRequest, FieldNames, Json
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, Message
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 
 
 class Shouting:
@@ -50,9 +51,9 @@ class EchoTranslator:
     inner_path = "/inner"
 
     def __init__(self) -> None:
-        self.clients: list[Client] = []
+        self.clients: list[ClientRequest] = []
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> Echo:
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> Echo:
         self.clients.append(client)
         if "say" not in body:
             raise InvalidRequest("say is missing", param="say")
@@ -94,7 +95,7 @@ def request(
     scope: dict[str, Any] = {
         "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
-        "principal": Principal(tenant=tenant), "request_id": "request-1", **scope_fields,
+        SCOPE_KEY: RequestInfo(request_id="request-1", principal=Principal(tenant=tenant)), **scope_fields,
     }  # fmt: skip
     messages: list[Message] = []
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -23,11 +23,13 @@ def make() -> dict[str, str]:
         "keys": f"default sha256:{digest(api_key)}\noperator sha256:{digest(admin_key)} admin",
         "replica_key": replica_key,
         "replica_admin_key": replica_admin_key,
-        "replica_keys": "\n".join((
-            f"router sha256:{digest(replica_key)}",
-            f"router-admin sha256:{digest(replica_admin_key)} admin",
-            f"operator sha256:{digest(admin_key)} admin",
-        )),
+        "replica_keys": "\n".join(
+            (
+                f"router sha256:{digest(replica_key)}",
+                f"router-admin sha256:{digest(replica_admin_key)} admin",
+                f"operator sha256:{digest(admin_key)} admin",
+            )
+        ),
         "redis_password": redis_password,
         "redis_conf": f"requirepass {redis_password}\nmasterauth {redis_password}",
         "grafana_password": grafana_password,

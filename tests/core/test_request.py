@@ -6,14 +6,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from chairlift.core.bounds import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import (
-    MAX_PRIORITY,
-    MAX_TIMEOUT,
     EngineOutput,
     FinishReason,
     GenerateRequest,
-    RequestState,
+    RequestPhase,
     Timeline,
     TimelineEvent,
     TokenLogprob,
@@ -43,13 +42,13 @@ def test_an_empty_id_is_refused() -> None:
         replace(REQUEST, request_id="")
 
 
-@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT * 1.01, "3", True, 10**400])
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT_SECONDS * 1.01, "3", True, 10**400])
 def test_an_impossible_timeout_is_refused(timeout: float) -> None:
     with pytest.raises(InvalidRequest, match="timeout must be"):
         replace(REQUEST, timeout=timeout)
 
 
-@pytest.mark.parametrize("timeout", [None, 0, 0.5, MAX_TIMEOUT])
+@pytest.mark.parametrize("timeout", [None, 0, 0.5, MAX_TIMEOUT_SECONDS])
 def test_a_possible_timeout_is_taken(timeout: float | None) -> None:
     assert replace(REQUEST, timeout=timeout).timeout == timeout
 
@@ -82,7 +81,7 @@ def test_an_output_is_empty_by_default() -> None:
 
 def test_finish_reasons_and_states_are_the_words_of_the_interface() -> None:
     assert {str(reason) for reason in FinishReason} == {"stop", "length", "abort", "error"}
-    assert [str(state) for state in RequestState] == [
+    assert [str(state) for state in RequestPhase] == [
         "pending", "prefilling", "prefilling_split", "split_pending_remainder", "decoding",
         "finished", "failed", "cancelled",
     ]  # fmt: skip

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import yaml
 
+from fast_alert_rules.__main__ import write_rules
 from grafana_dashboards.__main__ import DASHBOARDS
-from prometheus_rules.__main__ import write_rules
 from support_compose import ComposeProcesses
 from support_monitoring import PROMETHEUS_FOLDER
 from support_prometheus import INTERVAL, RUNBOOKS, SPEED, AlertReceiver, PrometheusServer, wait_until

@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import ForwardFailed
-from chairlift.core.request import FinishReason, RequestState
+from chairlift.core.request import FinishReason, RequestPhase
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from support_engine import make_request, make_result, make_scheduler, run_step
 
@@ -67,11 +67,11 @@ def test_a_new_sequence_says_how_many_tokens_are_outputs() -> None:
 @pytest.mark.parametrize(
     ("reason", "state"),
     [
-        (FinishReason.STOP, RequestState.FINISHED), (FinishReason.LENGTH, RequestState.FINISHED),
-        (FinishReason.ABORT, RequestState.CANCELLED), (FinishReason.ERROR, RequestState.FAILED),
+        (FinishReason.STOP, RequestPhase.FINISHED), (FinishReason.LENGTH, RequestPhase.FINISHED),
+        (FinishReason.ABORT, RequestPhase.CANCELLED), (FinishReason.ERROR, RequestPhase.FAILED),
     ],
 )  # fmt: skip
-def test_the_last_state_follows_the_finish_reason(reason: FinishReason, state: RequestState) -> None:
+def test_the_last_state_follows_the_finish_reason(reason: FinishReason, state: RequestPhase) -> None:
     sequence = make()
     sequence.status, sequence.finish_reason = SequenceStatus.FINISHED, reason
     assert sequence.state is state
@@ -104,7 +104,7 @@ def test_a_whole_prompt_in_one_step_is_prefilling() -> None:
     scheduler = make_scheduler()
     scheduler.add_request(make_request("a", 6, 3), 0.0)
     plan = scheduler.schedule(0.0)
-    assert plan is not None and scheduler.sequences["a"].state is RequestState.PREFILLING
+    assert plan is not None and scheduler.sequences["a"].state is RequestPhase.PREFILLING
     sequence = scheduler.sequences["a"]
     scheduler.rollback(plan, ForwardFailed("boom"), 0.0)
-    assert sequence.state is RequestState.FAILED
+    assert sequence.state is RequestPhase.FAILED

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chairlift.core.errors import InvalidRequest, RequestTimeout
-from chairlift.core.request import FinishReason, RequestState
+from chairlift.core.request import FinishReason, RequestPhase
 from chairlift.engine.runner.fake import FakeConfig, expected_tokens
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan
@@ -70,7 +70,7 @@ def test_deferred_choices_are_not_queued_and_are_pending() -> None:
     scheduler.add_request(make_request("a", 10, 4, n=3), 0.0)
     assert len(scheduler.waiting) == 1 and scheduler.waiting_tokens == 10
     assert {scheduler.sequences["a", index].status for index in (1, 2)} == {SequenceStatus.DEFERRED}
-    assert scheduler.sequences["a", 1].state is RequestState.PENDING and scheduler.check_integrity() == []
+    assert scheduler.sequences["a", 1].state is RequestPhase.PENDING and scheduler.check_integrity() == []
     for _ in range(3):
         assert len(scheduler.sequences) == 3
         run_step(scheduler)

@@ -17,7 +17,7 @@ from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.config import HealthConfig
-from chairlift.router.health.transitions import HealthState
+from chairlift.router.health.health_state import HealthState
 from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.router import Router
 from support_autoscaler import FakeSignals

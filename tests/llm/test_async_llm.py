@@ -248,10 +248,22 @@ def test_the_states_have_the_documented_keys() -> None:
         assert {"waiting_requests", "active_requests", "waiting_order"} <= (await llm.scheduler_state()).keys()
         assert {"total_blocks", "free_blocks", "memory_utilization"} <= (await llm.cache_state()).keys()
         assert (await llm.load()).total_blocks == 128
-        assert llm.defaults is service.defaults and llm.report == {}
+        assert llm.defaults is service.defaults and llm.startup_report == {}
 
     run(service, scenario)
     wait_until(lambda: engine_threads() <= before)
+
+
+def test_the_old_name_of_the_startup_report_warns() -> None:
+    service = fake_service()
+    info = replace(service.client.info, startup_report=(("num_blocks", "128"),))
+    service.client.loop.info = info  # type: ignore[attr-defined]
+
+    async def scenario(llm: AsyncLLM) -> None:
+        with pytest.warns(DeprecationWarning, match="AsyncLLM.report is startup_report"):
+            assert llm.report == llm.startup_report == {"num_blocks": "128"}
+
+    run(service, scenario)
 
 
 def test_a_warm_up_can_be_awaited_while_a_stream_goes_on() -> None:

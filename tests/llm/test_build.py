@@ -194,12 +194,12 @@ def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
 def test_a_start_that_fails_in_a_process_is_the_same_typed_error(folder: Path, tmp_path: Path) -> None:
     broken = copy_with_changes(folder, tmp_path / "broken")
     (broken / "model.safetensors").unlink()
-    expected_message = []
+    messages = []
     for client in ("inline", "process"):
         with pytest.raises(ModelError) as caught:
             LLM(broken, engine_mode=client)  # type: ignore[arg-type]
-        expected_message.append(caught.value.message)
-    assert expected_message[0] == expected_message[1] and "safetensors" in expected_message[0]
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1] and "safetensors" in messages[0]
 
 
 # -- the folder's own defaults -----------------------------------------------------------------------------------------

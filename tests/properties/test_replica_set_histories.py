@@ -11,9 +11,9 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.health_state import EJECTION_CAUSES, HealthState
 from chairlift.router.health.replica_load import parse_load
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.health.transitions import EJECTION_CAUSES, HealthState
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation

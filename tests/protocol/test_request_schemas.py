@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol import request_schemas
 from chairlift.protocol.request_schemas import MESSAGE, ROLES, TOOL, one_or_many
-from chairlift.server.openai.message_history import normalized_messages
+from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.tool_choice import check_messages, tool_schemas
 from chairlift.text import chat_template
 from chairlift.text.chat_template import checked_messages, checked_tools
@@ -24,7 +24,7 @@ def schema_accepts(schema: dict[str, Any], value: Any) -> bool:
 def server_accepts(message: Any) -> bool:
     """Whether the server accepts a message after one with a tool call."""
     try:
-        messages, _ = normalized_messages([MESSAGE_WITH_CALL, message])
+        messages, _ = normalize_messages([MESSAGE_WITH_CALL, message])
         check_messages(messages)
         checked_messages(messages)
     except InvalidRequest:

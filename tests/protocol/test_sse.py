@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from chairlift.protocol.sse import (
     DONE,
     MAX_EVENT_BYTES,
-    Event,
     EventReader,
     EventTooLarge,
+    ServerSentEvent,
     data_event,
     named_event,
 )
@@ -19,12 +19,12 @@ from chairlift.protocol.sse import (
 BOM = "\ufeff".encode()
 
 
-def read_events(*parts: bytes) -> list[Event]:
+def read_events(*parts: bytes) -> list[ServerSentEvent]:
     reader = EventReader()
     return [event for part in parts for event in reader.push(part)]
 
 
-def read_by_standard(stream: bytes) -> list[Event]:
+def read_by_standard(stream: bytes) -> list[ServerSentEvent]:
     """Read a whole stream step by step as in the standard."""
     text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = re.split("\r\n|\r|\n", text)[:-1]  # a line without an end does not count
@@ -32,7 +32,7 @@ def read_by_standard(stream: bytes) -> list[Event]:
     for line in lines:
         if not line:
             if data:
-                events.append(Event(data.removesuffix("\n"), event_type, last_id))
+                events.append(ServerSentEvent(data.removesuffix("\n"), event_type, last_id))
             data = event_type = ""
         elif not line.startswith(":"):
             name, _, value = line.partition(":")
@@ -46,40 +46,42 @@ def read_by_standard(stream: bytes) -> list[Event]:
     return events
 
 
-STREAMS: list[tuple[str, bytes, list[Event]]] = [
-    ("the standard's first example", b"data: YHOO\ndata: +2\ndata: 10\n\n", [Event("YHOO\n+2\n10")]),
+STREAMS: list[tuple[str, bytes, list[ServerSentEvent]]] = [
+    ("the standard's first example", b"data: YHOO\ndata: +2\ndata: 10\n\n", [ServerSentEvent("YHOO\n+2\n10")]),
     ("its second: a comment, ids, a space that counts",
      b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
-     [Event("first event", id="1"), Event("second event"), Event(" third event")]),
+     [ServerSentEvent("first event", id="1"), ServerSentEvent("second event"), ServerSentEvent(" third event")]),
     ("its third: no data, two empty lines of data, and what is not sent off", b"data\n\ndata\ndata\n\ndata:",
-     [Event(""), Event("\n")]),
-    ("its fourth: the space", b"data:test\n\ndata: test\n\n", [Event("test"), Event("test")]),
-    ("returns", b"data: a\rdata: b\r\rdata: c\r\r", [Event("a\nb"), Event("c")]),
-    ("returns and newlines", b"data: a\r\ndata: b\r\n\r\ndata: c\r\n\r\n", [Event("a\nb"), Event("c")]),
-    ("a return, then a newline of its own", b"data: a\r\n\rdata: b\n\r\n", [Event("a"), Event("b")]),
-    ("a byte order mark", BOM + b"data: a\n\n", [Event("a")]),
-    ("a second one is part of a name", BOM + BOM + b"data: a\n\ndata: b\n\n", [Event("b")]),
-    ("one in another line", b"\n" + BOM + b"data: a\n\ndata: b\n\n", [Event("b")]),
+     [ServerSentEvent(""), ServerSentEvent("\n")]),
+    ("its fourth: the space", b"data:test\n\ndata: test\n\n", [ServerSentEvent("test"), ServerSentEvent("test")]),
+    ("returns", b"data: a\rdata: b\r\rdata: c\r\r", [ServerSentEvent("a\nb"), ServerSentEvent("c")]),
+    ("returns and newlines", b"data: a\r\ndata: b\r\n\r\ndata: c\r\n\r\n",
+     [ServerSentEvent("a\nb"), ServerSentEvent("c")]),
+    ("a return, then a newline of its own", b"data: a\r\n\rdata: b\n\r\n",
+     [ServerSentEvent("a"), ServerSentEvent("b")]),
+    ("a byte order mark", BOM + b"data: a\n\n", [ServerSentEvent("a")]),
+    ("a second one is part of a name", BOM + BOM + b"data: a\n\ndata: b\n\n", [ServerSentEvent("b")]),
+    ("one in another line", b"\n" + BOM + b"data: a\n\ndata: b\n\n", [ServerSentEvent("b")]),
     ("types", b"event: x\ndata: a\n\ndata: b\n\nevent: y\nevent: z\ndata: c\n\n",
-     [Event("a", "x"), Event("b"), Event("c", "z")]),
-    ("a type without data counts for no later event", b"event: x\n\ndata: a\n\n", [Event("a")]),
+     [ServerSentEvent("a", "x"), ServerSentEvent("b"), ServerSentEvent("c", "z")]),
+    ("a type without data counts for no later event", b"event: x\n\ndata: a\n\n", [ServerSentEvent("a")]),
     ("an id stays, also one without data", b"id: 7\n\ndata: a\n\ndata: b\nid: 8\n\ndata: c\n\nid:\ndata: d\n\n",
-     [Event("a", id="7"), Event("b", id="8"), Event("c", id="8"), Event("d")]),
-    ("an id with NUL is ignored", b"id: 7\nid: 8\0\ndata: a\n\n", [Event("a", id="7")]),
+     [ServerSentEvent("a", id="7"), ServerSentEvent("b", id="8"), ServerSentEvent("c", id="8"), ServerSentEvent("d")]),
+    ("an id with NUL is ignored", b"id: 7\nid: 8\0\ndata: a\n\n", [ServerSentEvent("a", id="7")]),
     ("retry and unknown fields", b"retry: 10\nretry: x\nDATA: a\ndata : b\n data: c\nfoo\n:\ndata: d\n\n",
-     [Event("d")]),
-    ("colons in the value", b"data: a: b\ndata::\n\n", [Event("a: b\n:")]),
+     [ServerSentEvent("d")]),
+    ("colons in the value", b"data: a: b\ndata::\n\n", [ServerSentEvent("a: b\n:")]),
     ("what is no end of line here", "data: a\u2028b\x0bc\x0cd\x1ce\x85f\n\n".encode(),
-     [Event("a\u2028b\x0bc\x0cd\x1ce\x85f")]),
-    ("bytes that are no text", b"data: \xff\xe2\x82\xf0\x9f\x98!\n\n", [Event("\ufffd\ufffd\ufffd!")]),
-    ("text", "data: 😀 é\n\n".encode(), [Event("😀 é")]),
+     [ServerSentEvent("a\u2028b\x0bc\x0cd\x1ce\x85f")]),
+    ("bytes that are no text", b"data: \xff\xe2\x82\xf0\x9f\x98!\n\n", [ServerSentEvent("\ufffd\ufffd\ufffd!")]),
+    ("text", "data: 😀 é\n\n".encode(), [ServerSentEvent("😀 é")]),
     ("nothing", b"", []),
     ("only ends", b"\n\r\n\r\r\n", []),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("stream", "events"), [stream[1:] for stream in STREAMS], ids=[name for name, *_ in STREAMS])
-def test_a_stream_is_read_by_the_rules_however_it_is_cut(stream: bytes, events: list[Event]) -> None:
+def test_a_stream_is_read_by_the_rules_however_it_is_cut(stream: bytes, events: list[ServerSentEvent]) -> None:
     assert read_events(stream) == read_by_standard(stream) == events
     assert read_events(*(bytes([byte]) for byte in stream)) == events
     for position in range(len(stream)):
@@ -106,9 +108,9 @@ def test_any_bytes_are_read_by_the_rules(stream: bytes) -> None:
 def test_an_event_comes_with_the_first_byte_of_the_end_of_its_empty_line() -> None:
     """Waiting for the newline after a carriage return would delay the event until the next one."""
     reader = EventReader()
-    assert reader.push(b"data: a\r\n\r") == [Event("a")]
+    assert reader.push(b"data: a\r\n\r") == [ServerSentEvent("a")]
     assert reader.push(b"\n") == [] and reader.push(b"data: b\n") == []
-    assert reader.push(b"\n") == [Event("b")]
+    assert reader.push(b"\n") == [ServerSentEvent("b")]
 
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
@@ -121,8 +123,8 @@ def test_what_is_written_is_read_back(events: list[tuple[str, str]], has_name: b
         for name, text in events
     )
     assert read_events(stream + DONE) == [
-        *(Event(text, name if has_name else "") for name, text in events),
-        Event("[DONE]"),
+        *(ServerSentEvent(text, name if has_name else "") for name, text in events),
+        ServerSentEvent("[DONE]"),
     ]
 
 

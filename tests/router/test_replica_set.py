@@ -9,9 +9,9 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.health_state import HealthState, Transition
 from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.health.transitions import HealthState, Transition
 from chairlift.router.replica_set import ReplicaSet
 from support_replica_set import (
     REQUEST,

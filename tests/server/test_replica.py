@@ -16,6 +16,7 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, TINY_BODY_BYTES, Replica
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
+from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_config import make_server_config
@@ -171,12 +172,17 @@ def test_a_body_that_may_have_a_schema_is_read_in_a_thread(body: bytes, is_same_
     with_replica(check)
 
 
+def sized_scope(body_bytes: int) -> dict[str, Any]:
+    return {SCOPE_KEY: RequestInfo(body_bytes=body_bytes)}
+
+
 def test_large_bodies_are_parsed_one_after_the_other_and_block_no_other_request() -> None:
     async def check(replica: Replica) -> None:
-        gate, large = threading.Event(), {"body_bytes": LARGE_BODY_BYTES + 1}
+        gate, large = threading.Event(), sized_scope(LARGE_BODY_BYTES + 1)
         first = asyncio.create_task(replica.run_by_body_size(lambda: gate.wait(TIMEOUT_SECONDS), large))
         second = asyncio.create_task(replica.run_by_body_size(gate.is_set, large))
-        tasks = [replica.run_by_body_size(threading.get_ident, {"body_bytes": size}) for size in (0, LARGE_BODY_BYTES)]
+        sizes = (0, LARGE_BODY_BYTES)
+        tasks = [replica.run_by_body_size(threading.get_ident, sized_scope(size)) for size in sizes]
         for other in (replica.in_thread(threading.get_ident), *tasks):
             assert await other and not gate.is_set()
         assert not first.done() and not second.done()

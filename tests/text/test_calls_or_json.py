@@ -6,11 +6,11 @@ import pytest
 
 from chairlift.text.calls_or_json import CallsOrJsonParser, calls_or_json_parser
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import KIMI
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.glm import GLM
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL, PHI4_FUNCTOOLS
+from chairlift.text.tool_formats.marked_calls import KIMI
 from chairlift.text.tool_formats.xml_calls import QWEN_CODER
 from support_tool_formats import SCHEMAS, Merged, halves, merged, push_all, read
 

@@ -8,7 +8,6 @@ import pytest
 
 from chairlift.text.reasoning_formats import ReasoningState
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import (
@@ -23,6 +22,7 @@ from chairlift.text.tool_formats.json_calls import (
     PHI4,
     PHI4_FUNCTOOLS,
 )
+from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
 from support_call_grammars import compiled, random_answer, takes_answer
 from support_grammars import allowed_tokens
 from support_tool_formats import merged, push_all

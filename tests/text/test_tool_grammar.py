@@ -13,10 +13,10 @@ from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import Grammar
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import KIMI
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL
+from chairlift.text.tool_formats.marked_calls import KIMI
 from chairlift.text.tool_grammar import forced_call_parser, generic_grammar, tool_call_grammar
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of
 from support_tool_formats import Merged, merged, push_all

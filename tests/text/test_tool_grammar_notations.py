@@ -14,10 +14,10 @@ from chairlift.engine.structured.llguidance_source import make_matcher, make_tok
 from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState
 from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL
+from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31
 from chairlift.text.tool_grammar import marker_ids, reasoning_prefix, tool_call_grammar
 from support_grammars import EOS, VOCAB_SIZE, allowed_tokens, grammar_of
 from support_tool_formats import Merged, merged, push_all

@@ -29,6 +29,7 @@ from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, ClientGone
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST, RequestMiddleware, send_bytes, send_object
+from chairlift.web.request_info import request_info
 from support_tracing import TraceList
 
 
@@ -89,8 +90,9 @@ def raising_app(error: BaseException) -> App:
 
 
 async def respond(scope: Any, receive: Any, send: Any) -> None:
-    scope["route_path"], scope["principal"] = "/{id}", Principal("ours")
-    await send_object(send, {"id": scope["request_id"], "logged": current_id.get()})
+    info = request_info(scope)
+    info.route_path, info.principal = "/{id}", Principal("ours")
+    await send_object(send, {"id": info.request_id, "logged": current_id.get()})
 
 
 async def fail_after_start(scope: Any, receive: Any, send: Any) -> None:
@@ -318,7 +320,7 @@ def test_a_permit_that_was_not_finished_is_given_back(app: App) -> None:
     admission = AdmissionController(AdmissionLimits())
 
     async def with_permit(scope: Any, receive: Any, send: Any) -> None:
-        scope["permit"] = admission.admit(3)
+        request_info(scope).permit = admission.admit(3)
         await app(scope, receive, send)
 
     send_through(with_permit)

@@ -6,18 +6,13 @@ from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
+from chairlift.core.bounds import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.errors import ChairliftError
 from chairlift.core.sampling import SamplingParams
 from chairlift.core.validation import integer, invalid_param, number
 
-MAX_PRIORITY = 2**31
-"""Largest priority; the smallest one is its negative."""
-
 POOLING_TYPES = ("last", "mean")
 """How an embedding is made of the hidden states of a prompt: that of its last token, or the mean of all."""
-
-MAX_TIMEOUT = 10 * 365 * 86400.0
-"""Largest timeout in seconds; a longer one is a mistake. None means no timeout."""
 
 
 class FinishReason(StrEnum):
@@ -29,8 +24,8 @@ class FinishReason(StrEnum):
     ERROR = "error"  # the output carries the error
 
 
-class RequestState(StrEnum):
-    """The user-visible state of a request; derived from its counters, never stored."""
+class RequestPhase(StrEnum):
+    """How far a request has come, as users see it; derived from its counters, never stored."""
 
     PENDING = "pending"
     PREFILLING = "prefilling"
@@ -61,8 +56,9 @@ class GenerateRequest:
         pooling: one of POOLING_TYPES: the output is the pooled hidden states of the prompt, and no token; "" generates.
 
     Raises:
-        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority, or
-            more tokens to resume from than the parameters allow, or an unknown pooling.
+        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT_SECONDS], a priority that is not
+            in [-MAX_PRIORITY, MAX_PRIORITY], more tokens to resume from than the parameters allow, or an unknown
+            pooling.
     """
 
     request_id: str
@@ -84,7 +80,7 @@ class GenerateRequest:
             raise invalid_param("request_id", "must not be empty")
         integer("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if self.timeout is not None:
-            number("timeout", self.timeout, 0, MAX_TIMEOUT)
+            number("timeout", self.timeout, 0, MAX_TIMEOUT_SECONDS)
         self._check_resume()
         if self.pooling and self.pooling not in POOLING_TYPES:
             raise invalid_param("pooling", f"must be {' or '.join(POOLING_TYPES)}, got {self.pooling!r}")

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from chairlift.core import validation
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.core.sampling_names import RequestOutputKind, explain_unknown_names
 from chairlift.core.structured_output import StructuredOutput, StructuredOutputsParams
@@ -32,7 +33,7 @@ MAX_ALLOWED_TOKEN_IDS = 65_536
 MAX_LOGITS_PROCESSORS = 16
 MAX_PROCESSOR_ARGUMENTS = 16_384
 """Characters of JSON."""
-MAX_TOKENS = 2**31 - 1
+MAX_TOKENS = MAX_INT32
 DEFAULT_MAX_TOKENS = 16
 """Output tokens of a request that does not say how many."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from chairlift.core.bounds import MAX_TIMEOUT_SECONDS
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, RequestTooLarge, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
@@ -130,7 +131,7 @@ def _check(request: GenerateRequest, limits: RequestLimits) -> None:
     needed = limits.blocks_needed(len(prompt) + max(max_tokens, 1) - 1)
     if needed > limits.num_blocks:
         raise RequestTooLarge(needed, limits.num_blocks)
-    if request.timeout is not None and not 0 < request.timeout < float("inf"):
+    if request.timeout is not None and not 0 < request.timeout <= MAX_TIMEOUT_SECONDS:
         raise InvalidRequest(f"timeout must be a positive number of seconds, got {request.timeout}", param="timeout")
 
 

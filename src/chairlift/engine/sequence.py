@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 from chairlift.core.block_hash import BlockHash, extend_block_hashes
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, GenerateRequest, RequestState
+from chairlift.core.request import FinishReason, GenerateRequest, RequestPhase
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.pooled_states import PooledStates
 from chairlift.engine.step_plan import NewSequence
@@ -159,19 +159,19 @@ class Sequence:
         return len(self.token_ids) + self.num_pending_samples
 
     @property
-    def state(self) -> RequestState:
+    def state(self) -> RequestPhase:
         """The state that users see, derived from the counters."""
         if self.status is SequenceStatus.FINISHED:
-            ends = {FinishReason.ERROR: RequestState.FAILED, FinishReason.ABORT: RequestState.CANCELLED}
-            return ends.get(self.finish_reason or FinishReason.STOP, RequestState.FINISHED)
+            ends = {FinishReason.ERROR: RequestPhase.FAILED, FinishReason.ABORT: RequestPhase.CANCELLED}
+            return ends.get(self.finish_reason or FinishReason.STOP, RequestPhase.FINISHED)
         if self.status in {SequenceStatus.WAITING, SequenceStatus.DEFERRED}:
-            return RequestState.PENDING
+            return RequestPhase.PENDING
         if self.num_computed_tokens >= len(self.token_ids) - 1 and self.num_output_tokens:
-            return RequestState.DECODING
+            return RequestPhase.DECODING
         if self.num_scheduled_tokens > self.num_computed_tokens:
             is_last_chunk = self.num_scheduled_tokens >= len(self.token_ids)
-            return RequestState.PREFILLING if is_last_chunk else RequestState.PREFILLING_SPLIT
-        return RequestState.SPLIT_PENDING_REMAINDER
+            return RequestPhase.PREFILLING if is_last_chunk else RequestPhase.PREFILLING_SPLIT
+        return RequestPhase.SPLIT_PENDING_REMAINDER
 
     def update_block_hashes(self, block_size: int) -> None:
         """Hash the blocks that token_ids have filled since the last call."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Items
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
@@ -10,7 +11,8 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.structured.grammar import Grammar
 
-ANY_TOKEN = 2**31 - 1
+ANY_TOKEN = MAX_INT32
+"""Bound of token ids: no model's vocabulary is known here."""
 
 
 class StandaloneScheduler(Scheduler):

@@ -5,7 +5,7 @@ from itertools import chain, islice
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus
-from chairlift.engine.stats import CacheState, ChoiceState, SchedulerState, SequenceState
+from chairlift.engine.stats import CacheState, ChoiceSnapshot, SchedulerState, SequenceSnapshot
 from chairlift.engine.timeline import WaitReason
 
 MAX_SEQUENCES = 500
@@ -25,8 +25,8 @@ def _wait_reason(sequence: Sequence, queue_reason: WaitReason) -> str:
     return wait_reason_of(sequence, queue_reason) if sequence.status is SequenceStatus.WAITING else ""
 
 
-def _describe(sequence: Sequence, queue_reason: WaitReason, now: float) -> SequenceState:
-    return SequenceState(
+def _describe(sequence: Sequence, queue_reason: WaitReason, now: float) -> SequenceSnapshot:
+    return SequenceSnapshot(
         request_id=sequence.request_id,
         choice=sequence.choice_index,
         state=sequence.state,
@@ -53,7 +53,7 @@ def scheduler_state(scheduler: Scheduler, now: float) -> SchedulerState:
         states={name: next(iter(group.open.values())).state for name, group in scheduler.sequence_groups.items()},
         choices={
             name: [
-                ChoiceState(choice=index, state=each.state, wait_reason=_wait_reason(each, reason))
+                ChoiceSnapshot(choice=index, state=each.state, wait_reason=_wait_reason(each, reason))
                 for index, each in group.open.items()
             ]
             for name, group in scheduler.sequence_groups.items()

@@ -108,7 +108,7 @@ class StepStats:
         return self.collect_started_ms + self.collect_ms + self.commit_ms
 
 
-class SequenceState(TypedDict):
+class SequenceSnapshot(TypedDict):
     """One open choice of a request, without its tokens; for people and admin pages.
 
     `age_seconds` counts from its arrival at the engine. `wait_reason` is "" unless it waits.
@@ -126,7 +126,7 @@ class SequenceState(TypedDict):
     preemptions: int
 
 
-class ChoiceState(TypedDict):
+class ChoiceSnapshot(TypedDict):
     """State of one open choice; `wait_reason` is "" unless it waits."""
 
     choice: int
@@ -146,8 +146,8 @@ class SchedulerState(TypedDict):
     waiting_order: list[str]
     wait_reasons: dict[str, str]
     states: dict[str, str]
-    choices: dict[str, list[ChoiceState]]
-    sequences: list[SequenceState]
+    choices: dict[str, list[ChoiceSnapshot]]
+    sequences: list[SequenceSnapshot]
     in_flight: int
     max_in_flight: int
     steps: int

@@ -1,6 +1,7 @@
 """AsyncLLM: the text service for coroutines; streams the text events of each request."""
 
 import asyncio
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -22,7 +23,7 @@ from chairlift.llm.embeddings import EmbeddingOptions, EmbeddingOutput, ScoreOut
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput, TextEvent
-from chairlift.llm.request_stream import OpenRequests, RequestStream
+from chairlift.llm.request_stream import RequestStream, SubmittedRequests
 from chairlift.llm.text_service import Message, ModelDefaults, Prompt, RequestOptions, Resume, TextService, prompts_of
 
 
@@ -158,7 +159,7 @@ class AsyncLLM:
         return [by_place[place] for place in range(len(prompts))]
 
     def _stream(self, processor: OutputProcessor) -> RequestStream:
-        return RequestStream(processor, lambda processors: self._open_requests(processors, at_once=True))
+        return RequestStream(processor, lambda processors: self._prepare_requests(processors, at_once=True))
 
     async def run(
         self, processors: Sequence[OutputProcessor], *, at_once: bool = True
@@ -171,7 +172,7 @@ class AsyncLLM:
         the client waits only for the end.
         Closing the iterator early aborts the open requests. Raises the engine's immediate rejection.
         """
-        requests = self._open_requests(processors, at_once=at_once)
+        requests = self._prepare_requests(processors, at_once=at_once)
         try:
             requests.submit()
             while requests:
@@ -194,8 +195,8 @@ class AsyncLLM:
             self._service.client.abort(request_id)
         return len(open_ids)
 
-    def _open_requests(self, processors: Sequence[OutputProcessor], *, at_once: bool) -> OpenRequests:
-        return OpenRequests(self._service.client, self._dispatcher(), processors, at_once=at_once)
+    def _prepare_requests(self, processors: Sequence[OutputProcessor], *, at_once: bool) -> SubmittedRequests:
+        return SubmittedRequests(self._service.client, self._dispatcher(), processors, at_once=at_once)
 
     def _dispatcher(self) -> OutputDispatcher:
         loop = asyncio.get_running_loop()
@@ -219,9 +220,15 @@ class AsyncLLM:
         return self._service.defaults
 
     @property
-    def report(self) -> dict[str, str]:
+    def startup_report(self) -> dict[str, str]:
         """Derived settings and the duration of each startup phase."""
         return dict(self._service.client.info.startup_report)
+
+    @property
+    def report(self) -> dict[str, str]:
+        """The old name of startup_report; deprecated, and gone after the next version."""
+        warnings.warn("AsyncLLM.report is startup_report", DeprecationWarning, stacklevel=2)
+        return self.startup_report
 
     async def scheduler_state(self) -> SchedulerState:
         """Return the waiting requests, in order and with the reason, and the running ones."""

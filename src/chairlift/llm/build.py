@@ -21,8 +21,8 @@ from chairlift.engine.scheduler.waiting_queue.base import check_policy
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, warn_no_model
 from chairlift.llm.options import Options
+from chairlift.llm.profiling_client import ProfilingClient, open_profile
 from chairlift.llm.text_service import DEFAULT_POOLING, ModelDefaults, TextService
-from chairlift.llm.tracing_client import TracingClient, open_trace
 from chairlift.text.chat_template import ChatTemplate, read_template, read_templates
 from chairlift.text.reasoning_formats import AUTO
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
@@ -101,14 +101,14 @@ class PreparedService:
             self.launched.close()
 
     def _client(self) -> EngineClient:
-        trace = open_trace(self.profile) if self.profile else None
+        profile = open_profile(self.profile) if self.profile else None
         try:
             client = CLIENTS[self.engine_mode](self)
         except BaseException:
-            if trace is not None:
-                trace.close()
+            if profile is not None:
+                profile.close()
             raise
-        return client if trace is None else TracingClient(client, trace)
+        return client if profile is None else ProfilingClient(client, profile)
 
 
 def prepare(

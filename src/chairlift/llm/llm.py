@@ -18,7 +18,7 @@ from chairlift.llm.compat.option_names import resolve_options
 from chairlift.llm.embeddings import EmbeddingOptions, EmbeddingOutput, ScoreOutput, check_pairs, score_pairs
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
-from chairlift.llm.progress import Progress
+from chairlift.llm.progress_bar import ProgressBar
 from chairlift.llm.text_service import (
     Message,
     ModelDefaults,
@@ -183,7 +183,7 @@ class LLM:
     def _run(self, processors: list[OutputProcessor], use_tqdm: bool) -> list[RequestOutput]:
         """Submit requests as fast as the engine's waiting queue accepts them, until each has ended."""
         events = run_batch(self._service.client, processors, self._service.max_queue_size)
-        with Progress(len(processors), shown=use_tqdm) as progress, closing(events):
+        with ProgressBar(len(processors), shown=use_tqdm) as progress, closing(events):
             for _, event in events:
                 progress.tokens(len(event.token_ids))
                 if event.is_final:

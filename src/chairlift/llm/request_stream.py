@@ -18,7 +18,7 @@ from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import ChoiceHistory, StreamOutput, TextEvent
 
 
-class OpenRequests:
+class SubmittedRequests:
     """Requests that one reader has submitted and that have not ended. Belongs to one event loop."""
 
     def __init__(
@@ -84,12 +84,12 @@ class RequestStream:
     """
 
     def __init__(
-        self, processor: OutputProcessor, open_requests: Callable[[Sequence[OutputProcessor]], OpenRequests]
+        self, processor: OutputProcessor, prepare_requests: Callable[[Sequence[OutputProcessor]], SubmittedRequests]
     ) -> None:  # fmt: skip
-        """Prepare the stream of one request; `open_requests` is called in the event loop that reads it."""
-        self._processor, self._open_requests = processor, open_requests
+        """Prepare the stream of one request; `prepare_requests` is called in the event loop that reads it."""
+        self._processor, self._prepare_requests = processor, prepare_requests
         self._kind = processor.request.params.output_kind
-        self._requests: OpenRequests | None = None
+        self._requests: SubmittedRequests | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._histories = [ChoiceHistory() for _ in range(processor.request.params.num_choices)]
         self._prompt_token_ids = list(processor.request.prompt_token_ids)
@@ -111,7 +111,7 @@ class RequestStream:
         try:
             if self._requests is None:
                 self._loop = asyncio.get_running_loop()
-                self._requests = self._open_requests([self._processor])
+                self._requests = self._prepare_requests([self._processor])
                 self._requests.submit()
             while not self._unread and self._requests:
                 self._unread += self._outputs(await self._requests.next_batch())

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
+from chairlift.core.bounds import MAX_PRIORITY
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
@@ -38,7 +39,6 @@ DEFAULT_POOLING = "last"
 """Pooling of a model whose folder names none."""
 
 MAX_TENANT_CHARS = 256
-MAX_PRIORITY = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,8 +87,8 @@ class HumanFormatter(logging.Formatter):
             error = own.exc_info[1]
             own.msg, own.args = f"{record.getMessage()} ({type(error).__name__}: {error}; -v shows where)", ()
             own.exc_info = own.stack_info = None
-        if self._detailed and (request := _request_id(record)):
-            ids = " ".join(filter(None, (request, _trace_id(record))))
+        if self._detailed and (request_id := _request_id(record)):
+            ids = " ".join(filter(None, (request_id, _trace_id(record))))
             own.msg, own.args = f"[{ids}] {own.getMessage()}", ()
         return without_user_info(super().format(own))
 
@@ -119,10 +119,10 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "thread": record.threadName,
         }
-        if request := _request_id(record):
-            fields["request_id"] = request
-        if trace := _trace_id(record):
-            fields["trace_id"] = trace
+        if request_id := _request_id(record):
+            fields["request_id"] = request_id
+        if trace_id := _trace_id(record):
+            fields["trace_id"] = trace_id
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         fields |= {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.render_limits import MAX_VARIABLES, REASONING_EFFORTS, REQUEST_FIELDS, RESERVED_VARIABLES
 from chairlift.core.request import POOLING_TYPES
 from chairlift.core.sampling import (
@@ -175,9 +176,13 @@ _OURS: Mapping[str, Field] = {
     "ebnf": Field(_LONG, "the output follows this grammar"),
     "guided_decoding_backend": _ignored("string", "there is one backend"),
     "priority": Field(
-        {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, "a request with a smaller number is scheduled first"
+        {"type": "integer", "minimum": MIN_HTTP_PRIORITY, "maximum": MAX_PRIORITY},
+        "a request with a smaller number is scheduled first",
     ),
-    "timeout": Field({"type": "number", "exclusiveMinimum": 0, "maximum": 86400}, "seconds that the request may take"),
+    "timeout": Field(
+        {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_HTTP_TIMEOUT_SECONDS},
+        "seconds that the request may take",
+    ),
     "return_token_ids": _flag("every choice has token_ids, every chunk its output position"),
     "resume": Field(
         {"type": "array", "items": _TOKENS},

@@ -1,5 +1,7 @@
 """Names of the headers between a router and its replicas. Clients send only TIMEOUT_HEADER."""
 
+from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS
+
 ROUTER_HEADER = b"x-chairlift-router"
 """`1` in a request: a router sends it. Its response has LOAD_HEADER, and a drain may hand its stream over."""
 
@@ -12,4 +14,4 @@ LOAD_HEADER = b"x-chairlift-load"
 TIMEOUT_HEADER = b"x-request-timeout-ms"
 """In a request: milliseconds that it may take. Clients send it, too."""
 
-MAX_TIMEOUT_MS = 86_400_000
+MAX_TIMEOUT_MS = 1000 * MAX_HTTP_TIMEOUT_SECONDS

@@ -17,7 +17,7 @@ MAX_EVENT_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     """One event.
 
     Attributes:
@@ -63,14 +63,14 @@ class EventReader:
         self._event = self._id = ""
         self._error: EventTooLarge | None = None
 
-    def push(self, received: bytes) -> list[Event]:
+    def push(self, received: bytes) -> list[ServerSentEvent]:
         """Add bytes and return the complete events.
 
         Raises EventTooLarge once all events before it were returned.
         """
         if self._error is not None:
             raise self._error
-        found: list[Event] = []
+        found: list[ServerSentEvent] = []
         try:
             for event in self._events(received):
                 found.append(event)  # not extend: what came before an error counts
@@ -80,7 +80,7 @@ class EventReader:
                 raise
         return found
 
-    def _events(self, received: bytes) -> Iterator[Event]:
+    def _events(self, received: bytes) -> Iterator[ServerSentEvent]:
         if self._after_return and received:
             self._after_return = False
             received = received.removeprefix(b"\n")
@@ -99,7 +99,7 @@ class EventReader:
             yield from self._take(whole)
         self._after_return = received.endswith(b"\r") if received else self._after_return
 
-    def _take(self, raw: bytes) -> Iterator[Event]:
+    def _take(self, raw: bytes) -> Iterator[ServerSentEvent]:
         """Process a whole line; an empty one ends the event."""
         line = raw.decode("utf-8", "replace")
         if self._is_first:
@@ -109,7 +109,7 @@ class EventReader:
             return
         self._size = 0
         if self._data:
-            yield Event("\n".join(self._data), self._event, self._id)
+            yield ServerSentEvent("\n".join(self._data), self._event, self._id)
         self._data, self._event = [], ""
 
     def _set(self, name: str, value: str) -> None:

@@ -29,6 +29,7 @@ from chairlift.router.router import Router
 from chairlift.web.auth.middleware import ADMIN_PATHS
 from chairlift.web.body import Receive, Scope, Send, read_body
 from chairlift.web.disconnect import DisconnectWatcher
+from chairlift.web.request_info import request_info
 from chairlift.web.write_timeout import WriteTimeout
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -57,7 +58,8 @@ class ForwardRoute:
             )
         fields = await _fields_of(body)
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
-        pool_key = session_key or scope["request_id"]
+        info = request_info(scope)
+        pool_key = session_key or info.request_id
         timeout = timeout_seconds(scope, fields)
         deadline = None if timeout is None else router.clock.now() + timeout
         # Only what is known to need the model is worth the start of a replica.
@@ -79,13 +81,12 @@ class ForwardRoute:
         members = model_member(fields, pool)
         machine = RequestMachine(
             GenerationFields(alias=fields["model"] if members else ""), limits, router.budget(pool),
-            request_id=scope["request_id"],
-            deadline=deadline,
+            request_id=info.request_id, deadline=deadline,
         )  # fmt: skip
         async with DisconnectWatcher(receive) as watcher:
             assigned = await router.assigned_replica(pool, session_key)
             routing = RoutingRequest(
-                request_id=scope["request_id"], client_address=client_address(scope), session_key=session_key,
+                request_id=info.request_id, client_address=client_address(scope), session_key=session_key,
                 assigned_replica_id=assigned,
             )  # fmt: skip
             with WriteTimeout(scope, send, config.http.write_timeout) as timed:
@@ -95,7 +96,7 @@ class ForwardRoute:
                     PoolPicker(router, routing, pool), writer, router.clock.now, lambda _: None,
                     partial(admin_headers, scope), attempt_spans(scope, fields, members),
                 )  # fmt: skip
-                scope["was_submitted"] = True
+                info.was_submitted = True
                 router.open_proxies.add(proxy)
                 try:
                     await proxy.run()

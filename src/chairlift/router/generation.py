@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS
 from chairlift.core.errors import ChairliftError
 from chairlift.observability.tracing.gen_ai import gen_ai_attributes
-from chairlift.observability.tracing.tracer import span_within, trace_of
-from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
-from chairlift.router.admitted_request import admit, max_output_tokens
+from chairlift.observability.tracing.tracer import span_within
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
 from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.request_machine import RequestMachine
@@ -23,22 +22,14 @@ from chairlift.router.proxy.attempt_task import UpstreamRequest
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.replicas.reservation import Reservation
+from chairlift.router.routed_permit import RoutedPermit, max_output_tokens
 from chairlift.router.router import Router
 from chairlift.router.telemetry import RequestTelemetry, outcome_label
 from chairlift.web.auth.principal import ADMIN
-from chairlift.web.body import (
-    FIRST_TOKEN_KEY,
-    ClientGone,
-    Receive,
-    Scope,
-    Send,
-    header,
-    parse_json_object,
-    read_body,
-    timeout_of,
-)
+from chairlift.web.body import ClientGone, Receive, Scope, Send, header, parse_json_object, read_body, timeout_of
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
+from chairlift.web.request_info import RequestInfo, request_info
 from chairlift.web.write_timeout import WriteTimeout
 
 SMALL_BODY_BYTES = 65_536
@@ -58,48 +49,49 @@ class GenerationRoute:
         started_at = time.monotonic()
         router.lifecycle.check()  # before the body: a client learns at once that no replica is ready
         body = await read_body(scope, receive, max_bytes=config.http.max_body_bytes, seconds=config.http.body_timeout)
-        scope["body_bytes"] = len(body)
-        if "permit" in scope:
-            scope["permit"].set_body_bytes(len(body))
+        info = request_info(scope)
+        info.body_bytes = len(body)
+        if info.permit is not None:
+            info.permit.set_body_bytes(len(body))
         else:
             router.admission.check(body_bytes=len(body))
         fields = await _parse(body)
         fields = fields if self._has_tokens else pooled_fields(fields)
         router.lifecycle.check()
         session_key = session_key_of(scope, fields, config.session_header, config.session_cookie)
-        pool_key = session_key or scope["request_id"]
+        pool_key = session_key or info.request_id
         is_held = router.must_hold(fields.get("model"), pool_key)
         target = None if is_held else self._target(fields, pool_key)
         timeout = timeout_seconds(scope, fields)
         deadline = None if timeout is None else router.clock.now() + timeout
         with (
-            router.timelines.begin(scope["request_id"], scope["principal"].tenant, fields.get("model")) as timeline,
-            await admit(scope, router.tenants, router.admission, timeout) as admitted,
+            router.timelines.begin(info.request_id, info.authenticated.tenant, fields.get("model")) as timeline,
+            await RoutedPermit.acquire(info, router.tenants, router.admission, timeout) as admitted,
         ):
             router.telemetry.num_arrivals += 1
             async with DisconnectWatcher(receive) as watcher:
                 if target is None:
                     timeline.begin_wait(HELD, router.clock.now())
-                    with span_within(scope, "hold"):
+                    with span_within(info.trace, "hold"):
                         await router.hold.wait(count_prompt_tokens(fields), timeout)
                     timeline.end_wait(router.clock.now())
                     target = self._target(fields, pool_key)
                 pool, members, generation = target
                 assigned = await router.assigned_replica(pool, session_key)
                 request, prefix = router.routing_request(
-                    fields, pool, request_id=scope["request_id"], client_address=client_address(scope),
-                    session_key=session_key, tenant=scope["principal"].tenant, assigned_replica_id=assigned,
+                    fields, pool, request_id=info.request_id, client_address=client_address(scope),
+                    session_key=session_key, tenant=info.authenticated.tenant, assigned_replica_id=assigned,
                 )  # fmt: skip
                 machine = RequestMachine(
                     generation, config.attempts, router.budget(pool), router.hedging(pool),
-                    request_id=scope["request_id"], deadline=deadline,
+                    request_id=info.request_id, deadline=deadline,
                 )  # fmt: skip
                 upstream_request = upstream_request_of(scope, body, members)
                 spans = attempt_spans(scope, fields, members)
                 await admitted.reserve(request.prompt_tokens, max_output_tokens(fields, generation))
                 admitted.machine, timeline.prompt_tokens = machine, request.prompt_tokens
                 picker = PoolPicker(router, request, pool, timeline)
-                telemetry = router.telemetry.start(pool, scope["principal"].tenant, machine.response, started_at)
+                telemetry = router.telemetry.start(pool, info.authenticated.tenant, machine.response, started_at)
                 reservation = await self._respond(
                     scope, send, machine, upstream_request, picker, timeline, telemetry, spans
                 )
@@ -122,15 +114,15 @@ class GenerationRoute:
         timeline: RequestTimeline, telemetry: RequestTelemetry, spans: AttemptSpans | None,
     ) -> Reservation | None:  # fmt: skip
         """Respond, and return the reservation that the response began with."""
-        router = self._router
+        router, info = self._router, request_info(scope)
         outcome = "abort"
         with WriteTimeout(scope, send, router.config.http.write_timeout) as timed:
             writer = ClientWriter(timed.send)
             proxy = RequestProxy(
                 machine, request, router.upstream, picker, writer, router.clock.now,
-                partial(_on_first_output, router, telemetry, timeline, scope), partial(admin_headers, scope), spans,
+                partial(_on_first_output, router, telemetry, timeline, info), partial(admin_headers, scope), spans,
             )  # fmt: skip
-            scope["was_submitted"] = True
+            info.was_submitted = True
             router.open_proxies.add(proxy)
             try:
                 await proxy.run()
@@ -143,7 +135,7 @@ class GenerationRoute:
                 router.open_proxies.discard(proxy)
                 timeline.outcome = outcome
                 telemetry.record_finished(outcome, proxy.num_attempts, picker.prompt_tokens, proxy.passed_status)
-                if (trace := trace_of(scope)) is not None:
+                if (trace := info.trace) is not None:
                     trace.server.attributes["chairlift.outcome"] = outcome_label(outcome)
                     if proxy.error_code and not proxy.passed_status:  # within a response whose status was 200
                         trace.server.fail(outcome)
@@ -197,7 +189,7 @@ async def _parse(body: bytes) -> dict[str, Any]:
 def timeout_seconds(scope: Scope, fields: Mapping[str, Any]) -> float | None:
     """Return the seconds that a request may take; a replica reports an invalid field. Raises InvalidRequest."""
     timeout = fields.get("timeout")
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= MAX_TIMEOUT_MS / 1000:
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= MAX_HTTP_TIMEOUT_SECONDS:
         timeout = None
     return timeout_of(scope, timeout)
 
@@ -223,7 +215,7 @@ def model_member(fields: Mapping[str, Any], pool: str) -> Mapping[str, Any]:
 
 def attempt_spans(scope: Scope, fields: Mapping[str, Any], members: Mapping[str, Any]) -> AttemptSpans | None:
     """Return what makes the spans of the attempts of a request; None unless the request is sampled."""
-    if (trace := trace_of(scope)) is None:
+    if (trace := request_info(scope).trace) is None:
         return None
     trace.server.attributes |= gen_ai_attributes(scope["path"], fields.get("model"))
     return AttemptSpans(trace, scope["path"], {**fields, **members}.get("model"))
@@ -243,27 +235,27 @@ def upstream_request_of(
     query: bytes = scope.get("query_string", b"")
     target = raw_path.partition(b"?")[0].decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
     return UpstreamRequest(
-        method=scope["method"], target=target, headers=scope["headers"], body=body, request_id=scope["request_id"],
-        members=members, is_repeatable=is_repeatable,
+        method=scope["method"], target=target, headers=scope["headers"], body=body,
+        request_id=request_info(scope).request_id, members=members, is_repeatable=is_repeatable,
     )  # fmt: skip
 
 
 def admin_headers(scope: Scope, replica_id: str, num_attempts: int) -> Sequence[Header]:
     """Return the headers that tell an administrator which replica has answered."""
-    principal = scope["principal"]
+    principal = request_info(scope).authenticated
     if principal.tenant and ADMIN not in principal.scopes:
         return ()
     return ((b"x-chairlift-replica", replica_id.encode()), (b"x-chairlift-attempts", str(num_attempts).encode()))
 
 
 def _on_first_output(
-    router: Router, telemetry: RequestTelemetry, timeline: RequestTimeline, scope: Scope, is_token: bool
+    router: Router, telemetry: RequestTelemetry, timeline: RequestTimeline, info: RequestInfo, is_token: bool
 ) -> None:  # fmt: skip
     timeline.record_first_byte(router.clock.now())
     telemetry.record_first_output(is_token=is_token)
     if is_token:  # other outputs say nothing of the first token
-        scope[FIRST_TOKEN_KEY] = time.monotonic()
-        if (trace := trace_of(scope)) is not None:
-            trace.server.add_event("first_token")
-    if (permit := scope.get("permit")) is not None:
-        permit.mark_running()
+        info.first_token_at = time.monotonic()
+        if info.trace is not None:
+            info.trace.server.add_event("first_token")
+    if info.permit is not None:
+        info.permit.mark_running()

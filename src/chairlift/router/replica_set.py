@@ -17,11 +17,11 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.router.endpoint import MAX_WEIGHT, Endpoint, ReplicaKind
 from chairlift.router.health.breaker import BreakerState, HealthOutcome
 from chairlift.router.health.config import HealthConfig, may_eject
+from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
 from chairlift.router.health.outliers import LatencyOutliers
 from chairlift.router.health.probe import ProbeResult
 from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
 from chairlift.router.policies.base import Candidate, Policy, RoutingRequest
 from chairlift.router.replicas.replica_events import ReplicaEvents
 from chairlift.router.replicas.reservation import Reservation

@@ -17,7 +17,7 @@ from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import SourceStatus
 from chairlift.router.endpoint import ReplicaKind
-from chairlift.router.health.transitions import HealthState
+from chairlift.router.health.health_state import HealthState
 from chairlift.router.live.request_timelines import RequestTimelines
 from chairlift.router.live.transition_log import TransitionLog
 from chairlift.router.policies.assigned import AssignedReplica

@@ -8,7 +8,7 @@ from chairlift.server.admin import AdminRoutes
 from chairlift.server.live.live_batch import live_batch
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.openai import chat_completions, completions
-from chairlift.server.openai.models import ModelRoutes
+from chairlift.server.openai.models import ModelInfoRoutes
 from chairlift.server.openapi import document
 from chairlift.server.pooling.pooling_routes import READERS as POOLING_READERS
 from chairlift.server.pooling.pooling_routes import PoolingRoute
@@ -18,6 +18,7 @@ from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import App, Receive, Scope, Send, has_flag
 from chairlift.web.error_responses import Header
+from chairlift.web.request_info import request_info
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
@@ -48,7 +49,7 @@ def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: s
 
 
 def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
-    lifecycle, models, admin = replica.lifecycle, ModelRoutes(replica), AdminRoutes(replica, drain)
+    lifecycle, models, admin = replica.lifecycle, ModelInfoRoutes(replica), AdminRoutes(replica, drain)
     docs = DocsRoutes(partial(document, replica.config.served_names))
     chat, complete = chat_completions.ChatCompletions(replica), completions.Completions(replica)
     inner = InnerRoutes(
@@ -94,7 +95,7 @@ def _with_load_header(handle: App, reporter: LoadReporter) -> App:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if has_flag(scope, ROUTER_HEADER):
-            scope["response_headers"] = reporter.headers
+            request_info(scope).response_headers = reporter.headers
         await handle(scope, receive, send)
 
     return app

@@ -42,6 +42,7 @@ from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, parse_json_object, read_body, timeout_of
 from chairlift.web.ignored_fields import ignored_fields_header
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.malloc_tuning import MallocTrimmer, malloc_trimmer
 from chairlift.web.tenant_limits import TenantRateLimiter
@@ -220,7 +221,7 @@ class Replica:
 
         Work that may take longer than one pass over the body is not `is_quick`.
         """
-        size: int = scope["body_bytes"]
+        size = request_info(scope).body_bytes
         if is_quick and size <= TINY_BODY_BYTES:
             return work()
         return await self.in_thread(work, is_large=size > LARGE_BODY_BYTES)
@@ -246,9 +247,10 @@ class Replica:
         self.lifecycle.check()
         config = self.config
         body = await read_body(scope, receive, max_bytes=config.http.max_body_bytes, seconds=config.http.body_timeout)
-        scope["body_bytes"] = size = len(body)
-        if is_work and "permit" in scope:
-            scope["permit"].set_body_bytes(size)
+        info = request_info(scope)
+        info.body_bytes = size = len(body)
+        if is_work and info.permit is not None:
+            info.permit.set_body_bytes(size)
         elif is_work:
             self.admission.check(body_bytes=size)
         if size <= SMALL_BODY_BYTES and not MAY_HAVE_SCHEMA.search(body):

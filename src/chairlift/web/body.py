@@ -23,9 +23,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-FIRST_TOKEN_KEY = "first_token_at"
-"""Where a scope has the time of its response's first token, on the clock of time.monotonic(), once it is known."""
-
 JSON_TYPES = ("application/json", "")
 MAX_SHOWN_CHARS = 200
 

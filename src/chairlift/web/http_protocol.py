@@ -23,6 +23,7 @@ from chairlift.web.body import Scope, all_headers, header
 from chairlift.web.error_responses import Header, error_response_of
 from chairlift.web.raw_responses import RawResponseCache, raw_error_response
 from chairlift.web.request_id import request_id
+from chairlift.web.request_info import request_info
 from chairlift.web.start_throttle import StartThrottle
 
 SMALL_BODY_BYTES = 65_536
@@ -166,7 +167,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
         def begin(is_whole: bool) -> None:
             if is_whole and (permit := acquire_permit()) is not None:
-                cycle.scope["permit"] = permit  # type: ignore[typeddict-unknown-key]
+                request_info(cast("Scope", cycle.scope)).permit = permit
                 self.start_throttle.enter(start)
             else:
                 start()
@@ -355,7 +356,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             has_place = self._in_body and serving is self.cycle and not serving.response_started
         self._notify_disconnect()
         if has_place and not self.transport.is_closing():
-            rejected_id = "" if serving is None else str(serving.scope.get("request_id", ""))
+            rejected_id = "" if serving is None else request_info(cast("Scope", serving.scope)).request_id
             rejected_id = rejected_id or request_id(None)
             self.transport.write(
                 raw_error_response(error, rejected_id, self.server_state.default_headers, keep_alive=False)

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from chairlift.core.errors import ChairliftError, MethodNotAllowed
 from chairlift.observability.logging import current_id, current_trace_id
-from chairlift.observability.tracing.tracer import TRACE_KEY, Tracer
+from chairlift.observability.tracing.tracer import Tracer
 from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, ends_connection, header
 from chairlift.web.error_responses import (
@@ -22,6 +22,7 @@ from chairlift.web.error_responses import (
     request_id_headers,
 )
 from chairlift.web.request_id import request_id
+from chairlift.web.request_info import RequestInfo, request_info
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,8 @@ CLIENT_CLOSED_REQUEST = 499
 class RequestMiddleware:
     """Wraps the application. The access log omits a quiet path unless it fails.
 
-    Every response of a request has the headers that `scope["response_headers"]` returns, if a route has set it. A quiet
-    path is never traced.
+    Every response of a request has the headers that its RequestInfo.response_headers returns, if a route has set it. A
+    quiet path is never traced.
     """
 
     def __init__(
@@ -56,13 +57,14 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return
         started_at = time.monotonic()
-        scope["request_id"] = given_id = request_id(header(scope, b"x-request-id"))
-        current_id.set(given_id)
+        info = request_info(scope)
+        info.request_id = request_id(header(scope, b"x-request-id"))
+        current_id.set(info.request_id)
         if (tracer := self._tracer) is not None:
             current_trace_id.set("")  # a pipelined request begins in the context of the one before
             if scope["path"] not in self._quiet:
-                tracer.start_request(scope)
-        writer = _ResponseWriter(send, given_id, scope)
+                info.trace = tracer.start_request(scope)
+        writer = _ResponseWriter(send, info, scope["path"])
         try:
             await self._app(scope, receive, writer.send)
         except ClientGone as error:
@@ -73,20 +75,18 @@ class RequestMiddleware:
         except Exception as error:
             await writer.fail(_as_chairlift_error(error, scope["path"]))
         finally:
-            if "permit" in scope:
-                scope["permit"].end()  # if no code with more knowledge has ended it
-            principal = scope.get("principal")
+            if info.permit is not None:
+                info.permit.end()  # if no code with more knowledge has ended it
             self._report(
                 AccessRecord(
-                    given_id, scope["method"], scope.get("route_path", ""), writer.status,
-                    time.monotonic() - started_at, writer.code,
-                    "" if principal is None else principal.tenant, scope.get("user_named", ""),
-                    scope.get("was_submitted", False),
+                    info.request_id, scope["method"], info.route_path, writer.status, time.monotonic() - started_at,
+                    writer.code, "" if info.principal is None else info.principal.tenant, info.user,
+                    info.was_submitted,
                 ), scope["path"],
             )  # fmt: skip
-            if tracer is not None and (trace := scope.get(TRACE_KEY)) is not None:
+            if tracer is not None and info.trace is not None:
                 status = 0 if writer.status == CLIENT_CLOSED_REQUEST else writer.status
-                tracer.end_request(trace, scope.get("route_path", ""), status, writer.code)
+                tracer.end_request(info.trace, info.route_path, status, writer.code)
 
     def _report(self, record: AccessRecord, path: str) -> None:
         if self._on_response is not None:
@@ -101,11 +101,12 @@ class _ResponseWriter:
     A client learns the id of a sampled trace by the header x-trace-id.
     """
 
-    def __init__(self, send: Send, given_id: str, scope: Scope) -> None:
+    def __init__(self, send: Send, info: RequestInfo, path: str) -> None:
+        """Prepare the response of a request to this path; later, its scope may have that of an inner route."""
         self._send = send
-        self._id = given_id
-        self._id_headers = request_id_headers(scope["path"], given_id)  # of the request's path, not of an inner route
-        self._scope = scope
+        self._info = info
+        self._path = path
+        self._id_headers = request_id_headers(path, info.request_id)
         self.status, self.code = 0, ""
 
     async def send(self, message: Message) -> None:
@@ -113,10 +114,10 @@ class _ResponseWriter:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._id_headers]
-            if (trace := self._scope.get(TRACE_KEY)) is not None:  # a replica's own header names the same trace
+            if (trace := self._info.trace) is not None:  # a replica's own header names the same trace
                 others = [pair for pair in message["headers"] if pair[0] != TRACE_ID_HEADER]
                 message["headers"] = [*others, (TRACE_ID_HEADER, trace.trace_id.encode())]
-            if (more := self._scope.get("response_headers")) is not None:
+            if (more := self._info.response_headers) is not None:
                 message["headers"] += more()
         await self._send(message)
 
@@ -131,7 +132,9 @@ class _ResponseWriter:
         headers = list(error_headers(error))
         if ends_connection(error):
             headers.append((b"connection", b"close"))
-        await send_bytes(self.send, error_body(error, self._id, self._scope["path"]), status=status, headers=headers)
+        await send_bytes(
+            self.send, error_body(error, self._info.request_id, self._path), status=status, headers=headers
+        )
 
 
 def _as_chairlift_error(error: Exception, path: str) -> Exception:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.planning.capacity import (
-    ReplicaCapacity,
+    CapacityEstimate,
     RequestLoad,
     SimulatedReplica,
     Targets,
@@ -57,7 +57,7 @@ def test_the_rate_found_keeps_the_targets_and_a_higher_one_does_not() -> None:
 
 
 def test_a_higher_rate_never_needs_fewer_replicas() -> None:
-    capacity = ReplicaCapacity(rate=7.3, alone=try_alone(REPLICA, LOAD, TARGETS), trials=1)
+    capacity = CapacityEstimate(rate=7.3, alone=try_alone(REPLICA, LOAD, TARGETS), trials=1)
     counts = [capacity.replicas(tenths / 10) for tenths in range(1, 800)]
     assert counts == sorted(counts) and counts[0] == 1 and counts[-1] == 11
     assert [capacity.replicas(7.3), capacity.replicas(14.6), capacity.replicas(14.61)] == [1, 2, 3]

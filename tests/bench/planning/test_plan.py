@@ -9,7 +9,7 @@ from chairlift.bench.planning.capacity import RequestLoad, Targets
 from chairlift.bench.planning.hardware import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.parallelism import fitting_replicas
-from chairlift.bench.planning.plan import Plan, PlanInput, make_plan, simulated_replica
+from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan, simulated_replica
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.core.errors import ConfigError
 from support_planning import published_shape
@@ -26,17 +26,17 @@ def plan_input(name: str = "llama-70b", **fields: Any) -> PlanInput:
     })  # fmt: skip
 
 
-def split(plan: Plan) -> tuple[int, int, int]:
+def split(plan: CapacityPlan) -> tuple[int, int, int]:
     sizes = plan.replica.sizes
     return sizes.tensor, sizes.pipeline, sizes.context
 
 
 @pytest.fixture(scope="module")
-def large() -> Plan:
+def large() -> CapacityPlan:
     return make_plan(plan_input())
 
 
-def test_a_large_model_is_split_and_the_others_are_named(large: Plan) -> None:
+def test_a_large_model_is_split_and_the_others_are_named(large: CapacityPlan) -> None:
     assert split(large) == (4, 1, 1)
     assert set(large.others) == {
         "tensor 1, pipeline 3, context 1", "tensor 2, pipeline 2, context 1", "tensor 8, pipeline 1, context 1",
@@ -45,20 +45,20 @@ def test_a_large_model_is_split_and_the_others_are_named(large: Plan) -> None:
     assert 0 < large.utilization <= 1 and large.at_rate.attainment >= 0.9
 
 
-def test_costs_follow_from_devices_and_tokens(large: Plan) -> None:
+def test_costs_follow_from_devices_and_tokens(large: CapacityPlan) -> None:
     assert large.cost_per_hour == 2.0 * large.devices
     assert large.cost_per_million(8) == pytest.approx(large.cost_per_hour / (2 * 8 * 3600) * 1e6)
     free = replace(large, given=replace(large.given, hardware=replace(GPUS, price=None)))
     assert free.cost_per_hour is None and free.cost_per_million(20) is None
 
 
-def test_missing_devices_are_counted_against_those_at_hand(large: Plan) -> None:
+def test_missing_devices_are_counted_against_those_at_hand(large: CapacityPlan) -> None:
     few = replace(large, given=replace(large.given, hardware=replace(GPUS, gpus=4), rate=3.5 * large.capacity.rate))
     assert (few.replicas, few.devices, few.missing_devices) == (4, 16, 12)
     assert few.rate_at_hand == pytest.approx(large.capacity.rate)
 
 
-def test_shares_of_the_time_sum_to_one(large: Plan) -> None:
+def test_shares_of_the_time_sum_to_one(large: CapacityPlan) -> None:
     assert sum(large.step_shares.values()) == pytest.approx(1)
     fast = replace(large, step_model=SimStepModel(step=1.0))
     assert fast.step_shares["constant"] == 1

@@ -7,7 +7,7 @@ import pytest
 from chairlift.bench.planning.capacity import RequestLoad, Targets
 from chairlift.bench.planning.hardware import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
-from chairlift.bench.planning.plan import Plan, PlanInput, make_plan
+from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values, sources
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.cli import fleet_options
@@ -18,14 +18,14 @@ MACHINE = Hardware(gpus=0, memory=32 * 10**9, cores=4)
 
 
 @pytest.fixture(scope="module")
-def small() -> Plan:
+def small() -> CapacityPlan:
     return make_plan(PlanInput(
         memory=ModelMemory(shape=published_shape("Qwen3-0.6B"), dtype="bfloat16"), hardware=MACHINE,
         load=RequestLoad(input=64, output=16), rate=1.0, targets=Targets(ttft=2.0, itl=0.1), count=40,
     ))  # fmt: skip
 
 
-def test_a_plan_on_a_cpu_runs_today_with_the_command_for_a_replica(small: Plan) -> None:
+def test_a_plan_on_a_cpu_runs_today_with_the_command_for_a_replica(small: CapacityPlan) -> None:
     values = plan_values(small, "Qwen/Qwen3-0.6B", [])
     assert values["chairlift"] == {"runs_today": True, "problems": []} and values["ok"]
     command = values["advice"][0]
@@ -36,7 +36,7 @@ def test_a_plan_on_a_cpu_runs_today_with_the_command_for_a_replica(small: Plan) 
 
 
 @pytest.mark.parametrize(("gpus", "where"), [(0, "--cluster ray"), (8, "--replica-gpus 1 --gpu-ids 0,1,2")])
-def test_several_replicas_come_with_the_command_of_a_fleet(small: Plan, gpus: int, where: str) -> None:
+def test_several_replicas_come_with_the_command_of_a_fleet(small: CapacityPlan, gpus: int, where: str) -> None:
     given = replace(small.given, hardware=replace(MACHINE, gpus=gpus), rate=2.5 * small.capacity.rate)
     values = plan_values(replace(small, given=given), "MODEL", [])
     (sentence,) = [each for each in values["advice"] if "chairlift fleet" in each]
@@ -47,11 +47,11 @@ def test_several_replicas_come_with_the_command_of_a_fleet(small: Plan, gpus: in
     fleet_options.check_serve_arguments("MODEL", serve_arguments)
 
 
-def test_one_replica_is_no_fleet(small: Plan) -> None:
+def test_one_replica_is_no_fleet(small: CapacityPlan) -> None:
     assert not any("chairlift fleet" in each for each in plan_values(small, "MODEL", [])["advice"])
 
 
-def test_sources_tell_what_is_exact_estimated_fitted_or_given(small: Plan) -> None:
+def test_sources_tell_what_is_exact_estimated_fitted_or_given(small: CapacityPlan) -> None:
     found = sources(small)
     assert (found["parameters"], found["weights"], found["kv_cache"]) == ("exact", "exact", "exact")
     assert (found["device_speed"], found["step_times"], found["replicas"]) == ("estimated", "estimated", "simulated")
@@ -68,7 +68,7 @@ def test_sources_tell_what_is_exact_estimated_fitted_or_given(small: Plan) -> No
     assert sources(int8)["weights"] == "estimated"
 
 
-def test_what_chairlift_cannot_run_is_named(small: Plan) -> None:
+def test_what_chairlift_cannot_run_is_named(small: CapacityPlan) -> None:
     split = replace(small, replica=replace(small.replica, sizes=replace(small.replica.sizes, tensor=4)))
     values = plan_values(split, "x", ["the weights are quantized with AWQ"])
     problems = values["chairlift"]["problems"]
@@ -79,13 +79,13 @@ def test_what_chairlift_cannot_run_is_named(small: Plan) -> None:
     assert "Chairlift cannot run this plan:" in lines and f"  {problems[1]}" in lines
 
 
-def test_missing_gpus_are_said_with_what_those_at_hand_serve(small: Plan) -> None:
+def test_missing_gpus_are_said_with_what_those_at_hand_serve(small: CapacityPlan) -> None:
     few = replace(small, given=replace(small.given, hardware=replace(MACHINE, gpus=1, cores=0), rate=1e4))
     values = plan_values(few, "x", [])
     assert not values["ok"] and values["advice"][0].startswith(f"{few.missing_devices} GPUs are missing; the 1 at hand")
 
 
-def test_every_row_of_the_table_has_a_source(small: Plan) -> None:
+def test_every_row_of_the_table_has_a_source(small: CapacityPlan) -> None:
     priced = replace(small, given=replace(small.given, hardware=replace(MACHINE, price=0.5)))
     lines = plan_table(plan_values(priced, "x", []))
     rows = lines[: lines.index("")]

@@ -1,4 +1,4 @@
-"""RequestStream: formats of requests, and no phase repeats requests of an earlier one."""
+"""PreparedRequests: formats of requests, and no phase repeats requests of an earlier one."""
 
 import json
 from itertools import islice
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.server.api_requests import CHAT, TEXT, RequestFormat, RequestStream
+from chairlift.bench.server.api_requests import CHAT, TEXT, PreparedRequests, RequestFormat
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.server_address import Address
 from chairlift.bench.workload.generators import generate
@@ -24,8 +24,8 @@ def fields_of(item: WorkloadRequest = ITEM, **style: Any) -> dict[str, Any]:
     return found
 
 
-def stream(spec: WorkloadSpec, **style: Any) -> RequestStream:
-    return RequestStream(spec, 100, RequestFormat(model="m", **style), Client(Address.of("http://h:1/x")))
+def stream(spec: WorkloadSpec, **style: Any) -> PreparedRequests:
+    return PreparedRequests(spec, 100, RequestFormat(model="m", **style), Client(Address.of("http://h:1/x")))
 
 
 def test_ids_go_to_completions_with_an_exact_length() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.server.api_requests import PreparedRequest, RequestFormat, RequestStream
+from chairlift.bench.server.api_requests import PreparedRequest, PreparedRequests, RequestFormat
 from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, ResponseHandler
 from chairlift.bench.server.loadgen import (
     EVEN,
@@ -73,7 +73,7 @@ async def once(script: Script, timeout: float = 20.0) -> tuple[HttpRequestRecord
     """Send one request to a scripted server."""
     async with scripted_server(script) as server:
         client = Client(Address.of(server.url))
-        deck = RequestStream(WorkloadSpec(name="uniform"), 100, RequestFormat(model="m"), client)
+        deck = PreparedRequests(WorkloadSpec(name="uniform"), 100, RequestFormat(model="m"), client)
         async with phase_over(client, timeout) as phase:
             await phase.open_loop([next(deck)])
             await phase.wait_until_done()
@@ -253,7 +253,7 @@ def test_hundreds_of_streams_are_open_at_once() -> None:
 
         async with scripted_server(together) as server:
             client = Client(Address.of(server.url))
-            deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="m"), client)
+            deck = PreparedRequests(WorkloadSpec(name="uniform"), 128, RequestFormat(model="m"), client)
             async with phase_over(client) as phase:
                 await phase.open_loop(PreparedRequest(0.0, shot.request, 0) for shot in islice(deck, count))
                 await phase.wait_until_done()
@@ -271,7 +271,7 @@ def test_what_a_real_replica_counted_is_what_came() -> None:
 
     async def main(url: str) -> list[HttpRequestRecord]:
         client = Client(Address.of(url))
-        deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="fake"), client)
+        deck = PreparedRequests(WorkloadSpec(name="uniform"), 128, RequestFormat(model="fake"), client)
         async with phase_over(client) as phase:
             await phase.open_loop(islice(deck, 200))
             await phase.wait_until_done()

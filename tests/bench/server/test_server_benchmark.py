@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server import overload
-from chairlift.bench.server.api_requests import RequestFormat, RequestStream
+from chairlift.bench.server.api_requests import PreparedRequests, RequestFormat
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.server_address import Address
 from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark, first_model
@@ -47,7 +47,7 @@ def made(
 ) -> ServerBenchmark:
     style = RequestFormat(model="fake")
     return ServerBenchmark(
-        plan, client, RequestStream(spec, 128, style, client), [].append if said is None else said.append
+        plan, client, PreparedRequests(spec, 128, style, client), [].append if said is None else said.append
     )
 
 
@@ -150,7 +150,7 @@ def test_a_server_that_does_not_serve_this_says_why() -> None:
         client = Client(Address.of(url))
         assert await first_model(client) == "fake"
         serving = ServerBenchmark(
-            BenchmarkPlan(), client, RequestStream(UNIFORM, 128, RequestFormat(model="other"), client), print
+            BenchmarkPlan(), client, PreparedRequests(UNIFORM, 128, RequestFormat(model="other"), client), print
         )
         with pytest.raises(
             NoResponse,

@@ -10,7 +10,7 @@ import pytest
 from chairlift.bench.simulation.sim_step_model import COSTS, SimStepModel, StepWork
 from chairlift.bench.simulation.step_fit import LEAST_STEPS, StepSample, fit, read_samples, sample
 from chairlift.core.errors import ConfigError
-from chairlift.observability.trace import Trace
+from chairlift.observability.step_profile import StepProfile
 from support_step_stats import make_stats
 
 TRUE = SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e-6, prefill_pair=6e-7)
@@ -92,7 +92,7 @@ def test_steps_are_read_from_lines_of_stats(tmp_path: Path) -> None:
 
 
 def test_steps_are_read_from_a_trace_even_when_it_was_cut_off(tmp_path: Path) -> None:
-    path, trace = tmp_path / "trace.json", Trace(tmp_path / "trace.json")
+    path, trace = tmp_path / "trace.json", StepProfile(tmp_path / "trace.json")
     numbers = {"rows": 2, "prefill tokens": 3, "context tokens": 40, "prefill pairs": 5}
     for begin in (100.0, 200.0):
         phases = [(begin, begin + 1), (begin + 1, begin + 5), (begin + 5, begin + 6), (begin + 6, begin + 8)]

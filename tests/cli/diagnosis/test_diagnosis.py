@@ -12,7 +12,7 @@ import pytest
 
 from chairlift.cli.diagnosis.diagnosis import diagnose
 from chairlift.cli.diagnosis.finding import ERROR, WARNING
-from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, Snapshot
+from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, ServerSnapshot
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.router.endpoint import ReplicaKind
@@ -164,7 +164,7 @@ def test_a_replica_that_does_not_answer_is_not_waited_for_again(monkeypatch: pyt
     debug = {"replicas": [{"replica_id": f"http://{name}", "kind": "chairlift"} for name in ("silent", "good")]}
     reads = list[str]()
 
-    def read(reader: ServerReader, names: Sequence[str] = ()) -> Snapshot:
+    def read(reader: ServerReader, names: Sequence[str] = ()) -> ServerSnapshot:
         reads.append(reader.url)
         made = replace(snapshot(debug=debug if "server" in reader.url else {}, at=float(len(reads))), url=reader.url)
         silent = {name: Part(path=part.path, error="late") for name, part in made.parts.items()}
@@ -180,11 +180,11 @@ def test_a_replica_that_does_not_answer_is_not_waited_for_again(monkeypatch: pyt
 class Scripted(ServerReader):
     """Returns given snapshots; `load` lists the replicas."""
 
-    def __init__(self, *snapshots: Snapshot) -> None:
+    def __init__(self, *snapshots: ServerSnapshot) -> None:
         super().__init__("http://server", Keys())
         self.snapshots = list(snapshots)
 
-    def read(self, names: Sequence[str] = ()) -> Snapshot:
+    def read(self, names: Sequence[str] = ()) -> ServerSnapshot:
         return self.snapshots.pop(0)
 
 

@@ -10,14 +10,14 @@ import pytest
 from chairlift.cli.diagnosis import server_checks
 from chairlift.cli.diagnosis.finding import CHECKS, ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.server_checks import ServerChecks
-from chairlift.cli.diagnosis.server_reader import Part, Snapshot
+from chairlift.cli.diagnosis.server_reader import Part, ServerSnapshot
 from support_diagnosis import snapshot
 
 RULES = Path(__file__).parents[3] / "deploy" / "prometheus" / "rules" / "alerts.yml"
 BUCKETS = ("1.0", "5.0", "10.0", "+Inf")
 
 
-def found(before: Snapshot, now: Snapshot) -> list[Finding]:
+def found(before: ServerSnapshot, now: ServerSnapshot) -> list[Finding]:
     return list(ServerChecks(before, now).run())
 
 
@@ -73,7 +73,7 @@ FAULTS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def made(fields: dict[str, Any], at: float) -> Snapshot:
+def made(fields: dict[str, Any], at: float) -> ServerSnapshot:
     fields = dict(fields)
     if text := fields.pop("parts", ""):
         name, status, *without_key = text.split()
@@ -172,7 +172,7 @@ def test_the_limits_are_those_of_the_alerts() -> None:
     assert {check for check, *_ in FAULTS} | {"unreachable", "not_ready", "certificate", "clock"} <= CHECKS.keys()
 
 
-def answering(status: int, body: bytes, *names: str, at: float = 0.0) -> Snapshot:
+def answering(status: int, body: bytes, *names: str, at: float = 0.0) -> ServerSnapshot:
     made = snapshot(at=at)
     return replace(made, parts={**made.parts, **{n: Part(path=f"/{n}", status=status, body=body) for n in names}})
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from chairlift.cluster.kubernetes.workload import Workload, describe_rollout, format_selector, parse_workload
+from chairlift.cluster.kubernetes.workload import KubernetesWorkload, describe_rollout, format_selector, parse_workload
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind
 from support_kubernetes_objects import has_labels
 
 DEPLOYMENT, LEADER_WORKER_SET = WorkloadKind.DEPLOYMENT, WorkloadKind.LEADER_WORKER_SET
 
 
-def workload(kind: WorkloadKind = DEPLOYMENT, *, spec: Any = None, **status: Any) -> Workload:
+def workload(kind: WorkloadKind = DEPLOYMENT, *, spec: Any = None, **status: Any) -> KubernetesWorkload:
     metadata = {"name": "llm", "uid": "u", "generation": 3}
     spec = {"selector": {"matchLabels": {"app": "llm"}}, **(spec or {})}
     return parse_workload(kind, {"metadata": metadata, "spec": spec, "status": status})

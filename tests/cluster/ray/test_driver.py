@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.cluster.ray.driver import serve
-from chairlift.cluster.ray.snapshot import Snapshot
+from chairlift.cluster.ray.snapshot import RaySnapshot
 from support_process import child_environment
 
 
@@ -17,8 +17,8 @@ class FakeCalls:
     def connect(self, *, address: str) -> None:
         raise ConnectionError(f"no Ray\n  at {address}")
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot()
+    def snapshot(self) -> RaySnapshot:
+        return RaySnapshot()
 
     def stop(self, *, group: str) -> None:
         raise TimeoutError("x" * 1000)

@@ -4,8 +4,8 @@ import pytest
 
 from chairlift.cluster.base import PlacementState
 from chairlift.cluster.ray.names import GroupName
-from chairlift.cluster.ray.replica_view import ABSENT_SECONDS, STOP_MARGIN_SECONDS, FleetReplica, view_replicas
-from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot
+from chairlift.cluster.ray.replica_view import ABSENT_SECONDS, STOP_MARGIN_SECONDS, RayReplica, view_replicas
+from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 
 NOW = 1_000_000.0
 NODES = [
@@ -22,11 +22,9 @@ def name_of(number: int, age: float = 5.0, fleet: str = "a") -> GroupName:
     )  # fmt: skip
 
 
-def view(
-    state: str, node_id: str, report: ActorReport | None = None, *, age: float = 5.0, url: str = ""
-) -> FleetReplica:
+def view(state: str, node_id: str, report: ActorReport | None = None, *, age: float = 5.0, url: str = "") -> RayReplica:
     name = name_of(1, age)
-    snapshot = Snapshot(
+    snapshot = RaySnapshot(
         nodes=NODES, groups=[RayGroup(name=name.text, state=state, node_id=node_id, bundle={"CPU": 4.0})],
         actors={} if report is None else {name.text: report},
     )  # fmt: skip
@@ -107,5 +105,5 @@ def test_a_replica_whose_stop_hangs_is_overdue(seconds: float, is_overdue: bool)
 def test_other_fleets_are_left_out_and_the_oldest_comes_first() -> None:
     names = [name_of(1, age=1), name_of(2, age=9), name_of(3, fleet="b")]
     groups = [RayGroup(name=each.text, state="PENDING") for each in names]
-    replicas = view_replicas(Snapshot(groups=groups), "a", now=NOW, stop_timeout=1.0, urls={})
+    replicas = view_replicas(RaySnapshot(groups=groups), "a", now=NOW, stop_timeout=1.0, urls={})
     assert [each.name for each in replicas] == [names[1], names[0]]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.cluster.ray.names import GroupName
-from chairlift.cluster.ray.replica_view import FleetReplica
+from chairlift.cluster.ray.replica_view import RayReplica
 from chairlift.cluster.ray.scale_plan import MAX_DELAY_SECONDS, STABLE_SECONDS, StartDelay, plan_scale
 
 STATES = {
@@ -16,20 +16,20 @@ STATES = {
 }  # fmt: skip
 
 
-def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_failure: bool = False) -> FleetReplica:
+def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_failure: bool = False) -> RayReplica:
     name = GroupName(fleet="a", number=number, token="t", version="v", replica_type="", started_seconds=number)
-    return FleetReplica(
+    return RayReplica(
         name, ClusterReplica(replica_id=name.replica_id, state=state, age_seconds=age, version="v"),
         is_own_failure=is_own_failure,
     )  # fmt: skip
 
 
-def replicas_of(states: str) -> list[FleetReplica]:
+def replicas_of(states: str) -> list[RayReplica]:
     """Make a replica for each character of `states`; later ones are younger."""
     return [replica(number, STATES[state]) for number, state in enumerate(states, 1)]
 
 
-def numbers(replicas: tuple[FleetReplica, ...]) -> list[int]:
+def numbers(replicas: tuple[RayReplica, ...]) -> list[int]:
     return [each.name.number for each in replicas]
 
 
@@ -62,7 +62,7 @@ def test_after_a_plan_the_same_call_changes_nothing(states: str, target: int, re
     before, ids = replicas_of(states), [f"a-{number}-t" for number in remove]
     plan = plan_scale(before, target, ids)
     stopped = [
-        FleetReplica(each.name, replace(each.replica, state=PlacementState.STOPPING)) if each in plan.stop else each
+        RayReplica(each.name, replace(each.replica, state=PlacementState.STOPPING)) if each in plan.stop else each
         for each in before
         if each not in plan.clear
     ]

@@ -1,13 +1,13 @@
-"""Snapshot: what the driver process sends is read back, and an actor of another version may send less or more."""
+"""RaySnapshot: what the driver process sends is read back, and an actor of another version may send less or more."""
 
 import msgspec
 import pytest
 
-from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot, to_snapshot
+from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot, to_snapshot
 
 
 def test_a_snapshot_is_read_back_as_it_was_sent() -> None:
-    sent = Snapshot(
+    sent = RaySnapshot(
         nodes=[RayNode(node_id="n", address="h", is_alive=True, resources={"CPU": 2.0})],
         groups=[RayGroup(name="g", state="CREATED", node_id="n", bundle={"CPU": 1.0})],
         actors={"g": ActorReport(state=ActorState.ENDED, exit_code=3, last_lines=["no model"])},

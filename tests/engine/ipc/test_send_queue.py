@@ -4,8 +4,8 @@ from typing import Any
 
 from chairlift.core.errors import QueueFull, RequestTimeout
 from chairlift.core.request import FinishReason
+from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.messages import Abort, RemoteCall, Submit, WatchSteps, decode_client_message, encode
-from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.send_queue import SendQueue
 from support_process import RecordingSink, make_request
 
@@ -26,12 +26,12 @@ class Harness:
     """A send queue with its requests; submits by name."""
 
     def __init__(self) -> None:
-        self.requests, self.outputs = OpenRequests(), RecordingSink()
+        self.requests, self.outputs = InFlightRequests(), RecordingSink()
         self.send_queue = SendQueue(self.requests)
 
-    def submit(self, name: str, timeout: float | None = None, since: float = 1e12) -> OpenRequest:
+    def submit(self, name: str, timeout: float | None = None, since: float = 1e12) -> InFlightRequest:
         request = make_request(name, timeout=timeout)
-        entry = OpenRequest(request, self.outputs, encode(Submit(request)), since)
+        entry = InFlightRequest(request, self.outputs, encode(Submit(request)), since)
         self.requests.add(entry)
         self.send_queue.put(entry)
         return entry

@@ -19,7 +19,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeRunner
-from chairlift.llm.continuous_batching.output_queue import OutputQueue
+from chairlift.llm.continuous_batching.result_queue import ResultQueue
 from support_continuous_batching import float32_model, generated, greedy_tokens, random_prompts
 from support_engine import make_request
 from support_inline import FAKE, WAIT_SECONDS, StepGate, start_client
@@ -103,7 +103,7 @@ def test_a_streamed_request_has_an_output_for_each_token_and_another_only_the_la
         state = RequestState(name, [1, 2, 3], streaming=name == "streamed", record_timestamps=True, max_new_tokens=3)
         processor.input_queue.put(state)
     lengths: dict[str, list[int]] = {"streamed": [], "whole": []}
-    assert isinstance(processor.output_router, OutputQueue)
+    assert isinstance(processor.output_router, ResultQueue)
     while processor.prepare_next_batch():
         processor._generation_step()
         processor.update_batch()

@@ -10,7 +10,7 @@ import pytest
 from chairlift import ContinuousBatchingDebugger
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
-from chairlift.llm.continuous_batching import output_queue
+from chairlift.llm.continuous_batching import result_queue
 from chairlift.llm.continuous_batching.request_status import RequestStatus
 from support_continuous_batching import fake_manager
 
@@ -87,7 +87,7 @@ def test_a_pause_of_an_engine_that_ends_meanwhile_raises_what_transformers_raise
 
 @pytest.mark.parametrize("end", ["stop", "destroy", "failure", "handler"])
 def test_a_reader_of_any_output_is_woken_by_the_end_of_the_engine(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_queue, "CHECK_SECONDS", 1e6)
+    monkeypatch.setattr(result_queue, "CHECK_SECONDS", 1e6)
     failing, found = threading.Event(), []
 
     def fail(plan: object, stage: str) -> None:

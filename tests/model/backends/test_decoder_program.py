@@ -174,8 +174,8 @@ def test_other_tables_and_another_cache_are_seen() -> None:
 
 
 def test_gates_and_ups_stand_in_runs_of_sixteen() -> None:
-    pair = torch.arange(40.0)
-    rows = gated_rows(pair)
+    weight = torch.arange(40.0)
+    rows = gated_rows(weight)
     assert rows[:16].tolist() == list(range(16))
     assert rows[16:32].tolist() == list(range(20, 36))
     assert rows[32:36].tolist() == [16, 17, 18, 19] and rows[48:52].tolist() == [36, 37, 38, 39]

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ModelError
-from chairlift.model.config.config_fields import MAX_SIZE, ConfigReader
+from chairlift.model.config.config_fields import ConfigReader
 
 
 def fields(**content: Any) -> ConfigReader:
@@ -26,12 +27,12 @@ def test_membership_counts_defaults_and_not_nulls() -> None:
     assert "other" not in fields(other=None)
 
 
-@pytest.mark.parametrize("value", [0, -1, MAX_SIZE + 1, 1.0, "1", True, [1]])
+@pytest.mark.parametrize("value", [0, -1, MAX_INT32 + 1, 1.0, "1", True, [1]])
 def test_a_size_is_a_whole_number_of_at_least_one(value: Any) -> None:
     with pytest.raises(ModelError, match="n must be") as caught:
         fields(n=value).size("n")
     assert caught.value.details == {"field": "n"}
-    assert fields(n=MAX_SIZE).size("n") == MAX_SIZE
+    assert fields(n=MAX_INT32).size("n") == MAX_INT32
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), "1", True])

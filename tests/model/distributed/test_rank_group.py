@@ -15,8 +15,8 @@ from chairlift.model.distributed.rank_messages import (
     Collected,
     PeersLost,
     Progress,
+    RankStartFailed,
     Started,
-    StartFailed,
     encode,
 )
 from support_process import wait_until
@@ -222,7 +222,7 @@ def test_a_failed_collective_in_a_rows_error_ends_the_group(group: RankGroup) ->
 @pytest.mark.parametrize("error", [ConfigError("no such device", option="device"), EngineDead("broken")])
 def test_the_error_of_a_start_is_raised_with_its_type(group: RankGroup, error: ChairliftError) -> None:
     FakeRank.made[0].report(Started())
-    FakeRank.made[1].report(StartFailed.of(error))
+    FakeRank.made[1].report(RankStartFailed.of(error))
     with pytest.raises(type(error), match=error.message):
         group.wait_until_started()
 

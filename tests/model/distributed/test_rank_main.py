@@ -25,9 +25,9 @@ from chairlift.model.distributed.rank_messages import (
     Masks,
     PeersLost,
     Progress,
+    RankStartFailed,
     ReleaseBlocks,
     Started,
-    StartFailed,
     StartRank,
     ToRank,
     Warmup,
@@ -131,7 +131,7 @@ def test_a_rank_that_cannot_load_says_why_and_ends(rank: Rank, tmp_path: Path) -
     rank.send(StartRank(RunnerConfig(device="cpu", model=str(tmp_path)), 0, 1, str(tmp_path / "file"), 30))
     assert rank.read() == Loading()
     failed = rank.read()
-    assert isinstance(failed, StartFailed) and "config.json" in failed.message and failed.code == "model_error"
+    assert isinstance(failed, RankStartFailed) and "config.json" in failed.message and failed.code == "model_error"
     assert rank.read() is None
 
 

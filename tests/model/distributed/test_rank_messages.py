@@ -17,7 +17,7 @@ from chairlift.model.distributed.rank_messages import (
     Masks,
     PeersLost,
     Progress,
-    StartFailed,
+    RankStartFailed,
     StartRank,
     decode_from_rank,
     decode_to_rank,
@@ -66,14 +66,14 @@ def test_reports_arrive(report: FromRank) -> None:
 
 
 def test_the_error_of_a_start_keeps_its_type_and_details() -> None:
-    report = decode_from_rank(encode(StartFailed.of(ConfigError("too small", option="num_blocks")))[LENGTH_BYTES:])
-    assert isinstance(report, StartFailed)
+    report = decode_from_rank(encode(RankStartFailed.of(ConfigError("too small", option="num_blocks")))[LENGTH_BYTES:])
+    assert isinstance(report, RankStartFailed)
     error = report.error()
     assert isinstance(error, ConfigError) and error.details == {"option": "num_blocks"}
-    other = StartFailed.of(ZeroDivisionError("by zero")).error()
+    other = RankStartFailed.of(ZeroDivisionError("by zero")).error()
     assert isinstance(other, EngineDead) and "ZeroDivisionError: by zero" in other.message
 
 
 def test_the_error_of_a_start_may_have_any_text() -> None:
-    report = decode_from_rank(encode(StartFailed.of(ConfigError("half \ud800", size=2**70)))[LENGTH_BYTES:])
-    assert isinstance(report, StartFailed) and report.error().message == "half ?"
+    report = decode_from_rank(encode(RankStartFailed.of(ConfigError("half \ud800", size=2**70)))[LENGTH_BYTES:])
+    assert isinstance(report, RankStartFailed) and report.error().message == "half ?"

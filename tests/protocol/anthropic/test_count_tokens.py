@@ -3,13 +3,13 @@
 import pytest
 
 from chairlift.protocol.anthropic.count_tokens import CountTokensTranslator
-from chairlift.protocol.translation.base import Client
+from chairlift.protocol.translation.base import ClientRequest
 
 
 def test_a_count() -> None:
     translator = CountTokensTranslator()
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
-    translation = translator.translate(body, Client())
+    translation = translator.translate(body, ClientRequest())
     assert translator.inner_path == "/tokenize" and translation.ignored == ("max_tokens",)
     assert translation.body == {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     assert translation.names.own("messages[0].content") == "messages[0].content"

@@ -9,7 +9,7 @@ from chairlift.protocol.anthropic.event_stream import MessageEvents
 from chairlift.protocol.anthropic.output import SIGNATURE
 from chairlift.protocol.anthropic.translator import MessagesTranslator
 from chairlift.protocol.sse import EventReader
-from chairlift.protocol.translation.base import Client
+from chairlift.protocol.translation.base import ClientRequest
 from support_sdk_schemas import checked
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 8, "prompt_tokens_details": {"cached_tokens": 16}}
@@ -17,7 +17,7 @@ BODY = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": 
 
 
 def begin() -> MessageEvents:
-    return MessagesTranslator().translate({**BODY, "stream": True}, Client()).stream()
+    return MessagesTranslator().translate({**BODY, "stream": True}, ClientRequest()).stream()
 
 
 def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:

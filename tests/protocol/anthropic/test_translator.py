@@ -1,14 +1,14 @@
 """MessagesTranslator: one request, its message and its stream."""
 
 from chairlift.protocol.anthropic.translator import MessagesTranslator
-from chairlift.protocol.translation.base import EVENT_STREAM, Client
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest
 
 BODY = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "stop_sequences": ["END"]}
 
 
 def test_a_request_is_a_chat_completion() -> None:
     translator = MessagesTranslator()
-    translation = translator.translate({**BODY, "unknown": 1}, Client("tenant", "r"))
+    translation = translator.translate({**BODY, "unknown": 1}, ClientRequest("tenant", "r"))
     assert translator.inner_path == "/v1/chat/completions" and translation.stream_type == EVENT_STREAM
     assert translation.body["stop"] == ["END"] and translation.ignored == ("unknown",)
     choice = {"message": {"content": "a"}, "finish_reason": "stop", "stop_reason": "END"}

@@ -9,7 +9,7 @@ from chairlift.protocol.responses.event_stream import ResponseEvents
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.translator import ResponsesTranslator
 from chairlift.protocol.sse import EventReader
-from chairlift.protocol.translation.base import Client
+from chairlift.protocol.translation.base import ClientRequest
 from support_sdk_schemas import checked
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 8, "total_tokens": 11, "prompt_tokens_details": {"cached_tokens": 2}}
@@ -21,7 +21,7 @@ CALL_EVENTS = ["output_item.added", "function_call_arguments.delta", "function_c
 
 def begin(store: ResponseStore | None = None) -> ResponseEvents:
     translator = ResponsesTranslator(ResponseStore(10**6) if store is None else store)
-    return translator.translate({"model": "m", "input": "Hi", "stream": True}, Client()).stream()
+    return translator.translate({"model": "m", "input": "Hi", "stream": True}, ClientRequest()).stream()
 
 
 def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from chairlift.core.errors import InvalidRequest, NotFound
 from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.translation.base import Client
+from chairlift.protocol.translation.base import ClientRequest
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 
@@ -18,7 +18,7 @@ def test_the_prompt_is_counted() -> None:
             "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}, "temperature": 0.5,
             "max_output_tokens": 7, "stream": True, "truncation": "auto", "chat_template_kwargs": {"a": 1},
         },
-        Client(),
+        ClientRequest(),
     )  # fmt: skip
     assert translation.body == {
         "model": "m",
@@ -40,9 +40,9 @@ def test_a_stored_conversation_is_counted_for_its_tenant_only() -> None:
     item = {"type": "message", "role": "user", "content": "Hi"}
     store.add("alice", {"id": "resp_a", "output": []}, [item])
     translator, body = InputTokensTranslator(store), {"model": "m", "input": "More", "previous_response_id": "resp_a"}
-    messages = translator.translate(body, Client("alice")).body["messages"]
+    messages = translator.translate(body, ClientRequest("alice")).body["messages"]
     assert [message["content"] for message in messages] == ["Hi", "More"]
     with pytest.raises(NotFound):
-        translator.translate(body, Client("bob"))
+        translator.translate(body, ClientRequest("bob"))
     with pytest.raises(InvalidRequest, match="input"):
-        translator.translate({"model": "m"}, Client())
+        translator.translate({"model": "m"}, ClientRequest())

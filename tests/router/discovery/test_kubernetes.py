@@ -15,7 +15,7 @@ from chairlift.router.discovery import kubernetes as module
 from chairlift.router.discovery.endpoint_fields import parse_endpoint
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.endpoint import Endpoint
-from chairlift.web.registry import kubernetes_client as kubernetes_client_module
+from chairlift.web.registry import kubernetes_watch
 from support_certificates import CertificateAuthority
 from support_discovery import urls, watching
 from support_services_kubernetes import FakeKubernetes, endpoint, fake_kubernetes, port
@@ -188,7 +188,7 @@ def test_a_watch_that_is_answered_with_410_is_listed_again_but_not_forever() -> 
 
 def test_a_watch_goes_on_from_the_last_bookmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without bookmarks a quiet service's version expires, and each end of a watch would list everything again."""
-    monkeypatch.setattr(kubernetes_client_module, "WATCH_SECONDS", 1.0)
+    monkeypatch.setattr(kubernetes_watch, "WATCH_SECONDS", 1.0)
 
     async def scenario() -> None:
         async with fake_kubernetes() as fake:

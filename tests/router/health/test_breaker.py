@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.health.breaker import Breaker, BreakerConfig, BreakerState, HealthOutcome
-from chairlift.router.health.transitions import TransitionCause
+from chairlift.router.health.health_state import TransitionCause
 
 CONFIG = BreakerConfig()
 OUTCOMES = {"F": HealthOutcome.FAULT, "S": HealthOutcome.SUCCESS, "N": HealthOutcome.NEUTRAL}

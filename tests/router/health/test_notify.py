@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from chairlift.core.errors import ConfigError
+from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
 from chairlift.router.health.notify import NotifyConfig, WebhookNotifier
-from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
 from support_scripted_replica import TIMEOUT_SECONDS, Answer, ScriptedReplica, reset, response, stall
 
 Scenario = Callable[[WebhookNotifier, ScriptedReplica], Awaitable[None]]

@@ -3,8 +3,8 @@
 import pytest
 
 from chairlift.core.errors import ConfigError
+from chairlift.router.health.health_state import TransitionCause
 from chairlift.router.health.outliers import MAX_SAMPLES, LatencyOutliers, OutlierConfig
-from chairlift.router.health.transitions import TransitionCause
 
 TTFT, ITL = TransitionCause.TIME_TO_FIRST_TOKEN, TransitionCause.INTER_TOKEN_LATENCY
 

@@ -5,8 +5,8 @@ import pytest
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.health_state import EJECTION_CAUSES, HealthState, Transition, TransitionCause
 from chairlift.router.health.replica_health import ReplicaHealth
-from chairlift.router.health.transitions import EJECTION_CAUSES, HealthState, Transition, TransitionCause
 
 CONFIG = HealthConfig()
 

@@ -1,6 +1,6 @@
 """TransitionLog: the last changes with their reasons."""
 
-from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
+from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
 from chairlift.router.live.transition_log import MAX_TRANSITIONS, TransitionLog
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
+from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
 from chairlift.router.replicas.replica_events import ReplicaEvents
 from support_replica_set import TransitionLog
 

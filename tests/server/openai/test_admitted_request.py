@@ -1,4 +1,4 @@
-"""admit and AdmittedRequest: a reservation and a permit end once for each request."""
+"""AdmittedRequest: a reservation and a permit end once for each request."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, Overloaded
-from chairlift.server.openai.generation import AdmittedRequest, admit
+from chairlift.server.openai.generation import AdmittedRequest
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import ClientGone
+from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 
 
 class Recorder:
@@ -35,7 +36,8 @@ class Recorder:
 
 
 def admit_with(replica: Any) -> AdmittedRequest:
-    return admit(replica, {"principal": Principal("a"), "request_id": "r"}, None)
+    scope = {SCOPE_KEY: RequestInfo(request_id="r", principal=Principal("a"))}
+    return AdmittedRequest.begin(replica, scope, None)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,15 @@ from chairlift.server.openai.endpoint import RequestContext, parse
 from chairlift.server.openai.parse_request import CompletionRequest, read_completion
 from chairlift.server.replica import Replica
 from chairlift.web.auth.principal import Principal
+from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 from support_server import run
 from support_services import fake_service
 
 
-def parsed(*headers: tuple[bytes, bytes], **body: Any) -> tuple[RequestContext[CompletionRequest], dict[str, Any]]:
-    """Parse a body of the route; returns the context and the scope."""
-    scope = {"headers": list(headers), "request_id": "mine", "principal": Principal("alice")}
+def parsed(*headers: tuple[bytes, bytes], **body: Any) -> tuple[RequestContext[CompletionRequest], RequestInfo]:
+    """Parse a body of the route; returns the context and what is known of the request."""
+    info = RequestInfo(request_id="mine", principal=Principal("alice"))
+    scope = {"headers": list(headers), SCOPE_KEY: info}
 
     async def parse_body() -> RequestContext[CompletionRequest]:
         replica = Replica(ServerConfig(served_names=("m",)))
@@ -32,13 +34,13 @@ def parsed(*headers: tuple[bytes, bytes], **body: Any) -> tuple[RequestContext[C
         finally:
             await replica.close()
 
-    return run(parse_body()), scope
+    return run(parse_body()), info
 
 
 def test_a_context_has_the_request_its_tenant_and_its_timeout() -> None:
-    context, scope = parsed((b"x-request-timeout-ms", b"1500"), timeout=9, user="bob", unknown=1)
+    context, info = parsed((b"x-request-timeout-ms", b"1500"), timeout=9, user="bob", unknown=1)
     assert (context.request_id, context.tenant, context.timeout) == ("mine", "alice", 1.5)
-    assert context.request.prompts == ("x",) and scope["user_named"] == "bob"
+    assert context.request.prompts == ("x",) and info.user == "bob"
     assert context.headers == ((b"x-ignored-parameters", b"unknown"),)
 
 

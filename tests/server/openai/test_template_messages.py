@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from chairlift.server.openai.message_history import normalized_messages
+from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.template_messages import template_input
 from chairlift.text.chat_template import ChatTemplate
-from chairlift.text.tool_formats.deepseek import KIMI
 from chairlift.text.tool_formats.generic import GENERIC, prompt_of
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL
+from chairlift.text.tool_formats.marked_calls import KIMI
 from support_server import open_server, run
 from support_services import AsciiTokenizer, fake_service
 
@@ -132,7 +132,7 @@ def test_a_template_that_takes_text_or_thinking_beside_a_call_gets_both_as_think
     answer = {"role": "assistant", "content": "I look.", "reasoning_content": "Look it up.", "tool_calls": [call("a")]}
     parts = {**answer, "content": [{"type": "text", "text": "I look."}], "thinking": "Look it up."}
     for echoed in (answer, parts):
-        messages, _ = normalized_messages([USER, echoed, {"role": "tool", "tool_call_id": "a", "content": "5"}], source)
+        messages, _ = normalize_messages([USER, echoed, {"role": "tool", "tool_call_id": "a", "content": "5"}], source)
         prepared, _ = template_input(messages, TOOLS, HARMONY, source)
         text = template.render(prepared).text
         assert "<|channel|>analysis<|message|>Look it up.\n\nI look.<|end|>" in text

@@ -16,12 +16,12 @@ from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.gemma import GEMMA4
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import COMMAND_A, HERMES, LLAMA3, MISTRAL
+from chairlift.text.tool_formats.marked_calls import DEEPSEEK
 from support_grammars import EOS, allowed_tokens, grammar_of
 from support_server import CHAT, open_server, run
 

@@ -6,7 +6,6 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.detect import (
     PARSER_ALIASES,
     TOOL_FORMATS,
@@ -30,6 +29,7 @@ from chairlift.text.tool_formats.json_calls import (
     PHI4,
     PHI4_FUNCTOOLS,
 )
+from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.pythonic import PYTHONIC
 from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
 from support_tool_formats import ANSWERS_OF_FORMATS, read

@@ -16,6 +16,7 @@ from chairlift.web.auth.jwt_keys import JWTKeys
 from chairlift.web.auth.jwt_verifier import JWTConfig, JWTVerifier, encode_token
 from chairlift.web.auth.middleware import AuthMiddleware
 from chairlift.web.auth.principal import ADMIN, USER, Principal
+from chairlift.web.request_info import request_info
 
 USER_KEY, ADMIN_KEY = new_key(), new_key()
 OPEN = frozenset({"/health"})
@@ -37,7 +38,7 @@ def send_through(
 
 
 async def _inside(scope: Any, receive: Any, send: Any) -> None:
-    scope["result"] = scope["principal"]
+    scope["result"] = request_info(scope).principal
 
 
 def bearer(key: str | bytes, scheme: bytes = b"Bearer") -> tuple[bytes, bytes]:

@@ -15,6 +15,7 @@ from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.http_protocol import Rejection
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
+from chairlift.web.request_info import request_info
 from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_config import HttpConfig
 
@@ -22,7 +23,7 @@ LIMITS = AdmissionLimits()
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    await send_object(send, {"path": scope["path"], "route": scope["route_path"]})
+    await send_object(send, {"path": scope["path"], "route": request_info(scope).route_path})
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:

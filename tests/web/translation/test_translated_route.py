@@ -15,10 +15,11 @@ from chairlift.core.errors import (
     Overloaded,
     Unavailable,
 )
-from chairlift.protocol.translation.base import Client
-from chairlift.web.body import FIRST_TOKEN_KEY, App
+from chairlift.protocol.translation.base import ClientRequest
+from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
+from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.translated_route import MAX_NESTING, TranslatedRoute
 from support_translation import EchoTranslator, open_admission, ready_lifecycle, request
@@ -36,8 +37,8 @@ class Inner:
         self.scope = dict(scope)
         body = (await receive())["body"]
         self.last_type = (await receive())["type"]
-        scope["was_submitted"] = True
-        scope[FIRST_TOKEN_KEY] = 12.5
+        info = request_info(scope)
+        info.was_submitted, info.first_token_at = True, 12.5
         if self.error is not None:
             raise self.error
         await send_object(send, {"body": json.loads(body), "path": scope["path"]})
@@ -66,15 +67,15 @@ def test_the_inner_route_gets_a_request_of_its_own() -> None:
 def test_the_scope_is_the_clients_own_afterwards_with_what_the_inner_route_noted() -> None:
     sent = request(route(Inner()), b'{"say": "Hi"}', query="a=b", headers={"x": "y"})
     assert (sent.scope["path"], sent.scope["query_string"], sent.scope["headers"]) == ("/outer", b"a=b", [(b"x", b"y")])
-    assert sent.scope["was_submitted"] is True
+    assert request_info(sent.scope).was_submitted is True
 
 
 def test_the_translator_knows_the_client() -> None:
     translated = route(Inner())
     request(translated, b'{"say": 1}', tenant="alice")
     (client,) = translated.translator.clients  # type: ignore[attr-defined]
-    assert client == Client("alice", "request-1") and client.first_token_at() == 12.5
-    assert Client().first_token_at() is None
+    assert client == ClientRequest("alice", "request-1") and client.first_token_at() == 12.5
+    assert ClientRequest().first_token_at() is None
 
 
 def test_errors_name_the_requests_own_field() -> None:
@@ -157,7 +158,7 @@ def test_a_small_body_that_is_slow_to_translate_leaves_the_event_loop() -> None:
     threads: list[str] = []
 
     class Translator(EchoTranslator):
-        def translate(self, body: Any, client: Client) -> Any:
+        def translate(self, body: Any, client: ClientRequest) -> Any:
             threads.append(threading.current_thread().name)
             return super().translate(body, client)
 

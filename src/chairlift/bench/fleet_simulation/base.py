@@ -44,7 +44,7 @@ class SimRequest:
 
 
 @dataclass(slots=True)
-class StepOutputs:
+class SimStepOutputs:
     """What became known at the end of a step: the first tokens, and the requests with their last token."""
 
     first_tokens: list[SimRequest] = field(default_factory=list)
@@ -77,7 +77,7 @@ class ServingModel(Protocol):
         """Take back a request without a first token; return False if it has started and stays."""
         ...
 
-    def advance(self) -> StepOutputs:
+    def advance(self) -> SimStepOutputs:
         """Handle the event at `next_event_at`, at which the caller's clock stands."""
         ...
 

@@ -12,7 +12,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from chairlift.bench.fleet_simulation.base import SimRequest, StepOutputs
+from chairlift.bench.fleet_simulation.base import SimRequest, SimStepOutputs
 from chairlift.bench.simulation.sim_step_model import SimStepModel, StepWork
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.scheduler.running_scheduler import GROWTH_RESERVE_TOKENS, MAX_PARALLEL_PREFILLS
@@ -69,7 +69,7 @@ class _Step:
 
 
 @dataclass(slots=True)
-class _Run:
+class _DecodeRun:
     """Equal decode steps in a row; `first_seconds` is the time of the first, each later one takes `growth` more."""
 
     started_at: float
@@ -110,7 +110,7 @@ class BatchModel:
         self._running: dict[int, _Row] = {}  # in the order of their starts
         self._waiting: list[_Row] = []  # in the order of their arrivals
         self._step: _Step | None = None
-        self._run: _Run | None = None
+        self._run: _DecodeRun | None = None
         self._started_at = 0.0  # of the step or run in progress
         self._is_blocked = False  # the last step could start nothing, and nothing has changed since
         self._num_arrivals = 0
@@ -142,9 +142,9 @@ class BatchModel:
         self._waiting, self._is_blocked = waiting, self._is_blocked and not is_withdrawn
         return is_withdrawn
 
-    def advance(self) -> StepOutputs:
+    def advance(self) -> SimStepOutputs:
         """End the step or run that ends now, and start the next."""
-        now, outputs = self.next_event_at, StepOutputs()
+        now, outputs = self.next_event_at, SimStepOutputs()
         if self._run is not None:
             self._end_run(self._run.num_steps, now, outputs)
             self._run = None
@@ -161,7 +161,7 @@ class BatchModel:
         run = self._run
         if run is not None and (ended := min(run.num_ended(now), run.num_steps - 1)) > 0:
             started_at = run.end_of(ended)
-            self._end_run(ended, started_at, StepOutputs())
+            self._end_run(ended, started_at, SimStepOutputs())
             run.first_seconds += run.growth * ended
             run.started_at, run.num_steps = started_at, run.num_steps - ended
         if self._run is not None or self._step is not None:
@@ -170,7 +170,7 @@ class BatchModel:
 
     # -- ends ------------------------------------------------------------------------------------------------------
 
-    def _end_run(self, count: int, now: float, outputs: StepOutputs) -> None:
+    def _end_run(self, count: int, now: float, outputs: SimStepOutputs) -> None:
         run = self._run
         assert run is not None
         gap, size, finished = run.first_seconds + run.growth * (count - 1), self._block_size, False
@@ -190,7 +190,7 @@ class BatchModel:
             for row in [row for row in self._running.values() if row.known >= row.max_length]:
                 self._finish(row, outputs)
 
-    def _end_step(self, step: _Step, now: float, outputs: StepOutputs) -> None:
+    def _end_step(self, step: _Step, now: float, outputs: SimStepOutputs) -> None:
         self.busy_seconds += now - self._started_at
         for row in (*step.decodes, *step.chunks):
             if row.scheduled < row.known:
@@ -206,7 +206,7 @@ class BatchModel:
             if row.known >= row.max_length:
                 self._finish(row, outputs)
 
-    def _finish(self, row: _Row, outputs: StepOutputs) -> None:
+    def _finish(self, row: _Row, outputs: SimStepOutputs) -> None:
         del self._running[row.arrival]
         self._free_blocks += row.num_blocks
         self._is_blocked = False
@@ -231,7 +231,7 @@ class BatchModel:
                     steps = self._steps_with_blocks(steps)
                 if steps > 0:
                     first = self._seconds(StepWork(1, len(rows), 0, context, 0))
-                    self._run = _Run(now, steps, first, len(rows) * self._context_token)
+                    self._run = _DecodeRun(now, steps, first, len(rows) * self._context_token)
                     self.next_event_at = self._run.end_of(steps)
                     return
         self._step = self._fill_step()

@@ -2,7 +2,7 @@
 
 import math
 
-from chairlift.bench.fleet_simulation.base import SimRequest, StepOutputs
+from chairlift.bench.fleet_simulation.base import SimRequest, SimStepOutputs
 from chairlift.bench.simulation.sim_step_model import SimStepModel, StepTimer
 from chairlift.core.clock import FakeClock
 from chairlift.core.request import EngineOutput, GenerateRequest
@@ -71,9 +71,9 @@ class EngineModel:
         self._loop.abort(request_id)
         return True
 
-    def advance(self) -> StepOutputs:
+    def advance(self) -> SimStepOutputs:
         """End the step that ends now, and run the next one."""
-        now, outputs = self.next_event_at, StepOutputs()
+        now, outputs = self.next_event_at, SimStepOutputs()
         if self._runs_step:
             self.busy_seconds += now - self._started_at
         for output in self._outputs:
@@ -93,7 +93,7 @@ class EngineModel:
             self.busy_seconds += now - self._started_at
             self._started_at = now
 
-    def _handle_output(self, output: EngineOutput, now: float, outputs: StepOutputs) -> None:
+    def _handle_output(self, output: EngineOutput, now: float, outputs: SimStepOutputs) -> None:
         assert output.error is None, output.error
         request, last_token_at = self._requests[output.request_id]
         if output.token_ids:

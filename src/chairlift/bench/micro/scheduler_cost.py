@@ -40,7 +40,7 @@ def flatness_cases(policy: str) -> list[CostCase]:
     return [CostCase(scheduling_policy=policy, waiting=waiting) for waiting in FLATNESS]
 
 
-class _Process:
+class _RigProcess:
     """A rig in its own process, like an engine, so that it shares its memory with nothing else."""
 
     def __init__(self, case: CostCase, seed: int) -> None:
@@ -97,7 +97,7 @@ def measure(
         for case in cases:
             policies = f"{case.scheduling_policy}, {case.batching_policy}"
             say(f"filling {policies}, {case.running} running, {case.waiting:,} waiting")
-            rigs.append(stack.enter_context(closing(_Process(case, seed))))
+            rigs.append(stack.enter_context(closing(_RigProcess(case, seed))))
         for window in range(windows):
             say(f"window {window + 1} of {windows}")
             for rig, case_totals in zip(rigs, totals, strict=True):

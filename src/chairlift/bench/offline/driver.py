@@ -47,7 +47,7 @@ def drive_workload(service: TextService, workload: Workload, note: ProgressCallb
     Raises InvalidRequest, before any request is submitted, when one can never be served; the message names it.
     """
     processors = [_output_processor(service, number, item) for number, item in enumerate(workload.items)]
-    run = _Run(
+    run = _WorkloadRun(
         service, [RequestRecord(item) for item in workload.items], processors, note or (lambda tokens, ended: None)
     )
     try:
@@ -70,7 +70,7 @@ def _output_processor(service: TextService, number: int, item: WorkloadRequest) 
         raise InvalidRequest(f"request {number} of the workload: {error.message}", **error.details) from None
 
 
-class _Run:
+class _WorkloadRun:
     """The state of one run."""
 
     def __init__(

@@ -8,10 +8,11 @@ import msgspec
 from chairlift.bench.workload.generators import NAMES, assign_tenants, generate, with_poisson_arrivals
 from chairlift.bench.workload.workload import Workload
 from chairlift.bench.workload.workload_trace import read_trace
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ConfigError
 
 TRACE_SUFFIX = ".jsonl"
-VOCAB_SIZE = 2**31 - 1
+VOCAB_SIZE = MAX_INT32
 """Larger than any vocabulary, for checks before the model's vocabulary size is known."""
 
 

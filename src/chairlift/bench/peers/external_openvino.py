@@ -1,4 +1,4 @@
-"""Engine: OpenVINO GenAI's continuous batching, with outputs as token ids; runs in OpenVINO's own Python."""
+"""OpenVINOEngine: OpenVINO GenAI's continuous batching, with outputs as token ids; runs in OpenVINO's own Python."""
 
 import importlib
 import time
@@ -10,7 +10,7 @@ KV_GIB = 4
 PRECISIONS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
-class Engine:
+class OpenVINOEngine:
     """A pipeline that is stepped explicitly, so that each step is timed."""
 
     def __init__(self, genai: Any, openvino: Any, pipeline: Any, properties: dict[str, Any], scheduler: Any) -> None:
@@ -53,7 +53,7 @@ class Engine:
         """See external_main.measure_engine()."""
 
 
-def open_engine(task: dict[str, Any]) -> Engine:
+def open_engine(task: dict[str, Any]) -> OpenVINOEngine:
     """Load the model."""
     settings = task["settings"]
     genai, openvino = importlib.import_module("openvino_genai"), importlib.import_module("openvino")
@@ -70,4 +70,4 @@ def open_engine(task: dict[str, Any]) -> Engine:
     if "kv_precision" in settings:
         properties["KV_CACHE_PRECISION"] = settings["kv_precision"]
     pipeline = genai.ContinuousBatchingPipeline(settings["model"], scheduler, "CPU", properties)
-    return Engine(genai, openvino, pipeline, properties, scheduler)
+    return OpenVINOEngine(genai, openvino, pipeline, properties, scheduler)

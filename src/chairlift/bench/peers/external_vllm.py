@@ -1,4 +1,4 @@
-"""Engine: vLLM's offline engine on a CPU or a GPU, without detokenization; runs in vLLM's own Python."""
+"""VLLMEngine: vLLM's offline engine on a CPU or a GPU, without detokenization; runs in vLLM's own Python."""
 
 import importlib
 import os
@@ -9,7 +9,7 @@ MAX_NUM_SEQS = 64
 KV_GIB = 4
 
 
-class Engine:
+class VLLMEngine:
     """Runs vLLM's LLM step by step, as its generate() does, to time each step."""
 
     def __init__(self, llm: Any, vllm: Any) -> None:
@@ -55,7 +55,7 @@ class Engine:
             shutdown()
 
 
-def open_engine(task: dict[str, Any]) -> Engine:
+def open_engine(task: dict[str, Any]) -> VLLMEngine:
     """Load the model."""
     settings = task["settings"]
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = settings.get("kv_gib", str(KV_GIB))
@@ -69,4 +69,4 @@ def open_engine(task: dict[str, Any]) -> Engine:
         settings.get("model", task["model"]), dtype=task["dtype"], max_model_len=task["longest"],
         max_num_seqs=int(settings.get("max_num_seqs", MAX_NUM_SEQS)), enable_prefix_caching=True, **options,
     )  # fmt: skip
-    return Engine(llm, vllm)
+    return VLLMEngine(llm, vllm)

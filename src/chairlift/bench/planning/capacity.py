@@ -153,7 +153,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCapacity:
+class CapacityEstimate:
     """What one replica can do.
 
     Attributes:
@@ -197,7 +197,7 @@ def num_requests(load: RequestLoad, targets: Targets, rate: float) -> int:
 def find_capacity(
     replica: SimulatedReplica, load: RequestLoad, targets: Targets, *, count: int | None = None,
     least_rate: float = 0.0, try_at: Callable[[float], Trial] | None = None,
-) -> ReplicaCapacity | None:  # fmt: skip
+) -> CapacityEstimate | None:  # fmt: skip
     """Return the highest rate at which a replica keeps the targets, or None if it is below least_rate.
 
     Args:
@@ -231,7 +231,7 @@ def find_capacity(
             f"{high:.2g} requests/s a replica fewer do; raise --ttft-ms or --itl-ms, or lower --attainment",
             option="attainment",
         )
-    return ReplicaCapacity(rate=low, alone=alone, trials=trials)
+    return CapacityEstimate(rate=low, alone=alone, trials=trials)
 
 
 def unreachable_targets(alone: Trial, targets: Targets) -> ConfigError:

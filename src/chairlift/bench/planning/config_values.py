@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ConfigError
 
-MAX_SIZE = 2**31 - 1
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 """Fields that hold the decoder of a model with other inputs."""
 
@@ -63,8 +63,8 @@ class ConfigValues:
             return default
         if value is None:
             raise invalid_model(f"{name} is missing, so the size of the model is unknown")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-            raise invalid_model(f"{name} must be an integer between 1 and {MAX_SIZE}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_INT32:
+            raise invalid_model(f"{name} must be an integer between 1 and {MAX_INT32}, got {value!r}")
         return value
 
     def optional_size(self, name: str) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.latent_attention import latent_attention
 from chairlift.bench.planning.mixture import LayerMLP, layer_mlps
+from chairlift.core.bounds import MAX_INT32
 
 HEAD_NORM, WIDE_NORM = "head", "wide"
 """Norms on queries and keys: one per head width, or one over all heads together."""
@@ -215,7 +216,7 @@ def shape_of_content(content: Mapping[str, Any]) -> ModelShape:
         intermediate_size=values.size("intermediate_size"), layer_norms=known.norms * hidden, attention=attention,
         mlps=layer_mlps(values, hidden, layers, has_bias=known.has_expert_bias),
         layer_windows=_windows(values, known, layers), is_tied=values.flag("tie_word_embeddings", known.is_tied),
-        max_positions=values.size("max_position_embeddings", 2**31 - 1), dtype=values.dtype,
+        max_positions=values.size("max_position_embeddings", MAX_INT32), dtype=values.dtype,
         quantization=content.get("quantization_config") or {},
         is_exact=variant is not None and not values.is_part,
     )  # fmt: skip

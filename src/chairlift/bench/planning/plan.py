@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chairlift.bench.planning.capacity import (
-    ReplicaCapacity,
+    CapacityEstimate,
     RequestLoad,
     SimulatedReplica,
     Targets,
@@ -63,7 +63,7 @@ class PlanInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CapacityPlan:
     """The result.
 
     Attributes:
@@ -78,7 +78,7 @@ class Plan:
     given: PlanInput
     replica: ReplicaMemory
     step_model: SimStepModel
-    capacity: ReplicaCapacity
+    capacity: CapacityEstimate
     at_rate: Trial
     others: Mapping[str, str]
 
@@ -132,7 +132,7 @@ class Plan:
         return {name: value / whole for name, value in parts.items()}
 
 
-def make_plan(given: PlanInput) -> Plan:
+def make_plan(given: PlanInput) -> CapacityPlan:
     """Choose the split of a replica that needs the fewest devices for the rate, and count its replicas.
 
     Raises ConfigError when memory is too small, or the targets cannot be reached.
@@ -140,7 +140,7 @@ def make_plan(given: PlanInput) -> Plan:
     replicas = fitting_replicas(
         given.memory, given.hardware.device_memory, given.load.tokens, given.hardware.max_devices
     )  # fmt: skip
-    plans: list[Plan] = []
+    plans: list[CapacityPlan] = []
     errors: list[ConfigError] = []
     tried: dict[str, str] = {}
     # The largest split first: it keeps tight targets best, and bounds the search for the others.
@@ -160,7 +160,7 @@ def make_plan(given: PlanInput) -> Plan:
         raise errors[0]
     best = min(plans, key=lambda plan: (plan.devices, plan.replica.sizes.devices, -plan.capacity.rate))
     del tried[str(best.replica.sizes)]
-    return Plan(
+    return CapacityPlan(
         given=given, replica=best.replica, step_model=best.step_model, capacity=best.capacity, at_rate=best.at_rate,
         others=tried,
     )  # fmt: skip
@@ -178,7 +178,7 @@ def simulated_replica(given: PlanInput, replica: ReplicaMemory, step_model: SimS
     )  # fmt: skip
 
 
-def _plan_of(given: PlanInput, replica: ReplicaMemory, most_devices: int | None) -> Plan | None:
+def _plan_of(given: PlanInput, replica: ReplicaMemory, most_devices: int | None) -> CapacityPlan | None:
     """Return the plan with this split; None where it needs more than most_devices devices."""
     model = given.step_model or estimate_step_model(
         given.memory, given.hardware.device_speed, replica.sizes, given.load.tokens
@@ -189,7 +189,7 @@ def _plan_of(given: PlanInput, replica: ReplicaMemory, most_devices: int | None)
     if capacity is None:
         return None
     share = given.rate / capacity.replicas(given.rate)
-    return Plan(
+    return CapacityPlan(
         given=given, replica=replica, step_model=model, capacity=capacity, others={},
         at_rate=try_rate(simulated, given.load, given.targets, share, given.count),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from chairlift.bench.planning.parallelism import gigabytes, max_pipeline, tensor_sizes
-from chairlift.bench.planning.plan import Plan
+from chairlift.bench.planning.plan import CapacityPlan
 
 SCHEMA = 1
 KIND = "chairlift plan"
@@ -20,7 +20,7 @@ LEAST_DEDICATED_CORES = 3
 """Cores from which the native kernels leave one to the rest of the server."""
 
 
-def plan_values(plan: Plan, model: str, problems: Sequence[str]) -> dict[str, Any]:
+def plan_values(plan: CapacityPlan, model: str, problems: Sequence[str]) -> dict[str, Any]:
     """Return the plan as plain values with stable keys.
 
     Args:
@@ -78,7 +78,7 @@ def plan_values(plan: Plan, model: str, problems: Sequence[str]) -> dict[str, An
     }  # fmt: skip
 
 
-def sources(plan: Plan) -> dict[str, str]:
+def sources(plan: CapacityPlan) -> dict[str, str]:
     """Return where the numbers of each part come from."""
     shape, hardware = plan.given.memory.shape, plan.given.hardware
     times = FITTED if plan.given.step_model is not None else ESTIMATED
@@ -91,7 +91,7 @@ def sources(plan: Plan) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _problems(plan: Plan, problems: Sequence[str]) -> list[str]:
+def _problems(plan: CapacityPlan, problems: Sequence[str]) -> list[str]:
     """Return why Chairlift cannot run the plan today."""
     found, sizes = list(problems), plan.replica.sizes
     if sizes.devices > 1:
@@ -102,7 +102,7 @@ def _problems(plan: Plan, problems: Sequence[str]) -> list[str]:
     return found
 
 
-def _advice(plan: Plan, model: str, problems: Sequence[str]) -> Iterator[str]:
+def _advice(plan: CapacityPlan, model: str, problems: Sequence[str]) -> Iterator[str]:
     """Yield what to do, one sentence each."""
     hardware, shares = plan.given.hardware, plan.step_shares
     if plan.missing_devices:
@@ -133,11 +133,11 @@ def _advice(plan: Plan, model: str, problems: Sequence[str]) -> Iterator[str]:
         yield "one replica has no spare: a second one keeps the service up when it fails"
 
 
-def _replica_command(plan: Plan, model: str) -> str:
+def _replica_command(plan: CapacityPlan, model: str) -> str:
     return " ".join(["chairlift serve", model, *(f"--{name} {value}" for name, value in _options(plan))])
 
 
-def _fleet_command(plan: Plan, model: str) -> str:
+def _fleet_command(plan: CapacityPlan, model: str) -> str:
     hardware = plan.given.hardware
     words = ["chairlift fleet", model, f"--max-replicas {plan.replicas}"]
     if hardware.gpus:
@@ -147,7 +147,7 @@ def _fleet_command(plan: Plan, model: str) -> str:
     return " ".join([*words, *(f"--replica-option {name}={value}" for name, value in _options(plan))])
 
 
-def _options(plan: Plan) -> list[tuple[str, str]]:
+def _options(plan: CapacityPlan) -> list[tuple[str, str]]:
     """Return the options of each replica's `chairlift serve`."""
     memory = plan.given.memory
     options = [("max-model-len", str(plan.given.load.tokens))]

@@ -87,14 +87,15 @@ def estimate_step_model(memory: ModelMemory, device: DeviceSpeed, sizes: Paralle
     shape, tensor = memory.shape, sizes.tensor * TENSOR_EFFICIENCY ** math.log2(sizes.tensor)
     bandwidth = device.bandwidth * device.bandwidth_share * tensor
     speed = device.speed * device.speed_share * tensor
-    messages = 2 * shape.num_layers * ALL_REDUCE_SECONDS * (sizes.tensor > 1)
+    all_reduce_seconds = 2 * shape.num_layers * ALL_REDUCE_SECONDS * (sizes.tensor > 1)
     kv_heads = min(sizes.tensor, shape.num_kv_heads) * sizes.context
     kv_bytes = memory.kv_of_request(length) / max(1, length) / kv_heads
-    seen = sum(1.0 if window is None else min(1.0, window / length) for window in shape.layer_windows)
-    pairs = shape.attention.pair_width * seen
+    # Layers with full attention that would read as many tokens: a layer with a window counts in part.
+    num_full_layers = sum(1.0 if window is None else min(1.0, window / length) for window in shape.layer_windows)
+    pairs = shape.attention.pair_width * num_full_layers
     layers = 2 * shape.active_matrices / speed
     return SimStepModel(
-        step=memory.read_weights / bandwidth + device.overhead + messages,
+        step=memory.read_weights / bandwidth + device.overhead + all_reduce_seconds,
         row=layers + 2 * shape.table / speed,
         prefill_token=layers / sizes.context,
         context_token=kv_bytes / (device.bandwidth * device.context_share),

@@ -1,4 +1,4 @@
-"""RequestStream: turns a workload into requests of the OpenAI API, with token ids, text or chat messages."""
+"""PreparedRequests: turns a workload into requests of the OpenAI API, with token ids, text or chat messages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class PreparedRequest:
     requested_tokens: int
 
 
-class RequestStream:
+class PreparedRequests:
     """The requests of a workload in order; a generator's never end, a trace is repeated.
 
     One stream serves all phases, so that no phase finds its prompts in the prefix cache from an earlier phase.

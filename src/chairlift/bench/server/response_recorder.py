@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from chairlift.bench.server.http_client import ExchangeEnd, ExchangeEndKind, Headers
-from chairlift.protocol.sse import Event, EventReader
+from chairlift.protocol.sse import EventReader, ServerSentEvent
 
 TOKEN_IDS = re.compile(r'"token_ids"\s*:\s*\[([^\]]*)\]')
 TEXT = re.compile(r'"(?:text|content|reasoning_content|reasoning|arguments)"\s*:\s*"(?!")')
@@ -129,7 +129,7 @@ class ResponseRecorder:
         elif len(self._body) < MAX_ERROR_BYTES:
             self._body += chunk
 
-    def _handle_event(self, event: Event, now: float) -> None:
+    def _handle_event(self, event: ServerSentEvent, now: float) -> None:
         data, record = event.data, self._record
         if data == "[DONE]":
             self._is_done = True

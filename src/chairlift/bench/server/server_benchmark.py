@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from chairlift.bench.server.api_requests import RequestStream
+from chairlift.bench.server.api_requests import PreparedRequests
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.loadgen import EVEN, POISSON, LoadPhase, arrival_times, with_arrival_times
 from chairlift.bench.server.overload import (
@@ -139,7 +139,9 @@ class ServerBenchmark:
         baseline: seconds of a probe on the idle server; None without an overload test.
     """
 
-    def __init__(self, plan: BenchmarkPlan, client: Client, stream: RequestStream, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: BenchmarkPlan, client: Client, stream: PreparedRequests, say: Callable[[str], None]
+    ) -> None:
         self.phases: list[dict[str, Any]] = []
         self.baseline: float | None = None
         self._plan = plan

@@ -164,7 +164,7 @@ def simulate(
 
     Raises InvalidRequest, before anything runs, when a request can never be served; the message names it.
     """
-    return _Run(workload, config, machine or SimMachine(), on_output).run_to_end()
+    return _SimulationRun(workload, config, machine or SimMachine(), on_output).run_to_end()
 
 
 def as_request(item: WorkloadRequest, index: int) -> GenerateRequest:
@@ -180,7 +180,7 @@ def as_request(item: WorkloadRequest, index: int) -> GenerateRequest:
     )  # fmt: skip
 
 
-class _Run:
+class _SimulationRun:
     """The state of a running simulation."""
 
     def __init__(

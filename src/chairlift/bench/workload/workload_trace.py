@@ -1,4 +1,4 @@
-"""Traces: reads a workload from JSONL, one request per line, and checks it before any model is loaded.
+"""read_trace: reads a workload from JSONL, one request per line, and checks it before any model is loaded.
 
     {"at": 0.5, "prompt": [5, 6, 7], "output_tokens": 20, "tenant": "a", "priority": 1, "timeout": 30}
     {"at": 0.7, "prompt_tokens": 300, "output_tokens": 20}
@@ -15,6 +15,7 @@ from typing import Any
 
 from chairlift.bench.workload.generators import below
 from chairlift.bench.workload.workload import MAX_SECONDS, Workload, WorkloadRequest
+from chairlift.core.bounds import MAX_PRIORITY
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
 from chairlift.core.validation import format_value
@@ -23,7 +24,6 @@ FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority"
 MAX_TOKENS = 10_000_000
 MAX_DRAWN_TOKENS = 2**21
 """Largest `prompt_tokens` of a line: twice the longest context of any model."""
-MAX_PRIORITY = 2**31 - 1
 
 
 def read_trace(path: str | Path, *, vocab_size: int, seed: int = 0, count: int | None = None) -> Workload:

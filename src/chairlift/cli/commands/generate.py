@@ -21,7 +21,7 @@ from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.model_names import is_demo, no_model_given
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
-from chairlift.llm.progress import Progress
+from chairlift.llm.progress_bar import ProgressBar
 from chairlift.llm.text_service import TextService
 
 DEFAULT_PROMPT = "What is continuous batching?"
@@ -209,7 +209,7 @@ def _run_batch(
     started = time.monotonic()
     try:
         with (
-            Progress(len(items), shown=console.shows_progress_bars(files)) as progress,
+            ProgressBar(len(items), shown=console.shows_progress_bars(files)) as progress,
             closing(run_batch(service.client, processors, service.max_queue_size)) as events,
         ):
             for processor, event in events:

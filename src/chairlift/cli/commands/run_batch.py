@@ -17,7 +17,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.model_names import no_model_given
 from chairlift.llm.options import Options
-from chairlift.llm.progress import Progress
+from chairlift.llm.progress_bar import ProgressBar
 from chairlift.server.app import BATCH_PATHS, server_app
 from chairlift.server.batch_files.batch_lines import BatchLine, read_batch
 from chairlift.server.batch_files.batch_run import BatchProgress, Sender, run_batch_file
@@ -76,7 +76,7 @@ async def _run(
         else:
             assert remote is not None
             send = await stack.enter_async_context(remote)
-        bar = stack.enter_context(Progress(len(lines), shown=console.shows_progress_bars(())))
+        bar = stack.enter_context(ProgressBar(len(lines), shown=console.shows_progress_bars(())))
         for _ in journal.done:
             bar.request_done()
 

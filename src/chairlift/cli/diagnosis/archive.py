@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from chairlift import __version__
 from chairlift.cli.diagnosis.diagnosis import Diagnosis
-from chairlift.cli.diagnosis.server_reader import Keys, Part, Snapshot
+from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerSnapshot
 from chairlift.core.errors import ConfigError
 
 HIDDEN = b"***"
@@ -90,7 +90,7 @@ def _files(diagnosis: Diagnosis, now: float) -> Iterator[tuple[str, bytes]]:
             yield f"{folder}/{name}.{'txt' if name == 'metrics' else 'json'}", _content(part)
 
 
-def _part_facts(snapshot: Snapshot) -> dict[str, Any]:
+def _part_facts(snapshot: ServerSnapshot) -> dict[str, Any]:
     return {
         name: {"path": part.path, "status": part.status, "error": part.error, "seconds": round(part.seconds, 3)}
         for name, part in snapshot.parts.items()

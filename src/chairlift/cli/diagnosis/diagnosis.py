@@ -9,7 +9,7 @@ from chairlift import __version__
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.router_checks import CONTROLLERS, check_router, replicas_of
 from chairlift.cli.diagnosis.server_checks import ServerChecks
-from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, Snapshot, read_all
+from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, ServerSnapshot, read_all
 from chairlift.core.errors import ConfigError
 from chairlift.observability.url_text import without_user_info
 
@@ -30,7 +30,7 @@ class Diagnosis:
     """
 
     url: str
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[ServerSnapshot, ...]
     findings: tuple[Finding, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -83,7 +83,9 @@ def diagnose(reader: ServerReader, replica_keys: Keys, interval: float) -> Diagn
     return Diagnosis(url=reader.url, snapshots=tuple(after), findings=tuple(findings))
 
 
-def _with_reports(reader: ServerReader, router: Snapshot, replicas: Sequence[Snapshot]) -> list[Snapshot]:
+def _with_reports(
+    reader: ServerReader, router: ServerSnapshot, replicas: Sequence[ServerSnapshot]
+) -> list[ServerSnapshot]:
     """Return the replicas, with the report that the router reads of each one that did not give its own."""
     if not router.object("debug").get("has_replica_admin_key"):
         return list(replicas)
@@ -95,17 +97,17 @@ def _with_reports(reader: ServerReader, router: Snapshot, replicas: Sequence[Sna
     ]
 
 
-def _merged(before: Snapshot, after: Snapshot) -> Snapshot:
+def _merged(before: ServerSnapshot, after: ServerSnapshot) -> ServerSnapshot:
     """Return all parts, the newest good one of each; the clock of this machine is that of its /admin/debug."""
     newer = {name: part for name, part in after.parts.items() if part.is_ok or not before.parts[name].is_ok}
     timed = after if "debug" in newer else before
-    return Snapshot(
+    return ServerSnapshot(
         url=before.url, at_seconds=after.at_seconds, wall_from=timed.wall_from, wall_to=timed.wall_to,
         parts={**before.parts, **newer},
     )  # fmt: skip
 
 
-def _failed_later(before: Sequence[Snapshot], again: Sequence[Snapshot]) -> Iterator[Finding]:
+def _failed_later(before: Sequence[ServerSnapshot], again: Sequence[ServerSnapshot]) -> Iterator[Finding]:
     """Yield the routes that answered at first and then no more."""
     for old, new in zip(before, again, strict=True):
         for name, part in new.parts.items():
@@ -128,7 +130,9 @@ def _checked(checks: Iterable[Finding], url: str) -> Iterator[Finding]:
         yield Finding(check="not_understood", level=ERROR, server=url, what=what[:MAX_REASON_CHARS])
 
 
-def _findings(before: Sequence[Snapshot], after: Sequence[Snapshot], is_read: Sequence[bool]) -> list[Finding]:
+def _findings(
+    before: Sequence[ServerSnapshot], after: Sequence[ServerSnapshot], is_read: Sequence[bool]
+) -> list[Finding]:
     url = after[0].url
     findings = [*_checked(ServerChecks(before[0], after[0]).run(), url)]
     findings += _checked(check_router(before[0], after[0]), url)

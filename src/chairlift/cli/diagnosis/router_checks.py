@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.metrics_page import increase
 from chairlift.cli.diagnosis.server_checks import page_of
-from chairlift.cli.diagnosis.server_reader import Snapshot
+from chairlift.cli.diagnosis.server_reader import ServerSnapshot
 
 ABLE_TO_SERVE = ("healthy", "probing")
 BAD_STATES = ("ejected", "unhealthy", "probing", "not_ready", "pending")
@@ -18,7 +18,7 @@ SETTLE_SECONDS = 10.0
 MAX_REPLICAS_NAMED = 5
 
 
-def replicas_of(snapshot: Snapshot) -> list[dict[str, Any]]:
+def replicas_of(snapshot: ServerSnapshot) -> list[dict[str, Any]]:
     """Return the replicas that a router lists, none for a replica."""
     replicas = snapshot.object("debug").get("replicas")
     return [each for each in replicas if isinstance(each, dict)] if isinstance(replicas, list) else []
@@ -31,7 +31,7 @@ Row = tuple[str, str, str]
 """Name of the check, level, and what is wrong."""
 
 
-def check_router(before: Snapshot, now: Snapshot) -> Iterator[Finding]:
+def check_router(before: ServerSnapshot, now: ServerSnapshot) -> Iterator[Finding]:
     """Yield what is wrong by the router's own report; nothing for a replica. An autoscaler alone is checked, too."""
     debug = now.object("debug")
     if (service := debug.get("service")) not in CONTROLLERS:
@@ -111,14 +111,14 @@ def _named(groups: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(parts)
 
 
-def _restarts(before: Snapshot, now: Snapshot) -> Iterator[Row]:
+def _restarts(before: ServerSnapshot, now: ServerSnapshot) -> Iterator[Row]:
     total = page_of(now).total("router_replica_restarts_total") or 0.0
     if total:
         recent = increase(page_of(before), page_of(now), "router_replica_restarts_total")
         yield "restarts", ERROR if recent else WARNING, f"the router has seen {total:.0f} restarts of replicas"
 
 
-def _autoscaler(before: Snapshot, now: Snapshot, debug: Mapping[str, Any]) -> Iterator[Row]:
+def _autoscaler(before: ServerSnapshot, now: ServerSnapshot, debug: Mapping[str, Any]) -> Iterator[Row]:
     autoscaler = debug.get("autoscaler")
     if not isinstance(autoscaler, dict):
         return

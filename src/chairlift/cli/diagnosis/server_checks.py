@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.metrics_page import Labels, MetricsPage, increase, quantile
-from chairlift.cli.diagnosis.server_reader import Snapshot
+from chairlift.cli.diagnosis.server_reader import ServerSnapshot
 
 HOST_MEMORY_RATIO = 0.92
 OWN_MEMORY_RATIO = 0.95
@@ -51,7 +51,7 @@ DAY = 86_400
 class ServerChecks:
     """The checks of one server, by the whole snapshot and the one before, which has load and metrics."""
 
-    def __init__(self, before: Snapshot, now: Snapshot) -> None:
+    def __init__(self, before: ServerSnapshot, now: ServerSnapshot) -> None:
         self.url, self.before, self.now = now.url, before, now
         self.seconds = max(1e-6, now.at_seconds - before.at_seconds)
         self.has_rates = before.parts["metrics"].is_ok and now.parts["metrics"].is_ok
@@ -240,7 +240,7 @@ class ServerChecks:
                 yield self.find("clock", WARNING, f"the server's clock is {words} that of this machine")
 
 
-def page_of(snapshot: Snapshot) -> MetricsPage:
+def page_of(snapshot: ServerSnapshot) -> MetricsPage:
     """Return the metrics of a snapshot, none where they could not be read."""
     part = snapshot.parts.get("metrics")
     return MetricsPage(part.body.decode(errors="replace") if part is not None and part.is_ok else "")

@@ -88,7 +88,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ServerSnapshot:
     """The parts of one server at one moment.
 
     Attributes:
@@ -126,7 +126,7 @@ class ServerReader:
         self.url = server_url(url)
         self.keys, self.part_seconds, self.tls = keys, part_seconds, tls
 
-    def read(self, names: Sequence[str] = tuple(PARTS)) -> Snapshot:
+    def read(self, names: Sequence[str] = tuple(PARTS)) -> ServerSnapshot:
         """Return these parts, which are read at the same time; each has its response or its error."""
         wall_from = time.time()
         calls = {name: partial(self._read, PARTS[name]) for name in names}
@@ -138,7 +138,7 @@ class ServerReader:
             else part
             for name in names
         }
-        return Snapshot(
+        return ServerSnapshot(
             url=self.url, at_seconds=time.monotonic(), wall_from=wall_from, wall_to=time.time(), parts=parts
         )  # fmt: skip
 
@@ -181,13 +181,13 @@ def call_within(calls: Mapping[str, Callable[[], T]], seconds: float) -> dict[st
     return dict(results)
 
 
-def read_all(readers: Sequence[ServerReader], names: Sequence[str]) -> list[Snapshot]:
+def read_all(readers: Sequence[ServerReader], names: Sequence[str]) -> list[ServerSnapshot]:
     """Return a snapshot of each server, MAX_SERVERS at a time; each read ends within its time limit.
 
     An interrupt ends the call at once, and leaves the threads behind.
     """
-    waiting: queue.SimpleQueue[tuple[ServerReader, Future[Snapshot]]] = queue.SimpleQueue()
-    results = [Future[Snapshot]() for _ in readers]
+    waiting: queue.SimpleQueue[tuple[ServerReader, Future[ServerSnapshot]]] = queue.SimpleQueue()
+    results = [Future[ServerSnapshot]() for _ in readers]
     for pair in zip(readers, results, strict=True):
         waiting.put(pair)
 

@@ -111,13 +111,13 @@ def _state_of(
         return PlacementState.STOPPING, "it terminates"
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     if phase in ENDED_PHASES:
-        said = _join(status.get("reason"), status.get("message")) or _last_end(containers)
-        return PlacementState.FAILED, said or f"its phase is {phase}"
+        reason = _join(status.get("reason"), status.get("message")) or _last_end(containers)
+        return PlacementState.FAILED, reason or f"its phase is {phase}"
     for each in containers:
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in FAILED_WAITS:
-            said = _join(f"container {each.get('name')}: {waiting['reason']}", waiting.get("message"))
-            return PlacementState.FAILED, "; ".join(filter(None, (said, _last_end([each]))))
+            reason = _join(f"container {each.get('name')}: {waiting['reason']}", waiting.get("message"))
+            return PlacementState.FAILED, "; ".join(filter(None, (reason, _last_end([each]))))
     if phase == "Pending":
         if not spec.get("nodeName"):
             scheduled = _condition(status, "PodScheduled")
@@ -131,8 +131,8 @@ def _state_of(
         return PlacementState.RUNNING, ""
     if phase == "Unknown":
         return PlacementState.RUNNING, "its node does not report"
-    said = _join(ready.get("reason"), ready.get("message")) or "it is not ready"
-    return PlacementState.RUNNING, "; ".join(filter(None, (said, _last_end(containers))))
+    reason = _join(ready.get("reason"), ready.get("message")) or "it is not ready"
+    return PlacementState.RUNNING, "; ".join(filter(None, (reason, _last_end(containers))))
 
 
 def _last_end(containers: Sequence[Mapping[str, Any]]) -> str:

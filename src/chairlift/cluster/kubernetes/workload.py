@@ -1,4 +1,4 @@
-"""Workload: a Deployment or LeaderWorkerSet as the API server describes it, and whether it is being rolled out."""
+"""KubernetesWorkload: a Deployment or LeaderWorkerSet as the API server describes it; describe_rollout."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LWS_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class KubernetesWorkload:
     """What runs the pods.
 
     Attributes:
@@ -39,7 +39,7 @@ class Workload:
     is_updating: bool
 
 
-def parse_workload(kind: WorkloadKind, body: Mapping[str, Any]) -> Workload:
+def parse_workload(kind: WorkloadKind, body: Mapping[str, Any]) -> KubernetesWorkload:
     """Return the workload of an object. Raises an error of MALFORMED if it is malformed."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status") or {}
     generation = int(metadata.get("generation") or 0)
@@ -49,7 +49,7 @@ def parse_workload(kind: WorkloadKind, body: Mapping[str, Any]) -> Workload:
     conditions = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
     name = str(metadata["name"])
     replicas = spec.get("replicas")
-    return Workload(
+    return KubernetesWorkload(
         kind=kind, name=name, uid=str(metadata["uid"]),
         resource_version=str(metadata.get("resourceVersion") or ""), replicas=1 if replicas is None else int(replicas),
         selector=format_selector(spec["selector"]) if is_deployment else f"{LWS_NAME}={name},{LWS_WORKER_INDEX}=0",
@@ -71,7 +71,7 @@ def format_selector(selector: Mapping[str, Any]) -> str:
     return ",".join(parts)
 
 
-def describe_rollout(workload: Workload, versions: Iterable[str]) -> str:
+def describe_rollout(workload: KubernetesWorkload, versions: Iterable[str]) -> str:
     """Return why a workload counts as being rolled out; "" if it does not.
 
     `versions` are those of its pods, and of its ReplicaSets that should have pods.

@@ -7,10 +7,10 @@ from typing import Any
 from chairlift.cluster.kubernetes.api_client import APIClient
 from chairlift.cluster.kubernetes.pods import VERSION_LABELS, Pod, parse_pod
 from chairlift.cluster.kubernetes.resources import MALFORMED, PODS, REPLICA_SETS
-from chairlift.cluster.kubernetes.workload import Workload, describe_rollout, parse_workload
+from chairlift.cluster.kubernetes.workload import KubernetesWorkload, describe_rollout, parse_workload
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind, WorkloadURL
 from chairlift.core.cluster_errors import ClusterFailed
-from chairlift.web.registry.kubernetes_client import PAGE_SIZE
+from chairlift.web.registry.kubernetes_watch import PAGE_SIZE
 
 MAX_ENDED = 10
 """Pods that have ended, such as evicted ones, which are listed; the cluster may keep thousands of them."""
@@ -26,7 +26,7 @@ class WorkloadView:
         rollout: why it counts as being rolled out; "" if it does not.
     """
 
-    workload: Workload
+    workload: KubernetesWorkload
     pods: tuple[Pod, ...]
     rollout: str
 
@@ -79,7 +79,7 @@ class WorkloadReader:
         """Return whether one of the workload's ReplicaSets owns a pod."""
         return any(self._is_own.get(uid) for uid in pod.owners)
 
-    def _knows_owners(self, workload: Workload, pods: Sequence[Pod]) -> bool:
+    def _knows_owners(self, workload: KubernetesWorkload, pods: Sequence[Pod]) -> bool:
         """Return whether the ReplicaSets need not be listed again: they seldom change.
 
         A ReplicaSet of another owner, or of none, may be adopted, which changes the workload's status.
@@ -89,7 +89,7 @@ class WorkloadReader:
             return False
         return all(self._is_own[uid] for uid in owners) or workload.resource_version == self._resource_version
 
-    async def _find_replica_sets(self, workload: Workload, pods: Sequence[Pod]) -> list[str]:
+    async def _find_replica_sets(self, workload: KubernetesWorkload, pods: Sequence[Pod]) -> list[str]:
         """Learn which owners of pods belong to the workload; return the versions that should have pods.
 
         The list is never one of the cache, which may be older than that of the pods.

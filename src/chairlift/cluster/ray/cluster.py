@@ -23,9 +23,9 @@ from chairlift.cluster.ray.config import RayConfig, require_ray
 from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.cluster.ray.names import GroupName, next_number
 from chairlift.cluster.ray.placement import choose_bundle
-from chairlift.cluster.ray.replica_view import FleetReplica, view_replicas
+from chairlift.cluster.ray.replica_view import RayReplica, view_replicas
 from chairlift.cluster.ray.scale_plan import MAX_FAILURES, StartDelay, leftovers, plan_scale
-from chairlift.cluster.ray.snapshot import RayGroup, Snapshot, to_snapshot
+from chairlift.cluster.ray.snapshot import RayGroup, RaySnapshot, to_snapshot
 from chairlift.core.cluster_errors import ClusterFailed
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ MAX_FAILED_STOPS = 3
 MAX_PROBES = 64
 """Readiness checks of one round at most."""
 
-Replicas = Sequence[FleetReplica]
+Replicas = Sequence[RayReplica]
 Probe = Callable[[str], Awaitable[bool]]
 
 
@@ -178,7 +178,7 @@ class RayCluster:
         answers = await asyncio.gather(*map(self._probe, urls.values()))
         self._served |= {name for name, answer in zip(urls, answers, strict=True) if answer}
 
-    async def _look(self) -> tuple[Snapshot, Replicas]:
+    async def _look(self) -> tuple[RaySnapshot, Replicas]:
         answer = await self._driver.call("snapshot")
         try:
             snapshot = to_snapshot(answer)
@@ -194,7 +194,7 @@ class RayCluster:
         self._num_failed_stops = {name: num for name, num in self._num_failed_stops.items() if name in present}
         return snapshot, replicas
 
-    async def _start(self, spec: ReplicaSpec, count: int, snapshot: Snapshot, replicas: Replicas) -> None:
+    async def _start(self, spec: ReplicaSpec, count: int, snapshot: RaySnapshot, replicas: Replicas) -> None:
         config, groups = self._config, list(snapshot.groups)
         first = next_number(each.name for each in replicas)
         launch = {
@@ -236,7 +236,7 @@ class RayCluster:
         if failed is not None:
             raise failed
 
-    async def _kill_after_failed_stops(self, replica: FleetReplica, error: ClusterFailed) -> ClusterFailed | None:
+    async def _kill_after_failed_stops(self, replica: RayReplica, error: ClusterFailed) -> ClusterFailed | None:
         """Kill an actor that has failed to stop too often, and return None; otherwise return the error."""
         replica_id = replica.name.replica_id
         num_failed = self._num_failed_stops[replica_id] = self._num_failed_stops.get(replica_id, 0) + 1
@@ -262,10 +262,10 @@ class RayCluster:
         return leftover
 
 
-def _without(snapshot: Snapshot, cleared: Replicas) -> Snapshot:
+def _without(snapshot: RaySnapshot, cleared: Replicas) -> RaySnapshot:
     """Return a snapshot without the groups of replicas that were cleared away."""
     gone = {each.name.text for each in cleared}
-    return Snapshot(nodes=snapshot.nodes, groups=[each for each in snapshot.groups if each.name not in gone])
+    return RaySnapshot(nodes=snapshot.nodes, groups=[each for each in snapshot.groups if each.name not in gone])
 
 
 async def _is_serving(url: str) -> bool:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from chairlift.cluster.ray.fleet_owner import has_ended, take_fleet
 from chairlift.cluster.ray.names import GroupName
 from chairlift.cluster.ray.replica_actor import ReplicaActor
-from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot
+from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 
 ANSWER_SECONDS = 1.0
 """Actors that do not answer within this time are silent."""
@@ -50,7 +50,7 @@ class RayCalls:
         ray.init(address=address, namespace=namespace, **options)
         self._owner = take_fleet(fleet, namespace, token, description)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RaySnapshot:
         """Return Ray's nodes, and the fleet's placement groups and actors."""
         if has_ended(self._owner):
             self._owner = take_fleet(self._fleet, self._namespace, *self._controller, self._owner)
@@ -71,7 +71,7 @@ class RayCalls:
         ]  # fmt: skip
         for name in self._handles.keys() - {each.name for each in groups}:
             self._forget(name)
-        return Snapshot(
+        return RaySnapshot(
             nodes=nodes, groups=groups, actors=self._reports(each.name for each in groups if each.state == "CREATED")
         )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.cluster.ray.names import GroupName
 from chairlift.cluster.ray.placement import missing_resources
-from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, Snapshot
+from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 
 ABSENT_SECONDS = 15.0
 """A placement group of this age without an actor has failed. A controller creates both within a second."""
@@ -26,7 +26,7 @@ STOP_MARGIN_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class FleetReplica:
+class RayReplica:
     """A replica with its name in Ray.
 
     Attributes:
@@ -45,8 +45,8 @@ class FleetReplica:
 
 
 def view_replicas(
-    snapshot: Snapshot, fleet: str, *, now: float, stop_timeout: float, urls: Mapping[str, str]
-) -> list[FleetReplica]:
+    snapshot: RaySnapshot, fleet: str, *, now: float, stop_timeout: float, urls: Mapping[str, str]
+) -> list[RayReplica]:
     """Return the replicas, the oldest first. `urls` are those of earlier snapshots, by replica id."""
     nodes = {node.node_id: node for node in snapshot.nodes}
     result = []
@@ -61,8 +61,8 @@ def view_replicas(
 
 
 def _view(
-    name: GroupName, group: RayGroup, snapshot: Snapshot, nodes: Mapping[str, RayNode], *, now: float, url: str
-) -> FleetReplica:
+    name: GroupName, group: RayGroup, snapshot: RaySnapshot, nodes: Mapping[str, RayNode], *, now: float, url: str
+) -> RayReplica:
     node = nodes.get(group.node_id)
     age = max(0.0, now - name.started_seconds)
     replica = ClusterReplica(
@@ -71,17 +71,17 @@ def _view(
     )  # fmt: skip
     if group.state == "RESCHEDULING":
         reason = "its node died, says Ray"
-        return FleetReplica(name, replace(replica, state=PlacementState.FAILED, url=url, reason=reason), is_placed=True)
+        return RayReplica(name, replace(replica, state=PlacementState.FAILED, url=url, reason=reason), is_placed=True)
     if group.state != "CREATED":
-        return FleetReplica(
+        return RayReplica(
             name, replace(replica, reason=missing_resources(group.bundle, snapshot.nodes, snapshot.groups))
         )
     if node is not None and not node.is_alive:
         reason = f"its node {replica.node} died, says Ray"
-        return FleetReplica(name, replace(replica, state=PlacementState.FAILED, url=url, reason=reason), is_placed=True)
+        return RayReplica(name, replace(replica, state=PlacementState.FAILED, url=url, reason=reason), is_placed=True)
     report = snapshot.actors.get(group.name, ActorReport(state=ActorState.ABSENT))
     state, reason = _actor_state(report, age, url)
-    return FleetReplica(
+    return RayReplica(
         name, replace(replica, state=state, url=report.url or url, reason=reason), is_placed=True,
         is_own_failure=report.state in (ActorState.ENDED, ActorState.DEAD),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from chairlift.cluster.base import COUNTED_STATES, PlacementState
-from chairlift.cluster.ray.replica_view import FleetReplica
+from chairlift.cluster.ray.replica_view import RayReplica
 
 FIRST_DELAY_SECONDS = 1.0
 MAX_DELAY_SECONDS = 120.0
@@ -30,12 +30,12 @@ class ScalePlan:
         num_start: replicas to start.
     """
 
-    clear: tuple[FleetReplica, ...]
-    stop: tuple[FleetReplica, ...]
+    clear: tuple[RayReplica, ...]
+    stop: tuple[RayReplica, ...]
     num_start: int
 
 
-def plan_scale(replicas: Sequence[FleetReplica], target: int, remove: Collection[str]) -> ScalePlan:
+def plan_scale(replicas: Sequence[RayReplica], target: int, remove: Collection[str]) -> ScalePlan:
     """Plan the way to `target` pending and running replicas, without those of `remove`."""
     active = [each for each in replicas if each.replica.state in COUNTED_STATES]
     stop = [each for each in active if each.replica.replica_id in remove]
@@ -48,7 +48,7 @@ def plan_scale(replicas: Sequence[FleetReplica], target: int, remove: Collection
     )  # fmt: skip
 
 
-def leftovers(replicas: Sequence[FleetReplica]) -> tuple[FleetReplica, ...]:
+def leftovers(replicas: Sequence[RayReplica]) -> tuple[RayReplica, ...]:
     """Return the replicas of which only resources are left."""
     return tuple(each for each in replicas if each.replica.state is PlacementState.FAILED or each.is_overdue)
 
@@ -62,7 +62,7 @@ class StartDelay:
     _num_unserved: dict[str, int] = field(default_factory=dict)
 
     def record(
-        self, replicas: Sequence[FleetReplica], cleared: Collection[FleetReplica], now: float,
+        self, replicas: Sequence[RayReplica], cleared: Collection[RayReplica], now: float,
         served: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Note which replicas run for long, and those that ended by themselves and are cleared away now.

@@ -1,4 +1,4 @@
-"""Snapshot: nodes, placement groups and actors of Ray at one moment, as the driver process sends them."""
+"""RaySnapshot: nodes, placement groups and actors of Ray at one moment, as the driver process sends them."""
 
 from enum import StrEnum
 from typing import Any
@@ -67,7 +67,7 @@ class ActorReport(msgspec.Struct, frozen=True, kw_only=True):
     """What Ray says about its death."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class RaySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Ray at one moment. `actors` has a report for each placement group that has a place, by the group's name."""
 
     nodes: list[RayNode] = []
@@ -75,6 +75,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     actors: dict[str, ActorReport] = {}
 
 
-def to_snapshot(value: Any) -> Snapshot:
+def to_snapshot(value: Any) -> RaySnapshot:
     """Convert parsed JSON. Raises msgspec.ValidationError."""
-    return msgspec.convert(value, Snapshot)
+    return msgspec.convert(value, RaySnapshot)

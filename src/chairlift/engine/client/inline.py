@@ -18,6 +18,7 @@ from chairlift.engine.batch_recorder import with_compiling_requests
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.client.engine_hold import EngineHold, close_at_exit
+from chairlift.engine.client.output_sinks import call_sinks
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
@@ -351,18 +352,18 @@ class InlineClient:
             log.info("%s", error.message)
 
     def deliver(self, outputs: Iterable[EngineOutput]) -> None:
-        """Call each sink with its outputs, all of a step at once."""
-        by_sink: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
+        """Call each sink with its outputs, all of a step at once; a final output removes its request."""
+        call_sinks(self._with_sinks(outputs))
+
+    def _with_sinks(self, outputs: Iterable[EngineOutput]) -> Iterator[tuple[OutputSink, EngineOutput]]:
         for output in outputs:
             if output.request_id not in self._open:
                 continue
             sink, _ = self._open[output.request_id]
-            by_sink.setdefault(id(sink), (sink, []))[1].append(output)
+            yield sink, output
             if output.is_final:
                 with self._awake:
                     del self._open[output.request_id]
-        for sink, sink_outputs in by_sink.values():
-            _call_sink(sink, sink_outputs)
 
     def _shutdown(self, error: EngineDead) -> None:
         """End every open request, run the pending commands, free the runner."""
@@ -379,7 +380,7 @@ class InlineClient:
                 log.exception("a command failed while the engine was closing")
         self._compile_queue.close()
         for sink, request in still_open.values():
-            _call_sink(sink, [EngineOutput.failed(request, error)])
+            call_sinks([(sink, EngineOutput.failed(request, error))])
         if self._grammar_compiler is not None:
             self._grammar_compiler.close()  # waits for the compilation in progress
         self._stop_runner()
@@ -389,11 +390,3 @@ class InlineClient:
             self.loop.stop()
         except Exception:
             log.exception("the runner did not stop cleanly")
-
-
-def _call_sink(sink: OutputSink, outputs: list[EngineOutput]) -> None:
-    """Call a sink; log an error that it raises."""
-    try:
-        sink(outputs)
-    except Exception:
-        log.exception("a sink raised")

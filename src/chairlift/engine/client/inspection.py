@@ -12,7 +12,7 @@ from chairlift.engine.engine_loop import EngineLoop
 T = TypeVar("T")
 
 
-class _Call(Generic[T]):
+class _RunOnce(Generic[T]):
     """A function that runs once, in the thread that comes first."""
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -38,7 +38,7 @@ def inspect(client: InlineClient, function: Callable[[EngineLoop], T]) -> T:
     """
     if threading.current_thread() is client.thread:
         return function(client.loop)
-    call = _Call(lambda: function(client.loop))
+    call = _RunOnce(lambda: function(client.loop))
     if not client.post(call.run):
         client.thread.join()
         call.run()

@@ -26,6 +26,7 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_connection import EngineConnection
+from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.liveness import LivenessConfig, RestartBackoff
 from chairlift.engine.ipc.messages import (
     Abort,
@@ -42,7 +43,6 @@ from chairlift.engine.ipc.messages import (
     WireError,
     encode,
 )
-from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.pending_calls import PendingCalls
 from chairlift.engine.ipc.send_queue import SendQueue
 from chairlift.engine.ipc.spawn import EngineProcess, PrespawnedProcess, spawn
@@ -70,7 +70,7 @@ class ProcessClient:
         self._source = source
         self._watch = watch or LivenessConfig()
         self._restarts = RestartBackoff(self._watch)
-        self._open = OpenRequests()
+        self._open = InFlightRequests()
         self._send_queue = SendQueue(self._open)
         self._pending_calls = PendingCalls()
         self._step_sink: StepStatsSink | None = None
@@ -125,7 +125,7 @@ class ProcessClient:
             frame = encode(Submit(request))
         except WireError as error:
             raise InvalidRequest(str(error)) from error
-        entry = OpenRequest(request, sink, frame, time.monotonic())
+        entry = InFlightRequest(request, sink, frame, time.monotonic())
         self._open.add(entry)
         self._send_queue.put(entry)
 

@@ -5,11 +5,11 @@ import time
 from chairlift.core.errors import QueueFull, RequestTimeout
 from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.engine_connection import EngineConnection
+from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.messages import Abort, RemoteCall, WatchSteps
-from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.wakeup_queue import WakeupQueue
 
-OutgoingMessage = OpenRequest | Abort | RemoteCall | WatchSteps
+OutgoingMessage = InFlightRequest | Abort | RemoteCall | WatchSteps
 
 
 class SendQueue:
@@ -21,11 +21,11 @@ class SendQueue:
         limit: requests that may be queued here; one more is rejected with QueueFull.
     """
 
-    def __init__(self, requests: OpenRequests) -> None:
+    def __init__(self, requests: InFlightRequests) -> None:
         self._requests = requests
         self.limit = 2**31
         self._incoming: WakeupQueue[OutgoingMessage] = WakeupQueue()
-        self._queued: dict[OpenRequest | RemoteCall | Abort, None] = {}
+        self._queued: dict[InFlightRequest | RemoteCall | Abort, None] = {}
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when messages were put."""
@@ -54,7 +54,7 @@ class SendQueue:
             if isinstance(message, WatchSteps):  # a later engine receives it after its Ready
                 if connection is not None and can_send:
                     connection.send(message)
-            elif not can_send and isinstance(message, OpenRequest) and len(self._queued) >= self.limit:
+            elif not can_send and isinstance(message, InFlightRequest) and len(self._queued) >= self.limit:
                 error = QueueFull(len(self._queued), self.limit)
                 self._requests.deliver([message.final_output(FinishReason.ERROR, error)])
             elif not isinstance(message, Abort):
@@ -72,10 +72,10 @@ class SendQueue:
                 elif message in self._requests:
                     connection.send(message.to_frame(now))
         for message in list(self._queued):
-            if isinstance(message, OpenRequest):
+            if isinstance(message, InFlightRequest):
                 self._keep(message, now)
 
-    def _keep(self, entry: OpenRequest, now: float) -> None:
+    def _keep(self, entry: InFlightRequest, now: float) -> None:
         entry.has_waited = True
         if entry not in self._requests:
             del self._queued[entry]

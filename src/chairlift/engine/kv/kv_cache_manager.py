@@ -121,10 +121,10 @@ class KVCacheManager:
         length = limit
         find = self.pool.lookup
         for group in self._full:
-            errors = 0
-            while errors < length and find((group, hashes[errors])) is not None:
-                errors += 1
-            length = errors
+            num_cached = 0
+            while num_cached < length and find((group, hashes[num_cached])) is not None:
+                num_cached += 1
+            length = num_cached
         is_stable = False
         while length and not is_stable:
             is_stable = True
@@ -147,9 +147,9 @@ class KVCacheManager:
 
     def _blocks_of(self, group: int, hashes: Sequence[BlockHash], length: int) -> tuple[BlockId, ...]:
         first = self.layouts[group].first_needed(length * self.config.block_size)
-        errors = [self.pool.lookup((group, hashes[index])) for index in range(first, length)]
-        assert None not in errors, "a matched block is not cached any more"
-        return (NULL_BLOCK,) * first + tuple(block for block in errors if block is not None)
+        blocks = [self.pool.lookup((group, hashes[index])) for index in range(first, length)]
+        assert None not in blocks, "a matched block is not cached any more"
+        return (NULL_BLOCK,) * first + tuple(block for block in blocks if block is not None)
 
     def reserve(self, table: BlockTable, num_tokens: int) -> list[NewBlock]:
         """Allocate blocks up to num_tokens in every group of a table; returns the new blocks.

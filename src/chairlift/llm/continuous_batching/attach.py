@@ -10,7 +10,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.llm.continuous_batching.engine_source import engine_source
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.manager import KEPT, ContinuousBatchingManager
-from chairlift.llm.progress import Progress
+from chairlift.llm.progress_bar import ProgressBar
 
 log = logging.getLogger("ContinuousBatchingLogger")
 
@@ -116,7 +116,7 @@ def generate_batch(
         model, generation_config, True, None, continuous_batching_config, persistent_manager, warmup, **knobs
     ) as manager:
         count = manager.num_return_sequences
-        with Progress(len(inputs) * count, shown=progress_bar) as progress:
+        with ProgressBar(len(inputs) * count, shown=progress_bar) as progress:
             ids = manager.add_requests(inputs, max_new_tokens, record_timestamps=record_timestamps)
             names = [name for each in ids for name in (*(f"{each}__child#{index}" for index in range(count - 1)), each)]
             results: dict[str, GenerationOutput] = {}

@@ -22,9 +22,9 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.build_module import start_module_loop
 from chairlift.llm.continuous_batching.cache import LayerLayout, PagedAttentionCache
 from chairlift.llm.continuous_batching.option_names import ENGINE_LIMITS, with_given_names
-from chairlift.llm.continuous_batching.output_queue import OutputQueue
 from chairlift.llm.continuous_batching.request_state import RequestState
 from chairlift.llm.continuous_batching.request_status import RequestStatus
+from chairlift.llm.continuous_batching.result_queue import ResultQueue
 from chairlift.llm.continuous_batching.scheduler_view import SchedulerView
 from chairlift.llm.continuous_batching.schedulers import BatchScheduler
 from chairlift.llm.continuous_batching.settings import resolve_settings
@@ -55,7 +55,7 @@ class ContinuousBatchProcessor:
     Attributes:
         input_queue: RequestStates that the next prepare_next_batch() takes.
         cancel_queue: ids of requests that it cancels.
-        output_router: gets the outputs: an OutputQueue, or an object with deliver_batch() or put().
+        output_router: gets the outputs: a ResultQueue, or an object with deliver_batch() or put().
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -78,7 +78,7 @@ class ContinuousBatchProcessor:
         router = given.get("output_router")
         self.output_router: Any = given.get("output_queue") if router is None else router
         if self.output_router is None:
-            self.output_router = OutputQueue()
+            self.output_router = ResultQueue()
         self._client: InlineClient | None = None
         self._loop: EngineLoop | None = None
         self._states: dict[str, RequestState] = {}
@@ -300,7 +300,7 @@ class ContinuousBatchProcessor:
 
     def _deliver(self, states: Iterable[RequestState]) -> None:
         outputs, router = [state.to_generation_output() for state in states], self.output_router
-        if isinstance(router, OutputQueue):
+        if isinstance(router, ResultQueue):
             router.deliver(outputs)
         elif hasattr(router, "deliver_batch"):
             if outputs:

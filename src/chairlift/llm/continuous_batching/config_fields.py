@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Integral
 from typing import Any
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.validation import boolean, integer, invalid_param, number
 
 
@@ -27,9 +28,6 @@ class Use(Enum):
 
 
 Check = Callable[[str, Any], Any]
-
-MAX_COUNT = 2**31 - 1
-"""Largest number of tokens, blocks and requests that an option may have."""
 
 SCHEDULERS = ("fifo", "prefill_first")
 
@@ -96,7 +94,7 @@ def _file_or_flag(name: str, value: Any) -> Any:
     return value if isinstance(value, bool) else os.fspath(value)
 
 
-_count = partial(integer, low=1, high=MAX_COUNT)
+_count = partial(integer, low=1, high=MAX_INT32)
 _share = partial(number, low=0, high=1, open_low=True)
 
 _NO_GRAPHS = "the engine's graphs have sizes of its own"

@@ -1,6 +1,6 @@
 """ContinuousBatchingManager: transformers' manager of this name, over Chairlift's engine.
 
-add_request ──► input_queue ──start──► engine ──► OutputQueue ──► get_result, iteration, handlers
+add_request ──► input_queue ──start──► engine ──► ResultQueue ──► get_result, iteration, handlers
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.logit_processors import LogitProcessors
 from chairlift.llm.continuous_batching.managed_engine import ManagedEngine
 from chairlift.llm.continuous_batching.open_request import OpenRequest
-from chairlift.llm.continuous_batching.output_queue import OutputQueue, ResultHandler
 from chairlift.llm.continuous_batching.pause import paused
 from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest, plain_ids, plain_prompts
 from chairlift.llm.continuous_batching.request_tracker import RequestTracker
+from chairlift.llm.continuous_batching.result_queue import ResultHandler, ResultQueue
 from chairlift.llm.continuous_batching.settings import ManagerSettings
 from chairlift.llm.continuous_batching.shown_engine import ShownEngine
 
@@ -363,7 +363,7 @@ class ContinuousBatchingManager:
         return self._shown_engine.processor(self._engine.client) or self._shown_engine.last
 
     @property
-    def output_router(self) -> OutputQueue:
+    def output_router(self) -> ResultQueue:
         """The output queue, which is also what passes outputs to their handlers."""
         return self.output_queue
 

@@ -1,6 +1,6 @@
 """RequestTracker: the requests of a manager from their arrival to their last output.
 
-add ──► RequestQueue ──start──► engine ──► receive ──► OutputQueue        one lock, so a request is in one of them
+add ──► RequestQueue ──start──► engine ──► receive ──► ResultQueue        one lock, so a request is in one of them
 """
 
 import logging
@@ -14,9 +14,9 @@ from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
 from chairlift.llm.continuous_batching.open_request import CANCELLED, OpenRequest, open_request
-from chairlift.llm.continuous_batching.output_queue import OutputQueue
 from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest
 from chairlift.llm.continuous_batching.request_status import RequestStatus
+from chairlift.llm.continuous_batching.result_queue import ResultQueue
 from chairlift.llm.continuous_batching.settings import ManagerSettings
 
 log = logging.getLogger("ContinuousBatchingLogger")
@@ -41,7 +41,7 @@ class RequestTracker:
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
         self.queue = RequestQueue(settings.max_queue_size)
-        self.outputs = OutputQueue(lock)
+        self.outputs = ResultQueue(lock)
         self.refusal: ChairliftError | None = None
         self.is_starting = False
         self._engine: InlineClient | None = None

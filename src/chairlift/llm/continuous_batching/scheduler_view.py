@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from chairlift.core.request import RequestState as EngineRequestState
+from chairlift.core.request import RequestPhase
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence
 from chairlift.llm.continuous_batching.request_state import RequestState
@@ -14,11 +14,11 @@ Inspect = Callable[[Callable[[Scheduler], Any]], Any]
 """Calls a function with the scheduler where that may be used; returns its result."""
 
 _STATUS = {
-    EngineRequestState.PENDING: RequestStatus.PENDING,
-    EngineRequestState.DECODING: RequestStatus.DECODING,
-    EngineRequestState.FINISHED: RequestStatus.FINISHED,
-    EngineRequestState.FAILED: RequestStatus.FAILED,
-    EngineRequestState.CANCELLED: RequestStatus.CANCELLED,
+    RequestPhase.PENDING: RequestStatus.PENDING,
+    RequestPhase.DECODING: RequestStatus.DECODING,
+    RequestPhase.FINISHED: RequestStatus.FINISHED,
+    RequestPhase.FAILED: RequestStatus.FAILED,
+    RequestPhase.CANCELLED: RequestStatus.CANCELLED,
 }
 
 

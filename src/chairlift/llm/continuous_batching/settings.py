@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
 from chairlift.core.sampling import INT_BOUNDS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.engine.config import CacheConfig
-from chairlift.llm.continuous_batching.config_fields import BATCHING, MAX_COUNT
+from chairlift.llm.continuous_batching.config_fields import BATCHING
 from chairlift.llm.continuous_batching.given_options import (
     ENGINE_NAMES,
     SAMPLING_NAMES,
@@ -137,7 +138,7 @@ def request_params(
             fields["temperature"] = settings.temperature
     limit = settings.max_new_tokens if max_new_tokens is None else max_new_tokens
     if limit is not None:
-        fields["max_tokens"] = integer("max_new_tokens", limit, 1, MAX_COUNT)
+        fields["max_tokens"] = integer("max_new_tokens", limit, 1, MAX_INT32)
     elif settings.max_length is not None:
         if num_prompt_tokens >= settings.max_length:
             raise invalid_param(
@@ -171,7 +172,7 @@ def _settings(given: GivenOptions) -> ManagerSettings:
         for name, least in (("max_new_tokens", 1), ("max_length", 1), ("num_return_sequences", 1),
                             ("max_queue_size", 0)):  # fmt: skip
             if values.get(name) is not None:
-                values[name] = integer(name, values[name], least, MAX_COUNT)
+                values[name] = integer(name, values[name], least, MAX_INT32)
         if values.get("seed") is not None:
             values["seed"] = integer("seed", values["seed"], *INT_BOUNDS["seed"])
         for name in ("do_sample", "return_logprobs"):
@@ -196,7 +197,7 @@ def _engine_options(values: Mapping[str, Any]) -> dict[str, Any]:
     if "safety_margin" in options and options.setdefault("batching_policy", "fifo") == "prefill_first":
         log_once("safety_margin", "the scheduler prefill_first has none")
         del options["safety_margin"]
-    return options | {"max_queue_size": MAX_COUNT}
+    return options | {"max_queue_size": MAX_INT32}
 
 
 def _scale_blocks(values: dict[str, Any], block_size: int) -> None:
@@ -215,5 +216,5 @@ def _token_ids(value: Any) -> tuple[int, ...]:
     """Return token ids that end an output: of one id or several; negative ones are none, as in transformers."""
     value = value.tolist() if hasattr(value, "tolist") else value
     ids = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    checked = [integer("eos_token_id", token, -MAX_COUNT, MAX_COUNT) for token in ids]
+    checked = [integer("eos_token_id", token, -MAX_INT32, MAX_INT32) for token in ids]
     return tuple(token for token in checked if token >= 0)

@@ -4,10 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ModelError
 from chairlift.model.device.dtypes import DTYPES, parse_dtype
-
-MAX_SIZE = 2**31 - 1
 
 
 def invalid_field(name: str, reason: str) -> ModelError:
@@ -133,6 +132,6 @@ class ConfigReader:
     def _integer(name: str, value: Any, minimum: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise invalid_field(name, f"must be an integer, got {value!r}")
-        if not minimum <= value <= MAX_SIZE:
-            raise invalid_field(name, f"must be between {minimum} and {MAX_SIZE}, got {value}")
+        if not minimum <= value <= MAX_INT32:
+            raise invalid_field(name, f"must be between {minimum} and {MAX_INT32}, got {value}")
         return value

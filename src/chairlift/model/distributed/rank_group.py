@@ -23,8 +23,8 @@ from chairlift.model.distributed.rank_messages import (
     Loading,
     PeersLost,
     Progress,
+    RankStartFailed,
     Started,
-    StartFailed,
     StartRank,
     encode,
 )
@@ -186,7 +186,7 @@ class RankGroup:
                 self._add_rank(self._loading, rank)
             case Started():
                 self._add_rank(self._started, rank)
-            case StartFailed():
+            case RankStartFailed():
                 self.fail(message.error())
             case Collected(call, digest):
                 self._add_digest(rank, call, digest)

@@ -34,9 +34,9 @@ from chairlift.model.distributed.rank_messages import (
     Masks,
     PeersLost,
     Progress,
+    RankStartFailed,
     ReleaseBlocks,
     Started,
-    StartFailed,
     StartRank,
     ToRank,
     Warmup,
@@ -88,7 +88,7 @@ class RankMain:
             self._report(PeersLost(error.message))
             return 1
         except Exception as error:
-            self._report(StartFailed.of(error))
+            self._report(RankStartFailed.of(error))
             return 1
         self._report(Started())
         call = 0

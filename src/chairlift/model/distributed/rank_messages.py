@@ -1,7 +1,7 @@
 """Messages between rank 0 and the processes of the other ranks: msgpack structs with their length before them.
 
 rank 0 ─► rank   StartRank, then each call of the runner in its order: Launch, Masks, Collect, Warmup, ReleaseBlocks
-rank ─► rank 0   Loading, Started or StartFailed; then Collected for each collected step, CallFailed for each error;
+rank ─► rank 0   Loading, Started or RankStartFailed; then Collected for each collected step, CallFailed for each error;
                  PeersLost at the end of a rank that has lost the others; Progress at all times
 """
 
@@ -74,7 +74,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The rank's runner has started."""
 
 
-class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RankStartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The rank's runner could not start; the process ends."""
 
     code: str
@@ -82,7 +82,7 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     details: dict[str, Detail]
 
     @classmethod
-    def of(cls, error: BaseException) -> "StartFailed":
+    def of(cls, error: BaseException) -> "RankStartFailed":
         """Return the message about an error of any kind."""
         return cls(*error_fields(as_engine_error(error, "a rank did not start")))
 
@@ -138,7 +138,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 Call = Launch | Masks | Collect | Warmup | ReleaseBlocks
 ToRank = StartRank | Call
-FromRank = Loading | Started | StartFailed | Collected | CallFailed | PeersLost | Progress
+FromRank = Loading | Started | RankStartFailed | Collected | CallFailed | PeersLost | Progress
 
 
 def _encode_hook(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """DeviceExecutor: gives a device the work of a step, and does not wait for it unless a row needs the host.
 
     forward: plan ─► inputs made on the device ─► layers, lm_head, sampler (one CUDA graph for a decode step)
-    sample:  what is left to sample ─► copy of the tokens to pinned memory ─► UnreadResult
+    sample:  what is left to sample ─► copy of the tokens to pinned memory ─► DeviceResult
     read:    waits for the copy ─► StepResult
 
 A slot is sampled on the device, or on the host if its parameters need more than that (DeviceSampler.can_sample). The
@@ -75,7 +75,7 @@ class DeviceStep:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadResult:
+class DeviceResult:
     """The result of a step that the device may still compute.
 
     Attributes:
@@ -186,7 +186,7 @@ class DeviceExecutor:
         self._run_layers(step)
         return step
 
-    def sample(self, step: DeviceStep, masks: TokenMasks | None) -> UnreadResult:
+    def sample(self, step: DeviceStep, masks: TokenMasks | None) -> DeviceResult:
         """Sample the rows of a step that are left; rows of the host make it wait for the device."""
         on_device, index, on_host = step.on_device, None, None
         if on_device.any():
@@ -195,7 +195,7 @@ class DeviceExecutor:
             index = self._ring.copy(self._device_sampler.buffers.results)
         if not step.needs_no_token and step.on_host.any():
             on_host = self._sample_on_host(step, masks)
-        return UnreadResult(step, self._ring, index, on_host)
+        return DeviceResult(step, self._ring, index, on_host)
 
     @property
     def _needs_states(self) -> bool:

@@ -19,9 +19,6 @@ from chairlift.observability.tracing.trace_context import (
 
 Scope = MutableMapping[str, Any]
 
-TRACE_KEY = "trace"
-"""Key of a scope under which the trace of a sampled request is."""
-
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 CLIENT_ERROR_STATUS, ERROR_STATUS = 400, 500
 """Statuses from these on are errors of the client and of the server; a server span has failed for the latter only."""
@@ -87,7 +84,7 @@ class Tracer:
 
     def _trace(self, scope: Scope, context: TraceContext, parent_id: str) -> RequestTrace:
         span = Span("HTTP", SpanKind.SERVER, context, parent_id, 0.0, attributes=_request_attributes(scope))
-        trace = scope[TRACE_KEY] = RequestTrace(span, self._ids)
+        trace = RequestTrace(span, self._ids)
         span.started_at = trace.started_at
         current_trace_id.set(context.trace_id)
         return trace
@@ -146,12 +143,6 @@ class _RunningSpan:
         self._span.end()
 
 
-def trace_of(scope: Mapping[str, Any]) -> RequestTrace | None:
-    """Return the trace of a request; None if it is not sampled."""
-    return scope.get(TRACE_KEY)
-
-
-def span_within(scope: Mapping[str, Any], name: str) -> AbstractContextManager[Span | None]:
-    """Return a context whose duration is a span of the request; it does nothing for one that is not sampled."""
-    trace = trace_of(scope)
+def span_within(trace: RequestTrace | None, name: str) -> AbstractContextManager[Span | None]:
+    """Return a context whose duration is a span of the trace; it does nothing for a request that is not sampled."""
     return nullcontext() if trace is None else _RunningSpan(trace.start(name))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.protocol.anthropic.request import MessageRequest, read_count_request
-from chairlift.protocol.translation.base import EVENT_STREAM, Client, Json, StreamTranslation
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
 
 
 class CountTokensTranslator:
@@ -12,7 +12,7 @@ class CountTokensTranslator:
 
     inner_path = "/tokenize"
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> "CountTranslation":
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "CountTranslation":
         """See Translator."""
         return CountTranslation(read_count_request(body))
 

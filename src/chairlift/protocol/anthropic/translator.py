@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.protocol.anthropic.event_stream import MessageEvents
 from chairlift.protocol.anthropic.output import MessageWriter
 from chairlift.protocol.anthropic.request import MessageRequest, read_message_request
-from chairlift.protocol.translation.base import EVENT_STREAM, Client, Json
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json
 
 ID_BYTES = 12
 
@@ -17,7 +17,7 @@ class MessagesTranslator:
 
     inner_path = "/v1/chat/completions"
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> "MessageTranslation":
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "MessageTranslation":
         """See Translator."""
         return MessageTranslation(read_message_request(body))
 

@@ -13,7 +13,7 @@ from chairlift.protocol.ollama.request import (
     read_generate_request,
     read_raw_request,
 )
-from chairlift.protocol.translation.base import JSON_LINES, Client, Json
+from chairlift.protocol.translation.base import JSON_LINES, ClientRequest, Json
 
 ReadRequest = Callable[[Mapping[str, Any], Names], OllamaRequest]
 
@@ -27,7 +27,7 @@ class GenerationTranslation:
 
     stream_type = JSON_LINES
 
-    def __init__(self, request: OllamaRequest, client: Client, *, is_chat: bool) -> None:
+    def __init__(self, request: OllamaRequest, client: ClientRequest, *, is_chat: bool) -> None:
         self._writer, self._client = AnswerWriter(request, is_chat=is_chat), client
         self.body, self.names, self.load_reason = request.body, request.names, request.load_reason
         self.ignored: Sequence[str] = request.ignored
@@ -52,7 +52,7 @@ class OllamaTranslator:
         self.inner_path = inner_path
         self._read, self._served, self._is_chat = read, served, is_chat
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> GenerationTranslation:
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> GenerationTranslation:
         """See Translator."""
         return GenerationTranslation(self._read(body, self._served), client, is_chat=self._is_chat)
 
@@ -65,7 +65,7 @@ class EmbedTranslator:
     def __init__(self, served: Names, *, has_one_prompt: bool = False) -> None:
         self._served, self._has_one_prompt = served, has_one_prompt
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> EmbedTranslation:
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> EmbedTranslation:
         """See Translator."""
         return EmbedTranslation(body, self._served, has_one_prompt=self._has_one_prompt)
 

@@ -7,7 +7,7 @@ from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.request import read_response_request
 from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.translation.base import EVENT_STREAM, Client, FieldNames, Json, StreamTranslation
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, FieldNames, Json, StreamTranslation
 
 PATH = f"{RESPONSES_PATH}/input_tokens"
 
@@ -23,7 +23,7 @@ class InputTokensTranslator:
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> "InputTokensTranslation":
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "InputTokensTranslation":
         """See Translator."""
         request = read_response_request(body, self._store, client.tenant)
         counted = {name: value for name, value in request.chat.items() if name in TOKENIZE}

@@ -8,6 +8,7 @@ from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS
 from chairlift.protocol.request_schemas import MAX_TOOLS
+from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList
 from chairlift.protocol.responses.response_fields import (
     LOGPROBS,
@@ -20,7 +21,6 @@ from chairlift.protocol.responses.response_fields import (
     SAME_FIELDS,
 )
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.responses.stored_items import PREVIOUS, StoredItems
 from chairlift.protocol.translation.base import FieldNames, Json
 
 FIELD_NAMES = {
@@ -59,7 +59,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     """Translate a body; `store` has the responses that it may refer to. Raises InvalidRequest and NotFound."""
     fields, ignored_fields = split_fields(body, RESPONSES)
     ignored = list(ignored_fields)
-    messages, stored = MessageList(), StoredItems(store, tenant)
+    messages, reader = MessageList(), ConversationReader(store, tenant)
     instructions = fields.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
@@ -67,8 +67,8 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
         messages.add_message("system", instructions, "instructions")
     previous_id = fields.get(PREVIOUS)
     if previous_id is not None:
-        messages.add_items(stored.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)), PREVIOUS, PREVIOUS)
-    items = stored.resolved(_input_items(fields["input"]), "input")
+        messages.add_items(reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)), PREVIOUS, PREVIOUS)
+    items = reader.resolve(_input_items(fields["input"]), "input")
     messages.add_items(items, "input", "input" if isinstance(fields["input"], str) else "")
     messages.finish()
     chat: Json = {"model": fields["model"], "messages": messages.messages}

@@ -8,7 +8,7 @@ from chairlift.protocol.responses.event_stream import ResponseEvents
 from chairlift.protocol.responses.output import ResponseWriter
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_store import ResponseStore, new_response_id
-from chairlift.protocol.translation.base import EVENT_STREAM, Client, Json
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json
 
 
 class ResponsesTranslator:
@@ -19,7 +19,7 @@ class ResponsesTranslator:
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> "ResponseTranslation":
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "ResponseTranslation":
         """See Translator."""
         return ResponseTranslation(read_response_request(body, self._store, client.tenant), self._store, client.tenant)
 

@@ -18,8 +18,8 @@ JSON_LINES = b"application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """Who sends a request.
+class ClientRequest:
+    """The HTTP request that brought a body: whose it is, its id and its first token.
 
     Attributes:
         tenant: the client's tenant.
@@ -82,7 +82,7 @@ class Translator(Protocol):
 
     inner_path: str
 
-    def translate(self, body: Mapping[str, Any], client: Client) -> Translation:
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> Translation:
         """Translate a request. Raises InvalidRequest that names the request's own field, and NotFound."""
         ...
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ChairliftError
 from chairlift.router.attempts.unparsed_response import rename_model
 
@@ -28,9 +29,6 @@ _TAIL = re.compile(
     rb',"finish_reason":(null|"\w+")(?:,"stop_reason":(?:\d{1,10}|"(?:[^"\\]|\\.)*"))?'
     rb'(,"token_ids":\[(|\d{1,9}(?:,\d{1,9})*)\],"position":(\d{1,9}))?\}\](?:,"usage":null)?\}\n\n'
 )
-MAX_NUMBER = 2**31 - 1
-"""Largest token id, choice or position that a stream may have."""
-
 _EMPTY = (b'"delta":{},"logprobs":null', b'"text":"","logprobs":null')
 """What is in a chunk that a server would not send without return_token_ids."""
 
@@ -151,8 +149,8 @@ def _parse_json(payload: bytes) -> Chunk:
 
 def number_of(value: object) -> int:
     """Return a token id, choice or position. Raises ValueError."""
-    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
-        raise ValueError(f"{str(value)[:20]!r} is no number of 0 to {MAX_NUMBER}")
+    if type(value) is not int or not 0 <= value <= MAX_INT32:
+        raise ValueError(f"{str(value)[:20]!r} is no number of 0 to {MAX_INT32}")
     return value
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from chairlift.core.bounds import MAX_INT32
 from chairlift.router.attempts.chunks import BadChunk, Chunk, ChunkKind
 from chairlift.router.attempts.unparsed_response import rename_model
 
@@ -200,5 +201,5 @@ def _are_token_lists(resume: Any, num_choices: int) -> bool:
         isinstance(resume, list)
         and len(resume) <= num_choices
         and all(isinstance(tokens, list) for tokens in resume)
-        and all(type(token) is int and 0 <= token < 2**31 for tokens in resume for token in tokens)
+        and all(type(token) is int and 0 <= token <= MAX_INT32 for tokens in resume for token in tokens)
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.health.transitions import TransitionCause
+from chairlift.router.health.health_state import TransitionCause
 
 NUM_WINDOW_PARTS = 6
 """The window of the error share moves on by this part of its length."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
+from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
 
 
 class EjectionBroadcast(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from chairlift.observability.metrics import Metrics
-from chairlift.router.health.transitions import HealthState, Transition
+from chairlift.router.health.health_state import HealthState, Transition
 
 
 class ReplicaCounts(Protocol):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.health.transitions import Transition
+from chairlift.router.health.health_state import Transition
 
 log = logging.getLogger(__name__)
 

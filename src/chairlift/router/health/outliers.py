@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.health.transitions import TransitionCause
+from chairlift.router.health.health_state import TransitionCause
 
 MAX_SAMPLES = 128
 """Number of samples kept for each replica, model and latency."""

@@ -4,7 +4,7 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.active import ActiveHealth
 from chairlift.router.health.breaker import Breaker, BreakerState, HealthOutcome
 from chairlift.router.health.config import HealthConfig, slow_start_factor
-from chairlift.router.health.transitions import HealthState, Transition, TransitionCause
+from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
 
 
 class ReplicaHealth:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from chairlift.router.health.transitions import Transition
+from chairlift.router.health.health_state import Transition
 from chairlift.web.service.event_log import EventLog
 
 MAX_TRANSITIONS = 100

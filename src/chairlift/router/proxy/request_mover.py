@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Protocol
 
-from chairlift.router.health.transitions import HealthState, Transition
+from chairlift.router.health.health_state import HealthState, Transition
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.move_decision import (
     READY_SECONDS,

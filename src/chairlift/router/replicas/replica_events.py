@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import ParamSpec
 
-from chairlift.router.health.transitions import HealthState, Transition, TransitionListener
+from chairlift.router.health.health_state import HealthState, Transition, TransitionListener
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from chairlift.router.health.breaker import HealthOutcome
+from chairlift.router.health.health_state import TransitionCause
 from chairlift.router.health.replica_load import ReplicaLoad, parse_load_header
-from chairlift.router.health.transitions import TransitionCause
 from chairlift.router.replicas.routed_replica import RoutedReplica
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.health_state import HealthState, TransitionCause
 from chairlift.router.health.replica_health import ReplicaHealth
 from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.health.transitions import HealthState, TransitionCause
 from chairlift.router.policies.base import Candidate
 
 MAX_REPORT_AGE_SECONDS = 15.0

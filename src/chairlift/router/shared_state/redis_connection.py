@@ -61,7 +61,7 @@ class RedisTiming:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _ScriptCall:
     script: str
     keys: Sequence[str]
     arguments: Sequence[str]
@@ -92,7 +92,7 @@ class RedisConnection:
         self._passwords: tuple[str, str] = ("", "")
         self._target, self._ca_file = target, ca_file
         self._timing, self._clock = timing or RedisTiming(), clock or SystemClock()
-        self._queue: deque[_Call] = deque()
+        self._queue: deque[_ScriptCall] = deque()
         self._wakeup = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._on_renewal: Callable[[Reply], None] = lambda reply: None
@@ -155,7 +155,7 @@ class RedisConnection:
         if not self.epoch:
             reply.set_result(None)
             return reply
-        self._queue.append(_Call(script, keys, arguments, reply))
+        self._queue.append(_ScriptCall(script, keys, arguments, reply))
         self._wakeup.set()
         return reply
 
@@ -276,11 +276,11 @@ class RedisConnection:
             if batch:
                 await self._send_batch(client, batch)
 
-    def _renewal(self) -> _Call:
+    def _renewal(self) -> _ScriptCall:
         arguments = [self.owner, f"{self._timing.lease_seconds:g}", "0", "", self._generation]
         reply: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
         reply.add_done_callback(self._report_renewal)
-        return _Call(redis_scripts.RENEW_LEASE, self._renewal_keys(), arguments, reply)
+        return _ScriptCall(redis_scripts.RENEW_LEASE, self._renewal_keys(), arguments, reply)
 
     def _renewal_keys(self) -> list[str]:
         return [self.key("leases"), self.key("ejections"), self.key("generation")]
@@ -289,7 +289,7 @@ class RedisConnection:
         if not reply.cancelled() and (values := reply.result()) is not None:
             self._on_renewal(values)
 
-    async def _send_batch(self, client: "Redis", batch: Sequence[_Call]) -> None:
+    async def _send_batch(self, client: "Redis", batch: Sequence[_ScriptCall]) -> None:
         """Run the calls in one round trip. Raises the first error, then no call of the batch has a reply."""
         try:
             pipeline = client.pipeline(transaction=False)

@@ -8,12 +8,13 @@ from typing import Any, Generic, TypeVar
 
 from chairlift.llm.text_service import RequestOptions, Resume
 from chairlift.protocol.router_headers import PROGRESS_HEADER, ROUTER_HEADER
-from chairlift.server.openai.generation import EndpointHandler, admit, prepare
+from chairlift.server.openai.generation import AdmittedRequest, EndpointHandler, prepare
 from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send, has_flag
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
+from chairlift.web.request_info import request_info
 
 RequestT = TypeVar("RequestT", bound=BaseRequest)
 
@@ -66,7 +67,7 @@ async def handle_generation(
     """
     started_at = time.monotonic()
     context = await parse(replica, scope, receive, read)
-    with admit(replica, scope, context.timeout) as admitted:
+    with AdmittedRequest.begin(replica, scope, context.timeout) as admitted:
         async with DisconnectWatcher(receive) as watcher:
             generation = await prepare(
                 admitted, make_handler(context), context.request, started_at,
@@ -89,10 +90,11 @@ async def parse(
     replica.check_model(request.model)
     replica.reporter.check_fingerprint(request.resume_fingerprint)
     timeout = replica.timeout(scope, request.timeout)
-    scope["user_named"] = request.user
+    info = request_info(scope)
+    info.user = request.user
     headers = tuple(replica.ignored_fields_header(request.ignored))
     return RequestContext(
-        replica, request, scope["request_id"], scope["principal"].tenant, timeout, headers,
+        replica, request, info.request_id, info.authenticated.tenant, timeout, headers,
         is_from_router=has_flag(scope, ROUTER_HEADER),
         reports_progress=has_flag(scope, PROGRESS_HEADER) and not request.stream,
     )  # fmt: skip

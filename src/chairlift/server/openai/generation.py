@@ -1,4 +1,4 @@
-"""admit, prepare and Generation: the steps of one request from its admission to its response, streamed or whole."""
+"""AdmittedRequest, prepare and Generation: a request's steps from its admission to its response, streamed or whole."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ import orjson
 from chairlift.core.errors import ChairliftError, DeadlineUnreachable, Overloaded, QueueFull
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
-from chairlift.observability.tracing.tracer import span_within, trace_of
+from chairlift.observability.tracing.tracer import span_within
 from chairlift.protocol.sse import DONE, named_event
 from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.output.generation_tracker import Batch, GenerationTracker
@@ -21,9 +21,11 @@ from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response import Renderer
 from chairlift.server.replica import Replica
 from chairlift.web.admission import Permit
-from chairlift.web.body import FIRST_TOKEN_KEY, ClientGone, Scope, Send
+from chairlift.web.admit import admit
+from chairlift.web.body import ClientGone, Scope, Send
 from chairlift.web.error_responses import Header
 from chairlift.web.middleware import send_bytes
+from chairlift.web.request_info import request_info
 from chairlift.web.tenant_limits import TenantReservation
 from chairlift.web.write_timeout import WriteTimeout
 
@@ -72,6 +74,17 @@ class AdmittedRequest:
         self.tracker: GenerationTracker | None = None
         self.stream_error: Exception | None = None
 
+    @classmethod
+    def begin(cls, replica: Replica, scope: Scope, timeout: float | None) -> Self:
+        """Admit a request by the server's state, its tenant's limits and the expected wait.
+
+        Raises the error of the state, RateLimited and Overloaded.
+        """
+        replica.lifecycle.check()
+        info = request_info(scope)
+        reservation = replica.tenants.begin(info.authenticated.tenant)
+        return cls(replica, scope, reservation, admit(info, replica.admission, timeout, reservation))
+
     def __enter__(self) -> Self:
         return self
 
@@ -81,43 +94,17 @@ class AdmittedRequest:
         _refund_load_rejection(self.reservation, error)
         stream_error, self.stream_error = self.stream_error, None  # drops the frames that its traceback refers to
         if self.tracker is not None:
-            self.tracker.end(self.scope["request_id"], stream_error if error is None else error)
+            self.tracker.end(request_info(self.scope).request_id, stream_error if error is None else error)
             return
         self.permit.end()
         if isinstance(error, ClientGone):
             self.replica.telemetry.record_abort("client")
 
 
-def admit(replica: Replica, scope: Scope, timeout: float | None) -> AdmittedRequest:
-    """Admit a request by the server's state, its tenant's limits and the expected wait.
-
-    Raises the error of the state, RateLimited and Overloaded.
-    """
-    replica.lifecycle.check()
-    reservation = replica.tenants.begin(scope["principal"].tenant)
-    try:
-        permit = _acquire_permit(replica, scope, timeout, reservation)
-    except BaseException as error:
-        _refund_load_rejection(reservation, error)
-        reservation.end(0)
-        raise
-    return AdmittedRequest(replica, scope, reservation, permit)
-
-
 def _refund_load_rejection(reservation: TenantReservation, error: BaseException | None) -> None:
     """Refund a request that was rejected because of other requests' load, before the reservation ends."""
     if isinstance(error, Overloaded | QueueFull | DeadlineUnreachable):
         reservation.refund_request()
-
-
-def _acquire_permit(replica: Replica, scope: Scope, timeout: float | None, reservation: TenantReservation) -> Permit:
-    """Return the permit that the early check acquired, or else a new one. Raises Overloaded."""
-    permit: Permit | None = scope.get("permit")
-    if permit is None:
-        size: int = scope.get("body_bytes", 0)
-        return replica.admission.admit(0, timeout=timeout, on_end=reservation.end, body_bytes=size)
-    permit.attach(timeout, reservation.end)
-    return permit
 
 
 async def prepare(
@@ -129,7 +116,8 @@ async def prepare(
     `reports_progress` is whether the response is a stream of the tokens, then the whole body; see Generation.
     """
     replica, scope = admitted.replica, admitted.scope
-    with span_within(scope, "tokenize"):
+    info = request_info(scope)
+    with span_within(info.trace, "tokenize"):
         processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
     prompt = sum(len(each.request.prompt_token_ids) for each in processors)
     max_output_tokens = sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
@@ -138,17 +126,16 @@ async def prepare(
     admitted.reservation.reserve(prompt + max_output_tokens - num_resumed)
     renderer = handler.renderer(processors)
     is_incremental = request.stream or reports_progress
-    trace = trace_of(scope)
-    spans = None if trace is None else GenerationSpans(trace, scope["path"], request, processors)
+    spans = None if info.trace is None else GenerationSpans(info.trace, scope["path"], request, processors)
     is_ranked = request.params.num_choices > request.params.n  # would start again: nothing of it was delivered
     delivers_ids = (reports_progress and not is_ranked) or (request.stream and request.return_token_ids)
     is_resumable = is_from_router and delivers_ids
     tracker = GenerationTracker(
         replica.telemetry, admitted.permit, started_at, processors, request, is_incremental=is_incremental, spans=spans,
-        tenant=scope["principal"].tenant, is_from_router=is_from_router, is_resumable=is_resumable,
+        tenant=info.authenticated.tenant, is_from_router=is_from_router, is_resumable=is_resumable,
     )  # fmt: skip
     admitted.tracker = tracker
-    scope["was_submitted"] = True
+    info.was_submitted = True
     progress = handler.renderer(processors) if reports_progress else None
     return Generation(replica, scope, request, processors, renderer, tracker, progress, is_resumable)
 
@@ -188,7 +175,7 @@ class Generation:
         """Send the response; return an error that a stream has reported to the client."""
         if not self.request.stream and self.progress is None:
             await self._collect(batches)
-            self.scope[FIRST_TOKEN_KEY] = self.tracker.first_token_at
+            request_info(self.scope).first_token_at = self.tracker.first_token_at
             await send_bytes(send, await self._encode(), headers=[*headers])
             return None
         render, end = (
@@ -198,7 +185,7 @@ class Generation:
         )
         with WriteTimeout(self.scope, send, self.replica.config.http.write_timeout) as writer:
             stream = StreamWriter(writer.send, headers, render, self.tracker)
-            return await stream.run(batches, self.scope["request_id"], end)
+            return await stream.run(batches, request_info(self.scope).request_id, end)
 
     async def _end_of_stream(self) -> bytes:
         return (self.renderer.usage(self.tracker.usage) if self.request.include_usage else b"") + DONE

@@ -1,4 +1,4 @@
-"""ModelRoutes: serves /v1/models, /tokenize, /detokenize and /tokenizer_info, which need no engine step."""
+"""ModelInfoRoutes: serves /v1/models, /tokenize, /detokenize and /tokenizer_info, which need no engine step."""
 
 import builtins
 import time
@@ -27,7 +27,7 @@ OF_CHATS = [name for name, field in TOKENIZE.items() if CHAT.get(name) is field 
 """Fields of /tokenize that only change the prompt of a chat."""
 
 
-class ModelRoutes:
+class ModelInfoRoutes:
     """The routes /v1/models, /tokenize, /detokenize and /tokenizer_info."""
 
     def __init__(self, replica: Replica) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import as_tuple, boolean, integer, invalid_param, number, string, token_ids
@@ -22,7 +23,7 @@ from chairlift.protocol.request_fields import (
     MAX_SALT_CHARS,
     Field,
 )
-from chairlift.server.openai.message_history import normalized_messages
+from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
@@ -31,7 +32,6 @@ from chairlift.text.optional_call_grammar import optional_reasoning_prefix
 from chairlift.text.tool_formats.base import ToolFormat
 
 MAX_RESUMED = MAX_TOKENS
-MAX_TIMEOUT_SECONDS = 86_400
 MAX_USER_CHARS = 128
 MAX_TOTAL_CHOICES = 128
 
@@ -111,7 +111,7 @@ def read_chat(
     fields, ignored = split_fields(body, CHAT)
     rendering, unread = read_render_options(fields, template)
     source = "" if template is None else template.text
-    messages, unread_keys = normalized_messages(listed_messages(fields["messages"]), source)
+    messages, unread_keys = normalize_messages(listed_messages(fields["messages"]), source)
     ignored = (*ignored, *unread, *unread_keys)
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
@@ -245,10 +245,10 @@ def base_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of BaseRequest that do not concern the output. Raises InvalidRequest."""
     timeout, salt = fields.get("timeout"), fields.get("cache_salt")
     if timeout is not None:
-        timeout = number("timeout", timeout, 0, MAX_TIMEOUT_SECONDS, open_low=True)
+        timeout = number("timeout", timeout, 0, MAX_HTTP_TIMEOUT_SECONDS, open_low=True)
     return {
         "model": fields["model"],
-        "priority": integer("priority", fields.get("priority", 0), 0, 2**31 - 1),
+        "priority": integer("priority", fields.get("priority", 0), MIN_HTTP_PRIORITY, MAX_PRIORITY),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
         "user": _user(fields.get("user", "")),
@@ -265,8 +265,8 @@ def _user(value: Any) -> str:
 
 
 def _include_usage(options: Mapping[str, Any]) -> bool:
-    has_logprobs = options.get("include_usage")
-    return has_logprobs is not None and boolean("stream_options.include_usage", has_logprobs)
+    value = options.get("include_usage")
+    return value is not None and boolean("stream_options.include_usage", value)
 
 
 def _logit_bias(value: Any) -> dict[int, Any]:

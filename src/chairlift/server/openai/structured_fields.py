@@ -13,10 +13,11 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import UNSUPPORTED_OPTIONS, VLLM_KINDS, StructuredOutput
-from chairlift.core.validation import format_value, invalid_param
+from chairlift.core.validation import invalid_param
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
+from chairlift.protocol.field_check import format_short
 
 RESPONSE_FORMAT = "response_format"
 STRUCTURED_OUTPUTS = "structured_outputs"
@@ -130,7 +131,7 @@ def _of_response_format(response_format: Any) -> _Constraint | None:
             raise invalid_param(RESPONSE_FORMAT, f"of type {kind} needs a string in {RESPONSE_FORMAT}.{kind}")
         return _Constraint(f"{RESPONSE_FORMAT}.{kind}", kind, response_format[kind])
     if kind not in ("json_object", "json_schema"):
-        raise invalid_param(f"{RESPONSE_FORMAT}.type", f"must be {', '.join(_FORMATS)}, got {_format_short(kind)}")
+        raise invalid_param(f"{RESPONSE_FORMAT}.type", f"must be {', '.join(_FORMATS)}, got {format_short(kind)}")
     if response_format.get("schema") is not None and response_format.get("json_schema") is None:
         return _of_schema(response_format, f"{RESPONSE_FORMAT}.schema")
     if kind == "json_object":
@@ -148,10 +149,3 @@ def _of_schema(holder: Mapping[str, Any], at: str) -> _Constraint:
             f"{at} must be an object, got {type(holder['schema']).__name__}", param=RESPONSE_FORMAT
         )  # fmt: skip
     return _Constraint(at, "json_schema", holder["schema"], is_strict=holder.get("strict") is True)
-
-
-def _format_short(value: Any) -> str:
-    """Format a value for an error message; a value that may be nested deeply is shown by its type."""
-    if isinstance(value, str):
-        return repr(value[:40])
-    return format_value(value)[:40] if isinstance(value, int | float) else type(value).__name__

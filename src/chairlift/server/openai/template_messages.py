@@ -18,7 +18,7 @@ _TAKES_TEXT_OR_THINKING = re.compile(r"\bif message\.content and message\.thinki
 """Test with which a template, GPT-OSS's, rejects a message that has both beside a call."""
 
 
-class _Call(NamedTuple):
+class _EarlierCall(NamedTuple):
     """A call of an earlier message: its function, and its id as the template sees it."""
 
     name: str
@@ -36,7 +36,7 @@ def template_input(
     as thinking. Ids have the form that the template demands. A template without a format of tool calls gets no tools:
     a message explains them, and calls and results are text, also where no tool may be called.
     """
-    calls: dict[str, _Call] = {}
+    calls: dict[str, _EarlierCall] = {}
     parsed = [_completed(message, calls, tool_format) for message in parsed_arguments(messages)]
     if "developer" not in template and takes_system_messages(template):
         parsed = [_with_role(message, "developer", "system") for message in parsed]
@@ -61,7 +61,7 @@ def _takes_text_or_thinking(template: str) -> bool:
     return _TAKES_TEXT_OR_THINKING.search(template) is not None
 
 
-def _completed(message: Any, known: dict[str, _Call], tool_format: ToolFormat) -> Any:
+def _completed(message: Any, known: dict[str, _EarlierCall], tool_format: ToolFormat) -> Any:
     """Return a message with what templates read; `known` maps ids to the calls so far."""
     if not isinstance(message, dict):
         return message
@@ -73,7 +73,7 @@ def _completed(message: Any, known: dict[str, _Call], tool_format: ToolFormat) -
         return message
     for call in calls:
         name = call["function"]["name"]
-        known[call["id"]] = _Call(name, _template_id(call["id"], name, len(known), tool_format))
+        known[call["id"]] = _EarlierCall(name, _template_id(call["id"], name, len(known), tool_format))
     content = message.get("content")
     return {
         **message,

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.deepseek import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.glm import GLM
@@ -24,6 +23,7 @@ from chairlift.text.tool_formats.json_calls import (
     PHI4,
     PHI4_FUNCTOOLS,
 )
+from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.pythonic import MARKERS as PYTHONIC_MARKERS
 from chairlift.text.tool_formats.pythonic import PYTHONIC
 from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER

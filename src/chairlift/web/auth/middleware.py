@@ -8,6 +8,7 @@ from chairlift.web.auth.host_check import HostCheck
 from chairlift.web.auth.principal import ADMIN, USER, Principal
 from chairlift.web.body import App, Receive, Scope, Send, all_headers
 from chairlift.web.error_responses import no_route
+from chairlift.web.request_info import request_info
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +16,7 @@ ADMIN_PATHS = "/admin/"
 
 
 class AuthMiddleware:
-    """Pass on requests with a valid key or token, and put their Principal into `scope["principal"]`.
+    """Pass on requests with a valid key or token, and put their Principal into the RequestInfo.
 
     Attributes:
         credentials: the accepted keys and tokens; may be replaced at any time.
@@ -32,7 +33,7 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Identify the client, and pass the request on. Raises Unauthorized, Forbidden, NotFound."""
         self.check_host(scope)
-        scope["principal"] = self.principal(scope)
+        request_info(scope).principal = self.principal(scope)
         await self._app(scope, receive, send)
 
     def principal(self, scope: Scope) -> Principal:

@@ -20,6 +20,7 @@ from chairlift.web.error_responses import Header
 from chairlift.web.http_protocol import AcquirePermit, EarlyCheck, Rejection
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import RequestMiddleware
+from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.live_feed import LiveFeed
 
@@ -123,7 +124,7 @@ class _Endpoint:
         self._handlers = handlers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["route_path"] = self._path
+        request_info(scope).route_path = self._path
         method = scope["method"]
         await self._handlers["GET" if method == "HEAD" else method](scope, receive, send)
 

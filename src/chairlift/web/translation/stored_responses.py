@@ -9,6 +9,7 @@ from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object
+from chairlift.web.request_info import request_info
 
 MAX_LIMIT = 100
 MAX_LIMIT_DIGITS = 3
@@ -72,7 +73,7 @@ class StoredResponses:
 
     def _key(self, scope: Scope) -> tuple[str, str]:
         self._lifecycle.check()
-        return scope["principal"].tenant, scope["path_params"]["id"]
+        return request_info(scope).authenticated.tenant, scope["path_params"]["id"]
 
 
 def _query(scope: Scope) -> dict[str, str]:

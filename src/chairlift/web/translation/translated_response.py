@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import orjson
 
 from chairlift.protocol.error_formats import format_error
-from chairlift.protocol.sse import DONE, Event, EventReader
+from chairlift.protocol.sse import DONE, EventReader, ServerSentEvent
 from chairlift.protocol.translation.base import Json, StreamTranslation, Translation
 from chairlift.web.body import Message, Send
 from chairlift.web.error_responses import Header
@@ -100,7 +100,7 @@ class TranslatedResponse:
         return [*(pair for pair in headers if pair[0] != IGNORED_HEADER), (IGNORED_HEADER, b", ".join(values))]
 
 
-def _translated(stream: StreamTranslation, event: Event) -> bytes:
+def _translated(stream: StreamTranslation, event: ServerSentEvent) -> bytes:
     if event.data == _DONE_DATA:
         return stream.end()
     value: Json = orjson.loads(event.data)

@@ -14,12 +14,13 @@ import orjson
 
 from chairlift.core.errors import InvalidRequest, MalformedRequest
 from chairlift.protocol.router_headers import PROGRESS_HEADER
-from chairlift.protocol.translation.base import Client, FieldNames, Translation, Translator
+from chairlift.protocol.translation.base import ClientRequest, FieldNames, Translation, Translator
 from chairlift.web.admission import AdmissionController
-from chairlift.web.body import FIRST_TOKEN_KEY, App, Message, Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.body import App, Message, Receive, Scope, Send, parse_json_object, read_body
 from chairlift.web.error_responses import Header
 from chairlift.web.ignored_fields import ignored_fields_header
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.translated_response import TranslatedResponse
 
@@ -71,14 +72,15 @@ class TranslatedRoute:
         body = await read_body(
             scope, receive, max_bytes=self.config.max_body_bytes, seconds=self.config.body_timeout
         )  # fmt: skip
-        if "permit" not in scope:
+        if request_info(scope).permit is None:
             self.admission.check(body_bytes=len(body))
         is_quick = len(body) <= SMALL_BODY_BYTES and not self.is_slow(body)
         return TranslatedRequest(await _off_loop(lambda: _parse(body), is_quick=is_quick), is_quick)
 
     async def translate(self, request: "TranslatedRequest", scope: Scope) -> Translation:
         """Return the translation of a request. Raises InvalidRequest and NotFound."""
-        client = Client(scope["principal"].tenant, scope["request_id"], lambda: scope.get(FIRST_TOKEN_KEY))
+        info = request_info(scope)
+        client = ClientRequest(info.authenticated.tenant, info.request_id, lambda: info.first_token_at)
         return await _off_loop(
             lambda: self.translator.translate(request.fields, client), is_quick=request.is_quick
         )  # fmt: skip
@@ -89,7 +91,8 @@ class TranslatedRoute:
         """Let the inner route serve a translated request, and translate its response."""
         ignored = self.ignored_header(translation)
         inner_body = await _off_loop(lambda: orjson.dumps(translation.body), is_quick=request.is_quick)
-        response = TranslatedResponse(send, translation, scope["path"], scope["request_id"], ignored)
+        request_id = request_info(scope).request_id
+        response = TranslatedResponse(send, translation, scope["path"], request_id, ignored)
         with _InnerRequest(scope, self.translator.inner_path, len(inner_body)):
             try:
                 await self.inner(scope, _receiver(inner_body, receive), response.send)

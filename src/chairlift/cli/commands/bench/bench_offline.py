@@ -15,7 +15,7 @@ from chairlift.cli.settings import bench_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
-from chairlift.llm.progress import Progress
+from chairlift.llm.progress_bar import ProgressBar
 
 ENGINE_SETTINGS = {name: each for each in settings.ENGINE for name in (each.name, each.flag_name) if name}
 
@@ -105,7 +105,7 @@ def _run_arms(
     if len(arms) == arguments.repeat == 1 and arguments.threads is None:
         options = {**run_spec.options, **arms[0].options}
         single = RunSpec(model=run_spec.model, options=options, workload=run_spec.workload)
-        with Progress(count, shown=console.shows_progress_bars([])) as progress:
+        with ProgressBar(count, shown=console.shows_progress_bars([])) as progress:
 
             def record_progress(num_tokens: int, is_finished: bool) -> None:
                 progress.tokens(num_tokens)

@@ -9,7 +9,7 @@ from typing import Any
 from chairlift.bench.offline.run_spec import VOCAB_SIZE, WorkloadSpec
 from chairlift.bench.report import environment, plot, report
 from chairlift.bench.server import server_plot, server_report
-from chairlift.bench.server.api_requests import CHAT, IDS, TEXT, RequestFormat, RequestStream
+from chairlift.bench.server.api_requests import CHAT, IDS, TEXT, PreparedRequests, RequestFormat
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.loadgen import in_own_loop
 from chairlift.bench.server.server_address import Address
@@ -96,7 +96,7 @@ class _Measurement:
         client = Client(self.address, self._key)
         try:
             self.request_format = RequestFormat(model=self._model or await first_model(client), **self._format_options)
-            stream = RequestStream(self.spec, self._vocab_size, self.request_format, client)
+            stream = PreparedRequests(self.spec, self._vocab_size, self.request_format, client)
             benchmark = ServerBenchmark(self.plan, client, stream, self._console.print_line)
             await benchmark.check_reachable()
             name = self.request_format.model

@@ -3,7 +3,7 @@
 import argparse
 from typing import cast
 
-from chairlift.bench.micro.structured_output_cost import measure
+from chairlift.bench.micro.structured_batch_comparison import measure
 from chairlift.bench.report import environment, report
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs

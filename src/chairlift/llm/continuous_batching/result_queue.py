@@ -1,4 +1,4 @@
-"""OutputQueue: delivers outputs of requests to their readers: by id, in order of arrival, or to a callback.
+"""ResultQueue: delivers outputs of requests to their readers: by id, in order of arrival, or to a callback.
 
 deliver(outputs) ──► callback of the request, in its event loop       one call for each loop, however many outputs
                  └─► queue ──► get()           the oldest output
@@ -22,7 +22,7 @@ CHECK_SECONDS = 1.0
 """How often a waiting reader checks whether an output can still come: an idle engine ends without an output."""
 
 
-class OutputQueue:
+class ResultQueue:
     """A queue of outputs with the methods of queue.Queue for its readers. Thread-safe."""
 
     def __init__(self, lock: "threading.RLock | None" = None) -> None:
@@ -82,7 +82,7 @@ class OutputQueue:
                 self._put(output)
 
     @property
-    def output_queue(self) -> "OutputQueue":
+    def output_queue(self) -> "ResultQueue":
         """The queue itself, which is a part of transformers' router of outputs."""
         return self
 

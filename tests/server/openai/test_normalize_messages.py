@@ -1,4 +1,4 @@
-"""message_history.py: what clients send back of earlier answers is taken, and keys without effect are named."""
+"""normalize_messages: what clients send back of earlier answers is taken, and keys without effect are named."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.openai.message_history import MAX_NAMED_KEYS, normalized_messages
+from chairlift.server.openai.normalize_messages import MAX_NAMED_KEYS, normalize_messages
 from chairlift.text.chat_template import checked_messages
 from support_server import CHAT, open_server, run
 from support_services import fake_service
@@ -17,7 +17,7 @@ CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{
 
 def normalized(message: dict[str, Any], template: str = "") -> Any:
     before = repr(message)
-    [result], ignored = normalized_messages([message], template)
+    [result], ignored = normalize_messages([message], template)
     assert repr(message) == before, "the request is not changed"
     assert ignored == ()
     return result
@@ -91,7 +91,7 @@ def test_a_part_that_is_null_is_no_reasoning() -> None:
 
 def test_a_refusal_is_text() -> None:
     with pytest.raises(InvalidRequest, match=r"messages\[1\].refusal must be a string or null, got list"):
-        normalized_messages([USER, answer(refusal=["no"])])
+        normalize_messages([USER, answer(refusal=["no"])])
 
 
 def test_a_content_part_that_is_null_is_rejected_for_every_role() -> None:
@@ -111,12 +111,12 @@ def test_keys_that_nothing_reads_are_named_once() -> None:
         {**USER, "cache_control": {}, "tool_plan": "x", "timestamp": 5, "weight": None}, {**USER, "timestamp": 6},
         answer(content="Yes.", audio={"id": "audio_1"}, reasoning=[{"text": "A"}]), "no message",
     ]  # fmt: skip
-    result, ignored = normalized_messages(messages, "{{ message.tool_plan }}")
+    result, ignored = normalize_messages(messages, "{{ message.tool_plan }}")
     assert ignored == ("messages.cache_control", "messages.timestamp", "messages.audio", "messages.reasoning")
     assert result[0]["tool_plan"] == "x", "this template reads it"
     assert "reasoning" not in result[2] and result[3] == "no message"
     many = [{**USER, f"key{number}": 1} for number in range(1000)]
-    assert len(normalized_messages(many)[1]) == MAX_NAMED_KEYS
+    assert len(normalize_messages(many)[1]) == MAX_NAMED_KEYS
 
 
 def test_answers_of_this_server_can_be_sent_back_in_every_form_of_the_client() -> None:

@@ -1,10 +1,10 @@
-"""Write faster rules: `PYTHONPATH=tools python -m prometheus_rules deploy/prometheus/rules FOLDER --speed 60`."""
+"""Write faster rules: `PYTHONPATH=tools python -m fast_alert_rules deploy/prometheus/rules FOLDER --speed 60`."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from prometheus_rules.speed import speed_up
+from fast_alert_rules.speed import speed_up
 
 
 def write_rules(source: Path, target: Path, speed: float) -> None:
@@ -16,7 +16,7 @@ def write_rules(source: Path, target: Path, speed: float) -> None:
 
 def main(words: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="prometheus_rules", description="Write rules whose times pass faster.")
+    parser = argparse.ArgumentParser(prog="fast_alert_rules", description="Write rules whose times pass faster.")
     parser.add_argument("source", type=Path, help="folder of the rule files")
     parser.add_argument("target", type=Path, help="folder to write to")
     parser.add_argument("--speed", type=float, default=60.0, metavar="X", help="factor by which times pass faster")

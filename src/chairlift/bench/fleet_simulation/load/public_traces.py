@@ -1,4 +1,4 @@
-"""read_arrivals: reads the times and lengths of real requests from a CSV or JSONL file.
+"""read_arrivals: reads times and lengths of real requests from a public trace, a CSV or JSONL file.
 
 It knows the columns of these traces, by their names in any case:
 

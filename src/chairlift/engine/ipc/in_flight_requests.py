@@ -1,6 +1,5 @@
-"""OpenRequests: maps each request without a final output to the sink of its outputs."""
+"""InFlightRequests: maps each request without a final output to the sink of its outputs."""
 
-import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,13 +7,12 @@ from dataclasses import dataclass, replace
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.engine.client.base import OutputSink
+from chairlift.engine.client.output_sinks import call_sinks
 from chairlift.engine.ipc.messages import Submit, encode
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class OpenRequest:
+class InFlightRequest:
     """One request without a final output.
 
     Attributes:
@@ -47,15 +45,15 @@ class OpenRequest:
         return encode(Submit(replace(self.request, timeout=left)))
 
 
-class OpenRequests:
+class InFlightRequests:
     """Ends each request exactly once: the final output removes it, and later outputs are dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_id: dict[str, OpenRequest] = {}
+        self._by_id: dict[str, InFlightRequest] = {}
         self.closed: EngineDead | None = None
 
-    def add(self, entry: OpenRequest) -> None:
+    def add(self, entry: InFlightRequest) -> None:
         """Add a request.
 
         Raises DuplicateRequestId, and EngineDead after close().
@@ -67,29 +65,25 @@ class OpenRequests:
                 raise DuplicateRequestId(entry.request.request_id)
             self._by_id[entry.request.request_id] = entry
 
-    def get(self, request_id: str) -> OpenRequest | None:
+    def get(self, request_id: str) -> InFlightRequest | None:
         """Return the open request of this id."""
         return self._by_id.get(request_id)
 
-    def __contains__(self, entry: OpenRequest) -> bool:
+    def __contains__(self, entry: InFlightRequest) -> bool:
         return self._by_id.get(entry.request.request_id) is entry
 
     def deliver(self, outputs: Iterable[EngineOutput]) -> None:
-        """Call each sink with its outputs, all of a step at once; log a sink that raises."""
-        by_sink: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
+        """Call each sink with its outputs, all of a step at once; a final output removes its request."""
+        with_sinks: list[tuple[OutputSink, EngineOutput]] = []
         with self._lock:
             for output in outputs:
                 entry = self._by_id.get(output.request_id)
                 if entry is None:
                     continue
-                by_sink.setdefault(id(entry.sink), (entry.sink, []))[1].append(output)
+                with_sinks.append((entry.sink, output))
                 if output.is_final:
                     del self._by_id[output.request_id]
-        for sink, sink_outputs in by_sink.values():
-            try:
-                sink(sink_outputs)
-            except Exception:
-                log.exception("a sink raised")
+        call_sinks(with_sinks)  # without the lock: a sink may submit
 
     def end(self, error: EngineDead) -> None:
         """End all requests that are open now with the error."""

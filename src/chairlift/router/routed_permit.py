@@ -1,41 +1,20 @@
-"""AdmittedRequest: the permit and the tenant's reservation of one request; leaving its context ends both."""
+"""RoutedPermit: the permit and the tenant's reservation of one request; leaving its context ends both."""
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from chairlift.core.errors import Overloaded, Unavailable
+from chairlift.core.sampling import MAX_TOKENS
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
+from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
 from chairlift.web.admission import AdmissionController, Permit
-from chairlift.web.body import Scope
+from chairlift.web.admit import admit
+from chairlift.web.request_info import RequestInfo
 
 
-class TenantReservation(Protocol):
-    """What a request has taken of its tenant's limits."""
-
-    async def reserve(self, tokens: int) -> None:
-        """Reserve tokens. Raises RateLimited."""
-        ...
-
-    def refund_request(self) -> None:
-        """Return the request to the tenant's minute."""
-        ...
-
-    def end(self, used: int) -> None:
-        """End the request, which used this many tokens."""
-        ...
-
-
-class TenantLimiter(Protocol):
-    """The limits of tenants."""
-
-    async def begin(self, tenant: str) -> TenantReservation:
-        """Start a request. Raises RateLimited."""
-        ...
-
-
-class AdmittedRequest:
+class RoutedPermit:
     """One request within the limits.
 
     Attributes:
@@ -44,10 +23,18 @@ class AdmittedRequest:
         prompt_tokens: estimated tokens of the prompt.
     """
 
-    def __init__(self, permit: Permit, reservation: TenantReservation) -> None:
+    def __init__(self, permit: Permit, reservation: SharedTenantReservation) -> None:
         self.permit, self._reservation = permit, reservation
         self.machine: RequestMachine | None = None
         self.prompt_tokens = 0
+
+    @classmethod
+    async def acquire(
+        cls, info: RequestInfo, tenants: SharedTenantLimiter, admission: AdmissionController, timeout: float | None
+    ) -> Self:
+        """Admit a request by its tenant's limits and the queue. Raises RateLimited and Overloaded."""
+        reservation = await tenants.begin(info.authenticated.tenant)
+        return cls(admit(info, admission, timeout, reservation), reservation)
 
     async def reserve(self, prompt_tokens: int, max_output_tokens: int) -> None:
         """Reserve the tokens of the request. Raises RateLimited, and Overloaded where the queue has no room."""
@@ -66,33 +53,12 @@ class AdmittedRequest:
         self.permit.end(0 if self.machine is None else self.machine.response.used_tokens(self.prompt_tokens))
 
 
-async def admit(
-    scope: Scope, tenants: TenantLimiter, admission: AdmissionController, timeout: float | None
-) -> AdmittedRequest:
-    """Admit a request by its tenant's limits and the queue. Raises RateLimited and Overloaded."""
-    reservation = await tenants.begin(scope["principal"].tenant)
-    try:
-        permit: Permit | None = scope.get("permit")
-        size: int = scope.get("body_bytes", 0)
-        if permit is None:
-            permit = admission.admit(0, timeout=timeout, on_end=reservation.end, body_bytes=size)
-            scope["permit"] = permit
-        else:
-            permit.attach(timeout, reservation.end)
-    except BaseException as error:
-        if isinstance(error, Overloaded):
-            reservation.refund_request()
-        reservation.end(0)
-        raise
-    return AdmittedRequest(permit, reservation)
-
-
 def max_output_tokens(fields: Mapping[str, Any], generation: GenerationFields) -> int:
     """Return the most output tokens that a body allows, of all its choices; 0 where it has no limit.
 
     Those that the client sends as delivered before are not generated again.
     """
     limit = fields.get("max_completion_tokens") or fields.get("max_tokens") or 0
-    if type(limit) is not int or not 0 < limit < 2**31:
+    if type(limit) is not int or not 0 < limit <= MAX_TOKENS:
         return 0
     return max(0, limit * generation.num_choices - sum(map(len, generation.resume)))

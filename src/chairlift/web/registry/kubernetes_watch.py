@@ -1,4 +1,4 @@
-"""Kubernetes API: finds the API server, lists objects in pages and applies the events of a watch."""
+"""kubernetes_watch: finds the API server, lists objects in pages and applies the events of a watch."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Trace: writes steps, counters and requests as events of Chrome's trace event format, for Perfetto.
+"""StepProfile: writes steps, counters and requests as events of Chrome's trace event format, for Perfetto.
 
     process "engine"     track "steps"       step 7 ─────────────────────────────  one slice a step, its phases inside
                                               schedule launch    collect    commit
@@ -20,8 +20,8 @@ ENGINE, REQUESTS = 1, 2
 PHASES = ("schedule", "launch", "collect", "commit")
 
 
-class Trace:
-    """Writes a trace file while the engine runs; every method is thread-safe, and only close() waits."""
+class StepProfile:
+    """Writes a profile while the engine runs; every method is thread-safe, and only close() waits."""
 
     def __init__(self, path: "str | PathLike[str]") -> None:
         """Create the file. Raises OSError."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from prometheus_rules.__main__ import main
-from prometheus_rules.speed import speed_up
+from fast_alert_rules.__main__ import main
+from fast_alert_rules.speed import speed_up
 
 RULES = """
 groups:

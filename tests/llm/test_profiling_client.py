@@ -1,4 +1,4 @@
-"""TracingClient: forwards outputs unchanged and traces them, also across a process boundary."""
+"""ProfilingClient: forwards outputs unchanged and records them, also across a process boundary."""
 
 import json
 import os
@@ -18,9 +18,9 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.stats import StepStats
-from chairlift.llm import tracing_client
+from chairlift.llm import profiling_client
 from chairlift.llm.model_names import RANDOM
-from chairlift.llm.tracing_client import StepClock, TracingClient, open_trace
+from chairlift.llm.profiling_client import ProfilingClient, StepClock, open_profile
 from support_process import RecordingSink, can_generate, engine, make_request, pid_of, wait_until
 from support_step_stats import make_stats
 from support_traces import Event, check_trace, read_trace, requests_of, steps_of
@@ -32,7 +32,7 @@ def inline(**options: Any) -> InlineClient:
     return InlineClient(EngineLoop(FakeRunner(FAKE), SchedulerConfig(**options)))
 
 
-def run_requests(client: TracingClient, count: int = 12) -> RecordingSink:
+def run_requests(client: ProfilingClient, count: int = 12) -> RecordingSink:
     """Run requests that need more blocks than the pool has, and one that is aborted."""
     sink, tokens = RecordingSink(), {}
     for number in range(count):
@@ -55,7 +55,7 @@ def read_events(path: Path) -> list[Event]:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_steps_and_requests_of_an_inline_engine(overlap: bool, tmp_path: Path) -> None:
-    client = TracingClient(inline(overlap=overlap), open_trace(tmp_path / "t.json"))
+    client = ProfilingClient(inline(overlap=overlap), open_profile(tmp_path / "t.json"))
     step_stats: list[StepStats] = []
     client.watch_steps(step_stats.append)
     run_requests(client)
@@ -75,7 +75,7 @@ def test_steps_and_requests_of_an_inline_engine(overlap: bool, tmp_path: Path) -
 
 def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(tmp_path: Path) -> None:
     with engine() as inner:
-        client = TracingClient(inner, open_trace(tmp_path / "t.json"))
+        client = ProfilingClient(inner, open_profile(tmp_path / "t.json"))
         run_requests(client)
         os.kill(pid_of(inner), signal.SIGKILL)
         wait_until(lambda: inner.restarts == 1 and inner.load().state is ReplicaState.READY)
@@ -90,18 +90,18 @@ def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(
 
 
 def test_a_sink_gets_one_list_a_step_and_all_taps_are_let_go(tmp_path: Path) -> None:
-    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), RecordingSink()
+    client, sink = ProfilingClient(inline(), open_profile(tmp_path / "t.json")), RecordingSink()
     for number in range(5):
         client.submit(make_request(f"r{number}", max_tokens=9), sink)
     for number in range(5):
         sink.end(f"r{number}")
     assert len(sink.batches) < 5 * 9
-    assert client._tracers == client._submitted_at == client._first_output_at == {}
+    assert client._observers == client._submitted_at == client._first_output_at == {}
     client.close()
 
 
-def test_what_is_refused_leaves_no_trace_and_what_is_open_goes_on(tmp_path: Path) -> None:
-    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), RecordingSink()
+def test_what_is_refused_leaves_no_record_and_what_is_open_goes_on(tmp_path: Path) -> None:
+    client, sink = ProfilingClient(inline(), open_profile(tmp_path / "t.json")), RecordingSink()
     client.submit(make_request("a", max_tokens=900), sink)
     with pytest.raises(DuplicateRequestId):
         client.submit(make_request("a"), RecordingSink())
@@ -109,32 +109,32 @@ def test_what_is_refused_leaves_no_trace_and_what_is_open_goes_on(tmp_path: Path
     assert sink.end("a").finish_reason is FinishReason.ABORT
     client.close()
     assert list(requests_of(read_events(tmp_path / "t.json"))) == ["a"]
-    assert client._tracers == client._submitted_at == {}
+    assert client._observers == client._submitted_at == {}
 
 
-def test_a_trace_that_fails_harms_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_that_fails_harms_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
-        raise ZeroDivisionError("a bug in the trace")
+        raise ZeroDivisionError("a bug in the profile")
 
-    trace = open_trace(tmp_path / "t.json")
-    monkeypatch.setattr(trace, "step", fail)
-    monkeypatch.setattr(trace, "request", fail)
-    client, step_stats = TracingClient(inline(), trace), []
+    profile = open_profile(tmp_path / "t.json")
+    monkeypatch.setattr(profile, "step", fail)
+    monkeypatch.setattr(profile, "request", fail)
+    client, step_stats = ProfilingClient(inline(), profile), []
     client.watch_steps(step_stats.append)
     run_requests(client)
-    assert step_stats and client._tracers == {} and client._submitted_at == client._first_output_at == {}
+    assert step_stats and client._observers == {} and client._submitted_at == client._first_output_at == {}
     client.close()
 
 
-def test_a_full_disk_is_reported_when_the_trace_is_closed(caplog: pytest.LogCaptureFixture) -> None:
-    client = TracingClient(inline(), open_trace("/dev/full"))
+def test_a_full_disk_is_reported_when_the_profile_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    client = ProfilingClient(inline(), open_profile("/dev/full"))
     run_requests(client)
     client.close()
     assert "the profile could not be written to its end" in caplog.text
 
 
 def test_everything_else_is_passed_on(tmp_path: Path) -> None:
-    client = TracingClient(inline(), open_trace(tmp_path / "t.json"))
+    client = ProfilingClient(inline(), open_profile(tmp_path / "t.json"))
     assert client.info.vocab_size == FAKE.vocab_size and client.limits.max_model_len == FAKE.max_model_len
     assert client.load().state is ReplicaState.READY and client.check_integrity() == [] and client.flush_cache() == 0
     assert (client.state, client.restarts) == (ReplicaState.READY, 0)
@@ -149,7 +149,7 @@ def test_everything_else_is_passed_on(tmp_path: Path) -> None:
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set this process's clock, in milliseconds."""
     now = [0.0]
-    monkeypatch.setattr(tracing_client.time, "monotonic", lambda: now[0] / 1e3)
+    monkeypatch.setattr(profiling_client.time, "monotonic", lambda: now[0] / 1e3)
 
     def set_clock(milliseconds: float) -> None:
         now[0] = milliseconds

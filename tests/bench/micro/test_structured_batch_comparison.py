@@ -4,7 +4,7 @@ import json
 
 from jsonschema.validators import validator_for
 
-from chairlift.bench.micro.structured_output_cost import measure, schema
+from chairlift.bench.micro.structured_batch_comparison import measure, schema
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.options import Options

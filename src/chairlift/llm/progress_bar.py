@@ -1,4 +1,4 @@
-"""Progress: a progress bar on stderr with finished requests and output tokens per second."""
+"""ProgressBar: a progress bar on stderr with finished requests and output tokens per second."""
 
 import time
 from types import TracebackType
@@ -7,7 +7,7 @@ from typing import Any, Self
 REFRESH_SECONDS = 0.2
 
 
-class Progress:
+class ProgressBar:
     """Counts requests and tokens; shows a tqdm bar when `shown`."""
 
     def __init__(self, total: int, *, shown: bool) -> None:

@@ -1,12 +1,12 @@
-"""Progress: a bar on standard error that ends with the right counts, and no output when it is off."""
+"""ProgressBar: a bar on standard error that ends with the right counts, and no output when it is off."""
 
 import pytest
 
-from chairlift.llm.progress import Progress
+from chairlift.llm.progress_bar import ProgressBar
 
 
 def test_the_bar_ends_with_all_requests_and_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress(2, shown=True) as progress:
+    with ProgressBar(2, shown=True) as progress:
         for _ in range(2):
             progress.tokens(30)
             progress.request_done()
@@ -17,7 +17,7 @@ def test_the_bar_ends_with_all_requests_and_a_rate(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(("total", "shown"), [(2, False), (0, True)])
 def test_nothing_is_drawn_when_it_is_not_wanted(capsys: pytest.CaptureFixture[str], total: int, shown: bool) -> None:
-    with Progress(total, shown=shown) as progress:
+    with ProgressBar(total, shown=shown) as progress:
         progress.tokens(5)
         progress.request_done()
     assert capsys.readouterr() == ("", "")
@@ -25,7 +25,7 @@ def test_nothing_is_drawn_when_it_is_not_wanted(capsys: pytest.CaptureFixture[st
 
 def test_a_failure_leaves_a_bar_that_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
-        with Progress(2, shown=True) as progress:
+        with ProgressBar(2, shown=True) as progress:
             progress.request_done()
             raise KeyboardInterrupt
 

@@ -1,21 +1,21 @@
-"""OpenRequests ends each request once, groups outputs by sink, and rejects requests after close."""
+"""InFlightRequests ends each request once, groups outputs by sink, and rejects requests after close."""
 
 import pytest
 
 from chairlift.core.errors import DuplicateRequestId, EngineDead
 from chairlift.core.request import EngineOutput, FinishReason, Usage
+from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.messages import Submit, decode_client_message, encode
-from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from support_process import RecordingSink, make_request
 
 
-def entry(name: str, sink: RecordingSink, since: float = 0.0, timeout: float | None = None) -> OpenRequest:
+def entry(name: str, sink: RecordingSink, since: float = 0.0, timeout: float | None = None) -> InFlightRequest:
     request = make_request(name, timeout=timeout)
-    return OpenRequest(request, sink, encode(Submit(request)), since)
+    return InFlightRequest(request, sink, encode(Submit(request)), since)
 
 
 def test_outputs_go_to_their_sink_all_of_a_step_at_once() -> None:
-    requests, one, two = OpenRequests(), RecordingSink(), RecordingSink()
+    requests, one, two = InFlightRequests(), RecordingSink(), RecordingSink()
     for name, sink in (("a", one), ("b", two), ("c", one)):
         requests.add(entry(name, sink))
     requests.deliver(
@@ -27,7 +27,7 @@ def test_outputs_go_to_their_sink_all_of_a_step_at_once() -> None:
 
 
 def test_nothing_comes_after_the_last_output() -> None:
-    requests, sink = OpenRequests(), RecordingSink()
+    requests, sink = InFlightRequests(), RecordingSink()
     requests.add(entry("a", sink))
     last = EngineOutput("a", (1,), finish_reason=FinishReason.STOP, usage=Usage(1, 1, 0))
     requests.deliver([last])
@@ -37,7 +37,7 @@ def test_nothing_comes_after_the_last_output() -> None:
 
 
 def test_an_id_is_taken_until_its_request_ends() -> None:
-    requests, sink = OpenRequests(), RecordingSink()
+    requests, sink = InFlightRequests(), RecordingSink()
     first = entry("a", sink)
     requests.add(first)
     with pytest.raises(DuplicateRequestId):
@@ -50,7 +50,7 @@ def test_an_id_is_taken_until_its_request_ends() -> None:
 
 
 def test_an_end_has_its_error_and_close_takes_no_more() -> None:
-    requests, sink = OpenRequests(), RecordingSink()
+    requests, sink = InFlightRequests(), RecordingSink()
     requests.add(entry("a", sink))
     requests.add(entry("b", sink))
     dead = EngineDead("dead")
@@ -65,8 +65,8 @@ def test_a_sink_that_raises_keeps_nothing_from_the_others(caplog: pytest.LogCapt
     def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("bad sink")
 
-    requests, sink = OpenRequests(), RecordingSink()
-    requests.add(OpenRequest(make_request("bad"), bad, b"", 0.0))
+    requests, sink = InFlightRequests(), RecordingSink()
+    requests.add(InFlightRequest(make_request("bad"), bad, b"", 0.0))
     requests.add(entry("good", sink))
     requests.deliver([EngineOutput("bad"), EngineOutput("good", (1,))])
     assert sink.batches == [[EngineOutput("good", (1,))]] and "bad sink" in caplog.text

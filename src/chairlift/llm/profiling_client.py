@@ -1,4 +1,4 @@
-"""TracingClient: an EngineClient that records its steps and requests in a Perfetto trace.
+"""ProfilingClient: an EngineClient that records its steps and requests in a profile, for Perfetto.
 
 Step times are durations on the engine's clock; request times are on this process's clock. The two clocks are aligned
 when step stats arrive: the step ended no later than that. The smallest such delay counts, so that requests lag the
@@ -18,15 +18,15 @@ from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
 from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
-from chairlift.observability.trace import Trace, phases_of
+from chairlift.observability.step_profile import StepProfile, phases_of
 
 log = logging.getLogger(__name__)
 
 
-def open_trace(path: "str | PathLike[str]") -> Trace:
-    """Create a trace file. Raises ConfigError when the file cannot be written."""
+def open_profile(path: "str | PathLike[str]") -> StepProfile:
+    """Create the file of a profile. Raises ConfigError when the file cannot be written."""
     try:
-        return Trace(path)
+        return StepProfile(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}", option="profile") from None
 
@@ -61,7 +61,7 @@ class StepClock:
         return here + (0.0 if self._shift is None else self._shift - self._least)
 
 
-class _SinkTracer:
+class _SinkObserver:
     """Observes the outputs of one sink for all its open requests, so that it gets one list a step."""
 
     def __init__(self, sink: OutputSink, observe: OutputSink) -> None:
@@ -76,16 +76,16 @@ class _SinkTracer:
         self._sink(outputs)
 
 
-class TracingClient:
-    """Forwards every call to another client and traces its steps and requests."""
+class ProfilingClient:
+    """Forwards every call to another client and records its steps and requests in a profile."""
 
-    def __init__(self, inner: EngineClient, trace: Trace) -> None:
-        """Watch the client's steps from now on; close() also closes the trace."""
+    def __init__(self, inner: EngineClient, profile: StepProfile) -> None:
+        """Watch the client's steps from now on; close() also closes the profile."""
         self._inner = inner
-        self._trace = trace
+        self._profile = profile
         self._clock = StepClock()
         self._lock = threading.Lock()
-        self._tracers: dict[int, _SinkTracer] = {}  # by id(sink); the tracer keeps the sink alive
+        self._observers: dict[int, _SinkObserver] = {}  # by id(sink); the observer keeps the sink alive
         self._submitted_at: dict[str, float] = {}
         self._first_output_at: dict[str, float] = {}  # arrival of a request's first output
         self._step_sink: StepStatsSink | None = None
@@ -114,16 +114,16 @@ class TracingClient:
     def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
         with self._lock:
-            tracer = self._tracers.setdefault(
-                id(sink), _SinkTracer(sink, lambda outputs: self._on_outputs(id(sink), outputs))
+            observer = self._observers.setdefault(
+                id(sink), _SinkObserver(sink, lambda outputs: self._on_outputs(id(sink), outputs))
             )
-            tracer.num_open += 1
+            observer.num_open += 1
             is_new = request.request_id not in self._submitted_at
             self._submitted_at.setdefault(request.request_id, self._clock.now())
         try:
-            self._inner.submit(request, tracer)
+            self._inner.submit(request, observer)
         except BaseException:
-            self._release_tracer(id(sink), 1)
+            self._release_observer(id(sink), 1)
             if is_new:
                 self._submitted_at.pop(request.request_id, None)
             raise
@@ -165,27 +165,27 @@ class TracingClient:
         return self._inner.warmup()
 
     def close(self) -> None:
-        """Close the engine, then the trace."""
+        """Close the engine, then the profile."""
         self._inner.close()
-        if (error := self._trace.close()) is not None:
+        if (error := self._profile.close()) is not None:
             log.error("the profile could not be written to its end: %s", error)
-        if self._trace.dropped:
+        if self._profile.dropped:
             log.warning(
                 "the profile lacks %d events: the disk was too slow, or they cannot be written as JSON",
-                self._trace.dropped,
+                self._profile.dropped,
             )
 
     # -- engine thread ---------------------------------------------------------------------------------------------
 
     def _on_step(self, stats: StepStats) -> None:
         try:
-            self._trace_step(stats)
+            self._record_step(stats)
         except Exception:
             log.exception("the profile failed")
         if (sink := self._step_sink) is not None:
             sink(stats)
 
-    def _trace_step(self, stats: StepStats) -> None:
+    def _record_step(self, stats: StepStats) -> None:
         shift = self._clock.shift(stats)
         started_at, collect = stats.started_ms + shift, stats.collect_started_ms + shift
         scheduled, collected = started_at + stats.schedule_ms, collect + stats.collect_ms
@@ -196,12 +196,12 @@ class TracingClient:
             (collect, collected),
             (collected, ended),
         ]
-        self._trace.step(f"step {stats.step_id}", phases, {
+        self._profile.step(f"step {stats.step_id}", phases, {
             "step": stats.step_id, "rows": stats.num_sequences, "tokens": stats.num_tokens,
             "prefill tokens": stats.num_prefill_tokens, "context tokens": stats.context_tokens,
             "prefill pairs": stats.prefill_pairs, "outputs": stats.num_outputs,
         })  # fmt: skip
-        self._trace.counters(ended, {
+        self._profile.counters(ended, {
             "requests": {"running": stats.running, "waiting": stats.waiting},
             "free blocks": {"blocks": stats.free_blocks}, "unused slots": {"slots": stats.unused_kv_tokens},
         })  # fmt: skip
@@ -213,17 +213,17 @@ class TracingClient:
                 self._first_output_at[output.request_id] = now
         ended = [output for output in outputs if output.is_final]
         spans = [(self._submitted_at.pop(e.request_id, now), self._first_output_at.pop(e.request_id)) for e in ended]
-        self._release_tracer(sink, len(ended))
+        self._release_observer(sink, len(ended))
         for last, (since, first) in zip(ended, spans, strict=True):
-            self._trace_request(last, since, first, now)
+            self._record_request(last, since, first, now)
 
-    def _release_tracer(self, sink: int, count: int) -> None:
+    def _release_observer(self, sink: int, count: int) -> None:
         with self._lock:
-            self._tracers[sink].num_open -= count
-            if self._tracers[sink].num_open == 0:
-                del self._tracers[sink]
+            self._observers[sink].num_open -= count
+            if self._observers[sink].num_open == 0:
+                del self._observers[sink]
 
-    def _trace_request(self, last: EngineOutput, since: float, first: float, now: float) -> None:
+    def _record_request(self, last: EngineOutput, since: float, first: float, now: float) -> None:
         if last.timeline is None:
             phases, end = [("queued", since)], now
         else:
@@ -241,4 +241,4 @@ class TracingClient:
                 "output tokens": last.usage.completion_tokens,
             }  # fmt: skip
         aligned = [(name, self._clock.of_request(at)) for name, at in phases]
-        self._trace.request(last.request_id, aligned, self._clock.of_request(end), facts)
+        self._profile.request(last.request_id, aligned, self._clock.of_request(end), facts)

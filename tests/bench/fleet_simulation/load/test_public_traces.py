@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.fleet_simulation.load.arrival_trace import read_arrivals
+from chairlift.bench.fleet_simulation.load.public_traces import read_arrivals
 from chairlift.core.errors import InvalidRequest
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

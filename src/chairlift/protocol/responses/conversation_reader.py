@@ -1,4 +1,4 @@
-"""StoredItems: the stored items that one request reads, within a bound of bytes."""
+"""ConversationReader: reads the stored items of a conversation for one request, within a bound of bytes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PREVIOUS = "previous_response_id"
 REFERENCE = "item_reference"
 
 
-class StoredItems:
+class ConversationReader:
     """Reads the store for one request of a tenant: at most `store.max_read_bytes` of JSON, repetitions included."""
 
     def __init__(self, store: ResponseStore, tenant: str) -> None:
@@ -27,7 +27,7 @@ class StoredItems:
         self._count(sum(map(len, parts)), PREVIOUS)
         return [item for part in parts for item in orjson.loads(part)]
 
-    def resolved(self, items: list[Any], field: str) -> list[Any]:
+    def resolve(self, items: list[Any], field: str) -> list[Any]:
         """Return the items of a field with those that references name in their place. Raises InvalidRequest."""
         return [
             self._referenced(item, f"{field}[{index}].id")

@@ -1,4 +1,4 @@
-"""OutputQueue: reading by id and in order, handlers of several event loops, and waiting readers."""
+"""ResultQueue: reading by id and in order, handlers of several event loops, and waiting readers."""
 
 import asyncio
 import queue
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chairlift.llm.continuous_batching import output_queue as module
+from chairlift.llm.continuous_batching import result_queue as module
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
-from chairlift.llm.continuous_batching.output_queue import OutputQueue
 from chairlift.llm.continuous_batching.request_status import RequestStatus
+from chairlift.llm.continuous_batching.result_queue import ResultQueue
 
 
 def output(name: str, tokens: int = 1, status: RequestStatus = RequestStatus.DECODING) -> GenerationOutput:
@@ -22,12 +22,12 @@ def last(name: str) -> GenerationOutput:
     return output(name, 9, RequestStatus.FINISHED)
 
 
-def read(outputs: OutputQueue, name: str | None = None, timeout: float | None = 0.0) -> Any:
+def read(outputs: ResultQueue, name: str | None = None, timeout: float | None = 0.0) -> Any:
     return outputs.read(name, timeout, lambda: False)
 
 
 def test_reading_one_request_leaves_the_others_in_order() -> None:
-    outputs = OutputQueue()
+    outputs = ResultQueue()
     outputs.deliver([output("a"), output("b"), output("a", 2), output("c")])
     assert [len(read(outputs, "a").generated_tokens) for _ in range(2)] == [1, 2]
     assert read(outputs, "a") is None and outputs.qsize() == 2
@@ -36,7 +36,7 @@ def test_reading_one_request_leaves_the_others_in_order() -> None:
 
 
 def test_the_methods_of_a_queue() -> None:
-    outputs = OutputQueue()
+    outputs = ResultQueue()
     with pytest.raises(queue.Empty):
         outputs.get_nowait()
     with pytest.raises(queue.Empty):
@@ -46,7 +46,7 @@ def test_the_methods_of_a_queue() -> None:
 
 
 def test_a_reader_waits_for_its_own_output_only() -> None:
-    outputs, found = OutputQueue(), []
+    outputs, found = ResultQueue(), []
     reader = threading.Thread(target=lambda: found.append(outputs.read("b", 20.0, lambda: True)))
     reader.start()
     outputs.deliver([output("a")])
@@ -57,7 +57,7 @@ def test_a_reader_waits_for_its_own_output_only() -> None:
 
 
 def test_a_reader_stops_waiting_when_nothing_can_come() -> None:
-    outputs, can_come, found = OutputQueue(), [True], []
+    outputs, can_come, found = ResultQueue(), [True], []
     reader = threading.Thread(target=lambda: found.append(outputs.read("a", None, lambda: can_come[0])))
     reader.start()
     can_come[0] = False
@@ -72,14 +72,14 @@ def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 1e6)
 
 
-def wait_for_readers(outputs: OutputQueue, count: int) -> None:
+def wait_for_readers(outputs: ResultQueue, count: int) -> None:
     while sum(map(len, outputs._readers.values())) < count:
         time.sleep(0.001)
 
 
 @pytest.mark.usefixtures("no_checks")
 def test_outputs_of_other_requests_do_not_wake_a_reader() -> None:
-    outputs, checks = OutputQueue(), []
+    outputs, checks = ResultQueue(), []
     readers = [
         threading.Thread(target=outputs.read, args=(name, None, lambda name=name: checks.append(name) or True))
         for name in ("b", "c", "c")
@@ -99,7 +99,7 @@ def test_outputs_of_other_requests_do_not_wake_a_reader() -> None:
 
 @pytest.mark.usefixtures("no_checks")
 def test_no_reader_misses_an_output_and_none_is_read_twice() -> None:
-    outputs, names, each = OutputQueue(), [f"r{number}" for number in range(12)], 60
+    outputs, names, each = ResultQueue(), [f"r{number}" for number in range(12)], 60
     by_id: dict[str, list[int]] = {name: [] for name in names[:8]}
     others: list[GenerationOutput] = []
 
@@ -141,7 +141,7 @@ def test_no_reader_misses_an_output_and_none_is_read_twice() -> None:
 
 
 def test_handlers_of_two_loops_get_their_own_outputs_of_one_step() -> None:
-    outputs, ready, stop = OutputQueue(), threading.Event(), threading.Event()
+    outputs, ready, stop = ResultQueue(), threading.Event(), threading.Event()
     calls: list[tuple[str, str]] = []
 
     async def handle(name: str) -> None:
@@ -167,7 +167,7 @@ def test_handlers_of_two_loops_get_their_own_outputs_of_one_step() -> None:
 
 
 def test_a_handler_that_comes_late_gets_what_waits_and_one_that_raises_stops_no_other() -> None:
-    outputs, seen, errors = OutputQueue(), [], []
+    outputs, seen, errors = ResultQueue(), [], []
 
     def fail(each: GenerationOutput) -> None:
         raise ValueError("a handler fails")
@@ -189,7 +189,7 @@ def test_a_handler_that_comes_late_gets_what_waits_and_one_that_raises_stops_no_
 
 
 def test_outputs_of_a_closed_loop_are_queued() -> None:
-    outputs = OutputQueue()
+    outputs = ResultQueue()
     loop = asyncio.new_event_loop()
     outputs.register("a", lambda each: None, loop)
     loop.close()

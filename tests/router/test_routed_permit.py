@@ -1,4 +1,4 @@
-"""AdmittedRequest: what a request takes of its tenant's limits, and what it returns."""
+"""RoutedPermit: what a request takes of its tenant's limits, and what it returns."""
 
 import contextlib
 from typing import Any
@@ -7,11 +7,12 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError, InvalidRequest, Overloaded, RateLimited, Unavailable
-from chairlift.router.admitted_request import admit, max_output_tokens
 from chairlift.router.attempts.resume import GenerationFields
+from chairlift.router.routed_permit import RoutedPermit, max_output_tokens
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
+from chairlift.web.request_info import RequestInfo
 from chairlift.web.tenant_limits import TenantLimits
 from support_server import run
 
@@ -41,24 +42,25 @@ def test_a_rejection_by_load_is_refunded(error: ChairliftError | None, is_refund
         tenants = SharedTenantLimiter(LIMITS, None, clock)
         admission = AdmissionController(AdmissionLimits(), clock)
 
-        def scope() -> dict[str, Any]:
-            return {"principal": Principal("t"), "body_bytes": 10}
+        async def acquire() -> RoutedPermit:
+            info = RequestInfo(principal=Principal("t"), body_bytes=10)
+            return await RoutedPermit.acquire(info, tenants, admission, None)
 
-        with contextlib.suppress(Overloaded, Unavailable, InvalidRequest):  # noqa: SIM117  # admit() is awaited inside
-            with await admit(scope(), tenants, admission, None) as admitted:
+        with contextlib.suppress(Overloaded, Unavailable, InvalidRequest):  # noqa: SIM117  # acquire() is awaited inside
+            with await acquire() as admitted:
                 await admitted.reserve(50, 50)
                 assert (admission.waiting_tokens, admission.waiting_bytes) == (50, 10)
                 with pytest.raises(RateLimited):  # it is open
-                    await admit(scope(), tenants, admission, None)
+                    await acquire()
                 if error is not None:
                     raise error
         assert admission.open_requests == admission.waiting_tokens == admission.waiting_bytes == 0
         if is_refunded:
-            with await admit(scope(), tenants, admission, None) as admitted:
+            with await acquire() as admitted:
                 await admitted.reserve(50, 50)  # the tokens were returned, too
         else:
             with pytest.raises(RateLimited):
-                await admit(scope(), tenants, admission, None)
+                await acquire()
 
     run(scenario())
 
@@ -68,8 +70,9 @@ def test_a_permit_of_the_early_check_is_used() -> None:
         clock = FakeClock()
         admission = AdmissionController(AdmissionLimits(), clock)
         permit = admission.admit(0)
-        scope = {"principal": Principal("t"), "permit": permit}
-        with await admit(scope, SharedTenantLimiter(LIMITS, None, clock), admission, None) as admitted:
+        info = RequestInfo(principal=Principal("t"), permit=permit)
+        tenants = SharedTenantLimiter(LIMITS, None, clock)
+        with await RoutedPermit.acquire(info, tenants, admission, None) as admitted:
             assert admitted.permit is permit and admission.open_requests == 1
         assert admission.open_requests == 0
 

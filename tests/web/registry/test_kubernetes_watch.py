@@ -1,4 +1,4 @@
-"""kubernetes_client.py: bounds of lists; test_kubernetes.py of the discovery has its watches, pages and servers."""
+"""kubernetes_watch.py: bounds of lists; test_kubernetes.py of the discovery has its watches, pages and servers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.web.registry.json_client import JSONResponse
-from chairlift.web.registry.kubernetes_client import (
+from chairlift.web.registry.kubernetes_watch import (
     MAX_PAGES,
     SERVER_OPTIONS,
     VersionExpired,

@@ -1,4 +1,4 @@
-"""normalized_messages: a conversation as clients echo it, in the form that check_messages and chat templates take.
+"""normalize_messages: brings a conversation, as clients echo it, into the form that chat templates take.
 
 Clients send answers back as they got them, from this server and from others: with null content, a refusal, reasoning
 in fields or parts, annotations, and keys of their own.
@@ -22,7 +22,7 @@ MAX_NAMED_KEYS = 64
 """Distinct keys without effect that are named in the response."""
 
 
-def normalized_messages(messages: list[Any], template: str = "") -> tuple[list[Any], tuple[str, ...]]:
+def normalize_messages(messages: list[Any], template: str = "") -> tuple[list[Any], tuple[str, ...]]:
     """Return the messages, and the names of their keys that have no effect with this chat template.
 
     An answer has content, also where it was null, and its reasoning in `reasoning_content`. Entries that are no
