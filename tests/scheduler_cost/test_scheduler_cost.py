@@ -2,11 +2,11 @@
 
 import pytest
 
-from chairlift.bench.micro.scheduler_cost import FLATNESS, RUNNING, all_cases, flatness_cases, measure
-from chairlift.bench.micro.scheduler_cost_rig import CostCase
 from chairlift.core.errors import EngineDead
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from scheduler_cost.scheduler_cost import FLATNESS, RUNNING, all_cases, flatness_cases, measure
+from scheduler_cost.scheduler_cost_rig import CostCase
 
 
 def test_arms_take_turns_and_come_back_in_order() -> None:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 
 from chairlift.bench.report.percentiles import percentile
-from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, at_once
-from chairlift.bench.simulation.sim_step_model import SimStepModel
+from chairlift.bench.simulation.sim_step_model import SMALL_CPU, SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, max_request_tokens, simulate
 from chairlift.bench.workload.generators import generate
 from chairlift.bench.workload.workload import Workload
 from chairlift.engine.config import SchedulerConfig
+from policy_scenarios.scenario_loads import LARGE_GPU, at_once
 
 Numbers = dict[str, float]
 

@@ -1,7 +1,7 @@
 """Scenarios: measures the guarantees of the scheduling policies in the simulator, with fixed seeds.
 
 Every function is one scenario: it makes its load, simulates it with a fixed step time model and returns the results.
-tests/bench/simulation/test_scenarios.py has the bounds.
+tests/policy_scenarios/test_scenarios.py has the bounds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,18 +10,19 @@ from random import Random
 import numpy as np
 
 from chairlift.bench.report.percentiles import percentile
-from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, Stream, interarrival_seconds, together
+from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.bench.simulation.simulation import SimMachine, SimResult, simulate
-from chairlift.bench.simulation.step_scenarios import (
+from chairlift.bench.workload.generators import between
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
+from chairlift.engine.config import SchedulerConfig
+from policy_scenarios.scenario_loads import LARGE_GPU, Stream, interarrival_seconds, together
+from policy_scenarios.step_scenarios import (
     ITL_CASES,
     Numbers,
     itl_scenario,
     paged_against_preallocated,
     small_pool,
 )
-from chairlift.bench.workload.generators import between
-from chairlift.bench.workload.workload import Workload, WorkloadRequest
-from chairlift.engine.config import SchedulerConfig
 
 # -- fair ----------------------------------------------------------------------------------------------------------
 

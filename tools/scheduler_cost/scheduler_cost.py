@@ -10,16 +10,19 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chairlift.bench.micro.scheduler_cost_rig import CostCase, WindowTotals
+from chairlift.bench.offline.subprocess_run import environ_with
 from chairlift.bench.report.percentiles import summarize
 from chairlift.core.errors import EngineDead
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from scheduler_cost.scheduler_cost_rig import CostCase, WindowTotals
 
+TOOLS = Path(__file__).parents[1]
 RUNNING = (256, 1024)
 FLATNESS = (100, 1_000, 10_000, 100_000)
 
@@ -45,10 +48,9 @@ class _Process:
 
     def __init__(self, case: CostCase, seed: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "chairlift.bench.micro.scheduler_cost_rig"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+            [sys.executable, "-P", "-m", "scheduler_cost.scheduler_cost_rig"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env=environ_with(TOOLS),
+        )  # fmt: skip
         try:
             self._call(msgspec.json.encode((case, seed)))
         except BaseException:

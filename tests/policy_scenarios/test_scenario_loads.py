@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from chairlift.bench.simulation.scenario_loads import (
+from chairlift.bench.simulation.sim_step_model import SMALL_CPU
+from policy_scenarios.scenario_loads import (
     LARGE_GPU,
-    SMALL_CPU,
     Stream,
     at_once,
     interarrival_seconds,

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, at_once
-from chairlift.bench.simulation.step_scenarios import (
+from chairlift.bench.simulation.sim_step_model import SMALL_CPU
+from policy_scenarios.scenario_loads import LARGE_GPU, at_once
+from policy_scenarios.step_scenarios import (
     BUDGETS,
     ITL_CASES,
     itl_scenario,

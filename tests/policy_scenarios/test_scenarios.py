@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.bench.simulation.scenarios import SCENARIOS, ageing_bound, fair_service, prefix_hits
+from policy_scenarios.scenarios import SCENARIOS, ageing_bound, fair_service, prefix_hits
 
 
 def test_two_tenants_at_ten_to_one_get_equal_service_within_a_tenth() -> None:

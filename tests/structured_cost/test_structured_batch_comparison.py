@@ -4,10 +4,10 @@ import json
 
 from jsonschema.validators import validator_for
 
-from chairlift.bench.micro.structured_output_cost import measure, schema
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.options import Options
+from structured_cost.structured_batch_comparison import measure, schema
 from support_grammars import EOS, allowed_tokens, grammar_of, random_pick
 
 SMALL: Options = {"num_blocks": 300, "max_running_requests": 8}

@@ -1,6 +1,6 @@
 """SchedulerRig: a scheduler that is kept full, with a new waiting request for each that finishes, and timed.
 
-    python -m chairlift.bench.micro.scheduler_cost_rig
+    python -m scheduler_cost.scheduler_cost_rig
 
 runs one in its own process. The first line of standard input has its case and seed as JSON. Each further line has a
 number of steps, and the reply to it is a WindowTotals as JSON.

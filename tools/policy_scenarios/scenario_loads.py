@@ -1,4 +1,4 @@
-"""Scenario loads: the workloads and step time models of the scenarios, fixed so that results stay comparable."""
+"""Scenario loads: the workloads and a step time model of the scenarios, fixed so that results stay comparable."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,6 @@ from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.workload.generators import between
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 
-SMALL_CPU = SimStepModel(
-    step=0.020, row=0.0012, prefill_token=0.0005, context_token=4.4e-6, prefill_pair=5.7e-7,
-    origin="the smol135 shape on two CPU cores, rounded; fixed here so that scenarios do not move with a new fit",
-)  # fmt: skip
 LARGE_GPU = SimStepModel(
     step=0.008, row=3e-5, prefill_token=2.5e-5, context_token=2e-8, prefill_pair=2e-9,
     origin="about what an 8B model does on one large GPU: most of a step is reading weights",

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from chairlift.bench.micro.scheduler_cost_rig import CostCase, SchedulerRig, serve
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from scheduler_cost.scheduler_cost_rig import CostCase, SchedulerRig, serve
 
 SMALL = CostCase(running=32, waiting=40)
 
