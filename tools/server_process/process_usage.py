@@ -1,4 +1,4 @@
-"""ProcessTree: the CPU time and the memory that a proxy's process and its descendants use."""
+"""ProcessTree: the CPU time and the memory that a process and its descendants use."""
 
 import os
 from pathlib import Path
@@ -28,16 +28,8 @@ class ProcessTree:
         """Return the ids of the process and its descendants, parents first."""
         found = [self._pid]
         for pid in found:
-            found += self._children(pid)
+            found += child_pids(pid, self._proc)
         return found
-
-    def _children(self, pid: int) -> list[int]:
-        try:
-            threads = [*(self._proc / str(pid) / "task").iterdir()]
-            lists = [(thread / "children").read_text(encoding="utf-8").split() for thread in threads]
-        except OSError:  # the process, or the thread, has ended
-            return []
-        return [int(child) for each in lists for child in each]
 
     def _stat_fields(self, pid: int) -> list[str]:
         """Return the fields of a process's stat file behind its name; empty when the process has ended."""
@@ -46,6 +38,16 @@ class ProcessTree:
         except OSError:
             return []
         return text.rpartition(")")[2].split()
+
+
+def child_pids(pid: int, proc: Path = PROC) -> list[int]:
+    """Return the ids of a process's children, zombies included; none when the process has ended."""
+    try:
+        threads = [*(proc / str(pid) / "task").iterdir()]
+        lists = [(thread / "children").read_text(encoding="utf-8").split() for thread in threads]
+    except OSError:  # the process, or the thread, has ended
+        return []
+    return [int(child) for each in lists for child in each]
 
 
 def _cpu_ticks(fields: list[str]) -> int:

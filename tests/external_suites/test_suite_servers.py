@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from external_suites.server_process import demo_command, router_command, run_server, scripted_command
+from external_suites.suite_servers import demo_command, router_command, run_server, scripted_command
 
 
 def test_a_server_under_some_names(tmp_path: Path) -> None:

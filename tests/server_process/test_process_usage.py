@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from router_overhead.process_usage import CLOCK_TICKS_PER_SECOND, PAGE_BYTES, ProcessTree
+from server_process.process_usage import CLOCK_TICKS_PER_SECOND, PAGE_BYTES, ProcessTree
 
 
 def add_process(proc: Path, pid: int, children: dict[int, str], ticks: tuple[int, int], pages: int) -> None:
