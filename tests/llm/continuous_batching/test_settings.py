@@ -10,14 +10,19 @@ from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig as Theirs
 
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
+from chairlift.core.foreign_options import Effect
 from chairlift.llm.build import validate_options
 from chairlift.llm.continuous_batching import given_options as module
 from chairlift.llm.continuous_batching.config import ContinuousBatchingConfig
-from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION, Use
+from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION
 from chairlift.llm.continuous_batching.settings import ManagerSettings, request_params, resolve_settings
 
 UNBOUNDED = {"max_queue_size": 2**31 - 1}
 """The options of an engine whose manager counts the waiting requests."""
+
+NO_EFFECT = {name: spec for name, spec in (BATCHING | GENERATION).items() if spec.effect is Effect.NONE}
+WITHOUT_EFFECT = [name for name, spec in NO_EFFECT.items() if spec.reason]
+SILENT = [name for name, spec in NO_EFFECT.items() if not spec.reason]
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +161,7 @@ def test_fields_of_the_manager() -> None:
     assert (params.max_tokens, params.logprobs, eos) == (8, 0, (3, 4))
 
 
-@pytest.mark.parametrize("name", [name for name, spec in (BATCHING | GENERATION).items() if spec.use is Use.NONE])
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_a_field_without_effect_is_logged_once_with_its_reason(name: str, caplog: pytest.LogCaptureFixture) -> None:
     spec = BATCHING.get(name) or GENERATION[name]
     with caplog.at_level(logging.WARNING, "ContinuousBatchingLogger"):
@@ -166,7 +171,7 @@ def test_a_field_without_effect_is_logged_once_with_its_reason(name: str, caplog
     assert caplog.messages == [f"{name} has no effect: {spec.reason}"]
 
 
-@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.use is Use.REFUSED])
+@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.effect is Effect.REFUSED])
 def test_a_field_that_would_change_the_output_is_refused_unless_it_is_neutral(name: str) -> None:
     for value in (None, *GENERATION[name].neutral):
         assert options_of({name: value}) == {}
@@ -178,7 +183,7 @@ def test_a_field_that_would_change_the_output_is_refused_unless_it_is_neutral(na
         request_params(resolve_settings(), **{name: 1})
 
 
-@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.use is Use.SILENT])
+@pytest.mark.parametrize("name", SILENT)
 def test_a_field_that_transformers_itself_does_not_read_is_ignored(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
