@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from chairlift.protocol.anthropic.count_tokens import CountTokensTranslator
 from chairlift.protocol.anthropic.message_fields import COUNT_PATH
 from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
-from chairlift.protocol.anthropic.translator import MessagesTranslator
+from chairlift.protocol.anthropic.translator import CountTokensTranslator, MessagesTranslator
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator
 from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
