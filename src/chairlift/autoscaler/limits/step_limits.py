@@ -1,4 +1,4 @@
-"""StepLimits: bounds the target by how much the pool has changed within a period, as Kubernetes' HPA does."""
+"""limit_step: bounds the target by how much the pool has changed within a period, as Kubernetes' HPA does."""
 
 import math
 from collections.abc import Iterable

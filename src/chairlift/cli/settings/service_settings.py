@@ -1,4 +1,4 @@
-"""Settings of `serve` for host names, client certificates, tokens, latency targets and the web page."""
+"""Settings of a service beside its engine: access, tokens, latency targets, the web page, traces, registration."""
 
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.value_parsers import boolean, number, one_of
@@ -46,3 +46,29 @@ TOKEN_COMMAND = tuple(
     setting for setting in TOKENS if setting.name not in ("jwt_jwks_file", "jwt_algorithm", "jwt_leeway")
 )
 """The settings of TOKENS that `chairlift token` has, which signs with a secret."""
+
+TRACING = (
+    Setting(name="otlp_endpoint", metavar="URL", default_text="OTEL_EXPORTER_OTLP_ENDPOINT, else no traces",
+            help="send traces of requests to this collector, as http://collector:4318; needs chairlift[otel]"),
+    Setting(name="otlp_protocol", parse=one_of("grpc", "http/protobuf"), metavar="NAME",
+            default_text="OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf",
+            help="protocol of --otlp-endpoint: grpc, http/protobuf"),
+    Setting(name="otlp_headers_file", metavar="FILE",
+            help="file of headers for the collector, such as its key; one NAME: VALUE per line"),
+    Setting(name="trace_sample_ratio", parse=number, metavar="X", default_text="OTEL_TRACES_SAMPLER, else 1",
+            help="share of the requests that are traced, 0 to 1; one with a traceparent is traced as that says"),
+)  # fmt: skip
+"""Settings of OpenTelemetry traces, of servers, routers and fleets."""
+
+REGISTRATION = (
+    Setting(name="register", metavar="URL",
+            help="registry in which this replica registers itself for routers: etcd://HOST:2379/PREFIX or "
+            "consul://HOST:8500/SERVICE"),
+    Setting(name="advertise_url", metavar="URL", default_text="the scheme, address and port it listens on",
+            help="URL at which routers reach this replica, as http://10.0.0.7:8000"),
+    Setting(name="register_weight", parse=number, metavar="N", default=1,
+            help="share of the requests that routers send to this replica, relative to the others"),
+    Setting(name="register_version", metavar="TEXT", help="label of this replica for canaries, for routers"),
+    Setting(name="register_zone", metavar="TEXT", help="label of the place in which this replica runs, for routers"),
+)  # fmt: skip
+"""Settings of the registration of a replica of a fleet."""
