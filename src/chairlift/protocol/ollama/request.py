@@ -183,6 +183,7 @@ def _load_reason(body: Mapping[str, Any]) -> str:
 
 
 LATEST = ":latest"
+"""Tag of a name without one."""
 
 
 def served_name(name: str, served: Collection[str]) -> str:
