@@ -13,6 +13,9 @@
 # make http-overhead measure a workload's speed over HTTP as a share of the engine's speed without a server (ARGS="MODEL --json FILE")
 # make live-overhead measure what watchers of the live data cost a busy engine (ARGS="MODEL --json FILE")
 # make embedding-speed compare embeddings of many texts at once with one after the other (ARGS="MODEL --json FILE" or ARGS="--url URL")
+# make policy-scenarios measure the guarantees of the scheduling policies in the simulator (ARGS="fair priority --json FILE")
+# make scheduler-cost measure the scheduler's time per step for every policy (ARGS="fair --windows 5 --json FILE")
+# make structured-cost measure the cost of token masks: a batch with JSON Schemas for half of its requests (ARGS="MODEL --json FILE")
 # make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make bench-gpu     measure decode, prefill and mixed load on one GPU against its peaks and transformers, eight minutes (ARGS="--parts decode-8b")
@@ -40,7 +43,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
+.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed policy-scenarios scheduler-cost structured-cost bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -90,6 +93,15 @@ live-overhead: $(VENV)/.installed
 
 embedding-speed: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m embedding_speed $(ARGS)
+
+policy-scenarios: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m policy_scenarios $(ARGS)
+
+scheduler-cost: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m scheduler_cost $(ARGS)
+
+structured-cost: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m structured_cost $(ARGS)
 
 bench-cpu: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)

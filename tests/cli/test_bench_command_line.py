@@ -14,7 +14,7 @@ def bench_parser() -> Parser:
     return parser
 
 
-@pytest.mark.parametrize("name", ["serve", "offline", "simulate", "scenarios", "cost", "structured"])
+@pytest.mark.parametrize("name", ["serve", "offline", "simulate"])
 def test_each_command_names_its_module(name: str) -> None:
     arguments = bench_parser().parse_args(["bench", name])
     assert arguments.module == f"chairlift.cli.commands.bench.bench_{name}"
@@ -23,10 +23,10 @@ def test_each_command_names_its_module(name: str) -> None:
 
 def test_options_reach_the_commands() -> None:
     parse = bench_parser().parse_args
-    cost = parse(["bench", "cost", "fifo", "fair", "--windows", "2", "--json", "a.json"])
-    assert (cost.policies, cost.windows, cost.steps, cost.json) == (["fifo", "fair"], 2, 100, "a.json")
-    offline = parse(["bench", "offline", "--compare", "block_size=16,32", "--against", "vllm", "--threads", "2"])
-    assert (offline.compare, offline.against, offline.threads) == (["block_size=16,32"], ["vllm"], 2)
+    offline = parse(["bench", "offline", "--compare", "block_size=16,32", "--against", "vllm", "--json", "a.json"])
+    assert (offline.compare, offline.against, offline.threads) == (["block_size=16,32"], ["vllm"], None)
+    assert (offline.repeat, offline.json) == (1, "a.json")
+    assert parse(["bench", "offline", "--threads", "2", "--repeat", "3"]).repeat == 3
     serve = parse(["bench", "serve", "--url", "http://a", "--model", "m"])
     assert (serve.url, serve.model) == ("http://a", "m")
     assert set(bench_settings.LOAD_SETTINGS) <= set(serve.parser.settings)

@@ -15,10 +15,8 @@ from chairlift.cli.server_options import (
     validate_server_options,
 )
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.access_settings import TOKENS
 from chairlift.cli.settings.declaration import Setting
-from chairlift.cli.settings.fleet_settings import REGISTRATION
-from chairlift.cli.settings.tracing_settings import TRACING
+from chairlift.cli.settings.service_settings import REGISTRATION, TOKENS, TRACING
 from chairlift.core.errors import ConfigError
 from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.jwt_verifier import JWTConfig

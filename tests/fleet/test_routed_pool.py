@@ -18,8 +18,8 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.health_state import HealthState
-from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.router import Router
+from chairlift.router.telemetry import LatencyWindow
 from support_autoscaler import FakeSignals
 from support_router import HELLO, running_router
 from support_router_app import complete, routed, served_replica

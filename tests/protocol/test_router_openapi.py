@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from jsonschema import Draft202012Validator
 
-from chairlift.protocol.router_openapi import document
+from chairlift.protocol.router_openapi import document, fleet_operations
 from chairlift.router.app import router_app
 from chairlift.router.config import RouterConfig
 from chairlift.router.router import Router
@@ -147,3 +147,12 @@ def test_a_weight_out_of_range_is_the_clients_error(weight: Any) -> None:
 
     response = run(scenario())
     assert response.status_code == 400 and response.json()["error"]["param"] == "weight", response.text
+
+
+def test_the_document_of_a_fleet_is_that_of_a_router_with_two_more_paths() -> None:
+    router, fleet = document(["m"])["paths"], document(["m"], fleet_operations())["paths"]
+    assert fleet.keys() - router.keys() == {"/admin/fleet", "/admin/fleet/update"}
+    body = fleet["/admin/fleet/update"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    validator = Draft202012Validator(body)
+    assert all(validator.is_valid(each) for each in ({}, {"model": "m"}, {"model": None, "arguments": ["--seed=1"]}))
+    assert not any(validator.is_valid(each) for each in ({"modell": "m"}, {"arguments": "--seed=1"}, {"model": 1}))

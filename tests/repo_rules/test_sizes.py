@@ -1,4 +1,4 @@
-"""Files and functions have a maximum length, and every module has a docstring with its purpose."""
+"""Functions have a maximum length, and every module has a docstring with its purpose."""
 
 import ast
 import re
@@ -6,13 +6,7 @@ import re
 from support_source_tree import ROOT, SOURCES, TOOLS, shown, tree_of
 
 TESTS = tuple(sorted((ROOT / "tests").rglob("*.py")))
-MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-
-
-def test_no_file_is_longer_than_400_lines() -> None:
-    lines = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES + TOOLS + TESTS}
-    assert {name: n for name, n in lines.items() if n > MAX_FILE_LINES} == {}
 
 
 def test_no_function_is_longer_than_60_lines() -> None:

@@ -9,9 +9,9 @@ import pytest
 from router_overhead import stream_load
 from router_overhead.client_connection import BadResponse, ClientConnection, request
 from router_overhead.memory_load import NUM_READINGS, MemoryReading, growth, measure_memory
-from router_overhead.process_usage import ProcessTree
 from router_overhead.scripted_replica import ScriptedReplicas
 from router_overhead.stream_load import StreamLoad, StreamResult
+from server_process.process_usage import ProcessTree
 
 
 async def measure(seconds_per_step: float | None, num_tokens: int) -> tuple[StreamResult, int]:

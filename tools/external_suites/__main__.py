@@ -16,8 +16,8 @@ from pathlib import Path
 from external_suites.client_environment import find_missing_node, install_node_modules, make_python
 from external_suites.expected_failures import ExpectedFailure, find_deviations, read_expected_failures, summary_lines
 from external_suites.fetch_sdist import fetch_source
-from external_suites.server_process import demo_command, router_command, run_server, scripted_command
 from external_suites.suite_runner import Suite, run_suite
+from external_suites.suite_servers import demo_command, router_command, run_server, scripted_command
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "contract" / "suites"

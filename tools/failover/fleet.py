@@ -3,10 +3,6 @@
 import asyncio
 import json
 import os
-import re
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +15,7 @@ import aiohttp
 
 from failover.faulty_proxy import FaultyProxy
 from failover.request_kinds import COMPLETIONS, Model
+from server_process.server_process import ServerProcess, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -41,43 +38,13 @@ ROUTER_OPTIONS = (
 )  # fmt: skip
 
 
-class FleetProcess:
-    """A process that says on standard error when it is ready, as replicas and routers do."""
-
-    def __init__(self, command: Sequence[str], log_file: Path) -> None:
-        """Start it; `ready` waits until it serves requests."""
-        self.log_file = log_file
-        self._position = log_file.stat().st_size if log_file.exists() else 0
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT / "src")]), "OMP_NUM_THREADS": "1",
-                   "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}  # fmt: skip
-        with log_file.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=log)
-        self.url = ""
-
-    async def ready(self) -> None:
-        """Wait until it serves requests. Raises RuntimeError with its log when it ends or takes too long."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if (match := re.search(r"^ready after .*(http://\S+)$", self.log(), re.MULTILINE)) is not None:
-                self.url = match[1]
-                return
-            await asyncio.sleep(0.02)
-        raise RuntimeError(f"a process is not ready: {self.log()[-3000:]}")
-
-    def log(self) -> str:
-        """Return what it has written since its start."""
-        with self.log_file.open(encoding="utf-8", errors="replace") as log:
-            log.seek(self._position)
-            return log.read()
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self.process.send_signal(number)
-
-    async def kill(self) -> None:
-        """Kill it at once and wait for its end."""
-        self.process.kill()
-        await asyncio.to_thread(self.process.wait)
+def start_process(command: Sequence[str], log_file: Path) -> ServerProcess:
+    """Start a replica or a router, which imports the modules of tests/."""
+    environ = {
+        "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT / "src")]), "OMP_NUM_THREADS": "1",
+        "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY,
+    }  # fmt: skip
+    return ServerProcess(command, log_file, environ=environ, start_seconds=START_SECONDS)
 
 
 def replica_command(model: Model, port: int, more: Mapping[str, Any]) -> list[str]:
@@ -122,9 +89,9 @@ class Fleet:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._router_options = router_options
         self._ports: list[int] = []
-        self.replicas: list[FleetProcess] = []
+        self.replicas: list[ServerProcess] = []
         self.proxies: list[FaultyProxy] = []
-        self.routers: list[FleetProcess] = []
+        self.routers: list[ServerProcess] = []
 
     async def __aenter__(self) -> Self:
         self.http = aiohttp.ClientSession(
@@ -158,15 +125,15 @@ class Fleet:
         """Return the URLs at which a router reaches the replicas."""
         return [proxy.url for proxy in self.proxies] if router else [f"http://127.0.0.1:{port}" for port in self._ports]
 
-    def _start_replica(self, index: int) -> FleetProcess:
+    def _start_replica(self, index: int) -> ServerProcess:
         command = replica_command(self.model, self._ports[index], {} if index else self._first_replica)
-        return FleetProcess(command, self.folder / f"replica-{index}.log")
+        return start_process(command, self.folder / f"replica-{index}.log")
 
-    def start_router(self, index: int) -> FleetProcess:
+    def start_router(self, index: int) -> ServerProcess:
         """Start a router; `routers` does not have it yet."""
         urls = [option for url in self.replica_ids(index) for option in ("--replica", url)]
         command = [sys.executable, "-m", "chairlift", "router", *ROUTER_OPTIONS, *self._router_options, *urls]
-        return FleetProcess(command, self.folder / f"router-{index}.log")
+        return start_process(command, self.folder / f"router-{index}.log")
 
     async def restart(self, index: int) -> None:
         """Wait for the end of a replica that was killed or drains, and start it again on its port."""
@@ -203,11 +170,3 @@ class Fleet:
         """Send an administrator's request to a router."""
         async with self.http.post(self.routers[router].url + path, json=body) as response:
             response.raise_for_status()
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

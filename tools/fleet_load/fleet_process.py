@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import signal
 import sys
 import time
@@ -12,9 +11,12 @@ from typing import Any
 
 import aiohttp
 
+from server_process.server_process import ServerProcess
+
 ADMIN_KEY = "fleet-load-admin"
 HEADERS = {"authorization": f"Bearer {ADMIN_KEY}"}
-LISTENING = re.compile(r"^listening on (http://\S+)$", re.MULTILINE)
+START_SECONDS = 600.0
+STOP_SECONDS = 120.0
 
 
 class FleetProcess:
@@ -27,18 +29,14 @@ class FleetProcess:
     async def start(self) -> None:
         """Start it, and wait until it is ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._log = self._folder / "fleet.log"
-        with self._log.open("wb") as output:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "chairlift", "fleet", "--port", "0", "--state-dir", str(self._folder / "state"),
-                *self._words, stdout=output, stderr=output, env={**os.environ, "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY},
-            )  # fmt: skip
-        while "\nready after" not in (text := self._log.read_text(errors="replace")):
-            assert self._process.returncode is None, text
-            await asyncio.sleep(0.1)
-        match = LISTENING.search(text)
-        assert match is not None, text
-        self.url = match[1]
+        command = [sys.executable, "-m", "chairlift", "fleet", "--port", "0", "--state-dir",
+                   str(self._folder / "state"), *self._words]  # fmt: skip
+        self._server = ServerProcess(
+            command, self._folder / "fleet.log", environ={"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY},
+            start_seconds=START_SECONDS,
+        )  # fmt: skip
+        await self._server.ready()
+        self.url = self._server.url
 
     async def status(self, session: aiohttp.ClientSession) -> Any:
         """Return what /admin/fleet says."""
@@ -64,6 +62,5 @@ class FleetProcess:
     async def stop(self) -> float:
         """Stop it; returns the seconds that this took."""
         started_at = time.monotonic()
-        self._process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(self._process.wait(), 120)
+        await asyncio.to_thread(self._server.stop, STOP_SECONDS)
         return time.monotonic() - started_at

@@ -1,19 +1,17 @@
 """OfflineEngine, HttpServer: an engine without a server and a server, each in processes that live for all runs."""
 
 import json
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from chairlift.bench.offline.subprocess_run import environ_with
+from server_process.server_process import ServerProcess
 
 ENVIRON = environ_with(Path(__file__).parents[1])
 STOP_TIMEOUT_SECONDS = 60.0
@@ -89,9 +87,13 @@ def run_offline_engine(spec: BenchmarkSpec) -> Iterator[OfflineEngine]:
         "model": spec.model, "options": dict(spec.options), "workload": spec.workload, "vocab_size": spec.vocab_size
     }  # fmt: skip
     command = [sys.executable, "-m", "http_overhead.resident_engine", json.dumps(engine_spec)]
-    with _run_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    process = subprocess.Popen(command, env=ENVIRON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
         read_line(pipes_of(process)[1])
         yield OfflineEngine(process)
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_SECONDS)
 
 
 @contextmanager
@@ -100,24 +102,11 @@ def run_http_server(spec: BenchmarkSpec) -> Iterator[HttpServer]:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in spec.options.items()]
     flags += ["--port=0", f"--max-queue-wait={MAX_QUEUE_WAIT_SECONDS}"]
     command = [sys.executable, "-m", "chairlift", "serve", spec.model, *flags]
-    with _run_process(command, stderr=subprocess.PIPE) as process:
-        line = ""
-        while (match := re.match(r"ready after .*: (http://\S+)$", line)) is None:
-            line = read_line(process.stderr)
-        threading.Thread(target=shutil.copyfileobj, args=(process.stderr, sys.stderr), daemon=True).start()
-        yield HttpServer(match[1], spec)
-
-
-@contextmanager
-def _run_process(
-    command: Sequence[str], *, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
-) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(command, env=ENVIRON, stdin=stdin, stdout=stdout, stderr=stderr, text=True)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(STOP_TIMEOUT_SECONDS)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ServerProcess(command, Path(folder) / "server.log", environ=ENVIRON) as server,
+    ):
+        yield HttpServer(server.url, spec)
 
 
 def pipes_of(process: "subprocess.Popen[str]") -> tuple[IO[str], IO[str]]:
@@ -127,9 +116,8 @@ def pipes_of(process: "subprocess.Popen[str]") -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-def read_line(stream: IO[str] | None) -> str:
+def read_line(stream: IO[str]) -> str:
     """Read a line of a process's output. Raises RuntimeError if the process ended."""
-    assert stream is not None, "it is a pipe"
     if not (line := stream.readline()):
         raise RuntimeError("the process ended before it wrote a line")
     return line.strip()

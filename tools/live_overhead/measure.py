@@ -12,7 +12,7 @@ from typing import Any
 
 from api_overhead.server_fixture import ADMIN_KEY, RunningReplica
 from chairlift.bench.server.http_client import Client, Headers, NoResponse
-from router_overhead.process_usage import ProcessTree
+from server_process.process_usage import ProcessTree
 
 SETTLE_SECONDS = 0.5
 """Seconds between a change of the number of watchers and the start of a measurement."""

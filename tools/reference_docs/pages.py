@@ -107,10 +107,10 @@ def settings_page() -> str:
 def flags_page() -> str:
     """Return docs/flags.md."""
     flags = {setting.dest: setting.flag for _, group in settings.GROUPS for setting in group}
-    aliases = ((*_flag_cells(row), _alias_target(row, flags), row.text) for row in ALIASES)
-    no_effect = ((*_flag_cells(row), row.text) for row in WITHOUT_EFFECT)
-    some_values = ((*_flag_cells(row), _accepted(row.accepted_values), row.text) for row in SOME_VALUES)
-    rejected = ((*_flag_cells(row), row.text) for row in REJECTED)
+    aliases = ((*_flag_cells(row), _alias_target(row, flags), row.option.reason) for row in ALIASES)
+    no_effect = ((*_flag_cells(row), row.option.reason) for row in WITHOUT_EFFECT)
+    some_values = ((*_flag_cells(row), _accepted(row.option.neutral), row.option.reason) for row in SOME_VALUES)
+    rejected = ((*_flag_cells(row), row.option.reason) for row in REJECTED)
     same_names = f"`chairlift serve --help` describes {code_names(SAME_NAMES)}."
     return make_page(
         FLAGS_INTRO, "## Same name", textwrap.fill(same_names, LINE_CHARS, break_on_hyphens=False),
@@ -194,7 +194,7 @@ def _flag_cells(row: ServerFlag) -> tuple[str, str]:
 
 
 def _alias_target(row: ServerFlag, flags: Mapping[str, str]) -> str:
-    target = f"`{flags[row.dest]}`"
+    target = f"`{flags[row.option.setting]}`"
     if not row.metavar:
         return f"{target} to `{str(row.constant).lower()}`"
     return target if row.parse is None else f"{target}; {describe_value(row.parse)}"

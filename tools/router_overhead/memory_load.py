@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from router_overhead.client_connection import ClientConnection, request
-from router_overhead.process_usage import ProcessTree
+from server_process.process_usage import ProcessTree
 
 NUM_CLIENTS = 32
 NUM_TOKENS = 8

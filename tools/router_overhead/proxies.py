@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from failover.fleet import free_port
 from router_overhead.client_connection import BadResponse, ClientConnection, request
-from router_overhead.process_usage import ProcessTree
 from router_overhead.responses import MODEL
+from server_process.process_usage import ProcessTree
+from server_process.server_process import ServerProcess, free_port
 
 ROUTER = "chairlift"
 CommandOf = Callable[[Path, int, Sequence[int]], list[str]]
@@ -26,6 +26,7 @@ START_SECONDS = 120.0
 """Longest time from the start of a proxy until it passes a request on."""
 
 STOP_SECONDS = 10.0
+MAX_SHOWN_CHARS = 1000
 LITELLM_ENVIRON = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION",
     "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
@@ -58,24 +59,19 @@ class ProxyProcess:
         folder.mkdir(parents=True)
         self.proxy = proxy
         self.port = free_port()
-        self._log = folder / "output.log"
         command = proxy.command(folder, self.port, replica_ports)
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cpus)  # a new process inherits it
         try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    command, env={**os.environ, **proxy.environ}, cwd=folder, stdout=log, stderr=log,
-                    stdin=subprocess.DEVNULL,
-                )  # fmt: skip
+            self._server = ServerProcess(command, folder / "output.log", environ=proxy.environ, folder=folder)
         finally:
             os.sched_setaffinity(0, before)
-        self.tree = ProcessTree(self._process.pid)
+        self.tree = ProcessTree(self._server.pid)
 
     async def wait_until_ready(self) -> None:
         """Send requests until one is answered. Raises RuntimeError with the proxy's output if none is in time."""
         deadline, reason = time.monotonic() + START_SECONDS, ""
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and self._server.process.poll() is None:
             try:
                 connection = await ClientConnection.open(self.port, lambda number, num_events: None)
                 try:
@@ -86,17 +82,12 @@ class ProxyProcess:
             except (OSError, BadResponse) as error:
                 reason = str(error) or type(error).__name__
             await asyncio.sleep(0.2)
-        output = self._log.read_text(encoding="utf-8", errors="replace")[-1000:]
+        output = self._server.log()[-MAX_SHOWN_CHARS:]
         raise RuntimeError(f"{self.proxy.name} does not pass a request on ({reason}); its output ends: {output}")
 
     def stop(self) -> None:
         """End the process and wait for it."""
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._server.stop(STOP_SECONDS)
 
 
 def find_proxies(litellm: str | None, sglang_router: str | None) -> tuple[list[Proxy], dict[str, str]]:

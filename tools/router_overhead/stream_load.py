@@ -9,8 +9,8 @@ from typing import Self
 
 from chairlift.bench.report.percentiles import percentile
 from router_overhead.client_connection import BadResponse, ClientConnection, request
-from router_overhead.process_usage import ProcessTree
 from router_overhead.scripted_replica import ScriptedReplicas
+from server_process.process_usage import ProcessTree
 
 RAMP_SECONDS = 0.3
 """Time over which the first requests of the clients are spread."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from soak import report
-from soak.server_process import ServerProcess
 from soak.soak_run import SoakOptions, SoakRun
+from soak.soak_server import SoakServer
 from soak.verdict import SoakResult, judge
 
 SETTLE_SECONDS = 300.0
@@ -42,13 +42,13 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     options = SoakOptions(seconds=arguments.minutes * 60, seed=arguments.seed, rate=arguments.rate)
-    server = ServerProcess(folder)
+    server = SoakServer(folder)
     try:
-        server.wait_until_ready()
+        server.process.wait_until_ready()
         soak = SoakRun(server, options)
         asyncio.run(soak.run())
     finally:
-        exit_code = server.stop()
+        exit_code = server.process.stop()
     result = collect_result(soak, options, server, exit_code)
     findings = judge(result)
     kinds: dict[str, dict[str, int]] = defaultdict(dict)
@@ -60,7 +60,7 @@ def main() -> int:
     return 0 if all(each.passed for each in findings) else 1
 
 
-def collect_result(soak: SoakRun, options: SoakOptions, server: ServerProcess, exit_code: int) -> SoakResult:
+def collect_result(soak: SoakRun, options: SoakOptions, server: SoakServer, exit_code: int) -> SoakResult:
     """Return the measurements and results, with times in seconds since the start."""
     tally, measurements, started_at = soak.clients.tally, soak.measurements, soak.started_at
     unexpected = [

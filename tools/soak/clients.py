@@ -8,7 +8,7 @@ from random import Random
 
 from soak.raw_client import Outcome, RequestResult, send_request
 from soak.request_mix import SoakRequest, make_capacity_request, make_request
-from soak.server_process import KEYS
+from soak.soak_server import KEYS
 
 MAX_OPEN_REQUESTS = 300
 TOO_MANY_REQUESTS = 429

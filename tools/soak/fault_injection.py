@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-from soak.server_process import ServerProcess
 from soak.server_samples import fetch_body
+from soak.soak_server import SoakServer
 
 MARGIN_SECONDS = 2.0
 """Time after a recovery in which responses may still show the fault's effect."""
@@ -55,18 +55,18 @@ class InjectedFault:
     effects_until: float | None
 
 
-async def inject_fault(fault: Fault, server: ServerProcess, key: str) -> InjectedFault:
+async def inject_fault(fault: Fault, server: SoakServer, key: str) -> InjectedFault:
     """Inject a fault, and wait until the server serves again."""
-    started_at, pid = time.monotonic(), server.engine_pid
+    started_at, pid = time.monotonic(), server.process.engine_pid
     if fault not in FATAL:
         server.write_keys(broken=fault is Fault.BROKEN_KEYS)
-        server.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGHUP)
         return InjectedFault(fault, started_at, started_at)
     if pid is None:
         return InjectedFault(fault, started_at, None)
     os.kill(pid, signal.SIGKILL if fault is Fault.KILL else signal.SIGSTOP)
     while time.monotonic() < started_at + RECOVERY_SECONDS:
         await asyncio.sleep(0.1)
-        if server.engine_pid not in (None, pid) and await fetch_body(server.port, "/readyz", key):
+        if server.process.engine_pid not in (None, pid) and await fetch_body(server.process.port, "/readyz", key):
             return InjectedFault(fault, started_at, time.monotonic() + MARGIN_SECONDS)
     return InjectedFault(fault, started_at, None)

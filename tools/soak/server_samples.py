@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from soak.raw_client import Outcome, build_request, send_request
-from soak.server_process import ADMIN_KEY, ServerProcess
+from soak.soak_server import ADMIN_KEY, SoakServer
 
 PREFIX = "chairlift_"
 MEMORY_FIELDS = {"Rss": "rss", "Pss": "pss", "Private_Clean": "clean", "Private_Dirty": "dirty"}
@@ -137,11 +137,11 @@ async def fetch_state(port: int) -> dict[str, Any]:
     return {} if "error" in state else state
 
 
-async def take_sample(server: ServerProcess, at: float, key: str) -> ServerSample:
+async def take_sample(server: SoakServer, at: float, key: str) -> ServerSample:
     """Sample the server's processes, files and metrics once."""
-    metrics, used_blocks = await scrape_metrics(server.port, key)
+    metrics, used_blocks = await scrape_metrics(server.process.port, key)
     return ServerSample(
-        at=at, api=read_process(server.process.pid), engine=read_process(server.engine_pid),
-        temp_files=sum(1 for _ in server.temp_folder.rglob("*")), children=len(server.child_pids()), metrics=metrics,
-        used_blocks=used_blocks,
+        at=at, api=read_process(server.process.pid), engine=read_process(server.process.engine_pid),
+        temp_files=sum(1 for _ in server.temp_folder.rglob("*")), children=len(server.process.child_pids()),
+        metrics=metrics, used_blocks=used_blocks,
     )  # fmt: skip

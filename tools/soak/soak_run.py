@@ -10,8 +10,8 @@ from soak.bad_requests import CHAT, MODEL
 from soak.clients import Clients
 from soak.fault_injection import PLAN, InjectedFault, inject_fault
 from soak.raw_client import Outcome, build_request, send_request
-from soak.server_process import KEYS, ServerProcess
 from soak.server_samples import IdleSample, ServerSample, fetch_state, take_sample
+from soak.soak_server import KEYS, SoakServer
 
 ROUNDS = 10
 """Number of rounds of traffic, each with an idle time at its end."""
@@ -72,9 +72,9 @@ class Measurements:
 class SoakRun:
     """One soak test of a server that is ready."""
 
-    def __init__(self, server: ServerProcess, options: SoakOptions) -> None:
+    def __init__(self, server: SoakServer, options: SoakOptions) -> None:
         self.measurements = Measurements()
-        self.clients = Clients(server.port, options.seed)
+        self.clients = Clients(server.process.port, options.seed)
         self.started_at = 0.0
         self._server = server
         self._options = options
@@ -127,7 +127,7 @@ class SoakRun:
         deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
         num_requests, used_blocks, integrity_errors = -1, -1, ["no response to /admin/state"]
         while time.monotonic() < deadline:
-            if state := await fetch_state(self._server.port):
+            if state := await fetch_state(self._server.process.port):
                 num_requests = state["scheduler"]["active_requests"] + state["scheduler"]["waiting_requests"]
                 used_blocks, integrity_errors = state["cache"]["allocated_blocks"], state["integrity_errors"]
                 if num_requests == used_blocks == 0:
@@ -153,7 +153,7 @@ class SoakRun:
         data = build_request(
             "POST", CHAT, json.dumps(body).encode(), authorization=f"Bearer {KEY}", x_request_id="reference"
         )
-        result = await send_request(self._server.port, data, keep_bytes=REFERENCE_MAX_BYTES)
+        result = await send_request(self._server.process.port, data, keep_bytes=REFERENCE_MAX_BYTES)
         if result.outcome is not Outcome.RESPONSE or result.status != 200:
             return b""
         response = json.loads(result.body)

@@ -2,19 +2,21 @@
 
 sample ──► history ──► decide ──► apply ──► sleep ──► sample ...
   └── fails or hangs: logged, counted, tried again with growing delays; the pool stays as it is
+
+An `Actuator` measures and changes the pool.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from chairlift.autoscaler.actuator import Actuator
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.decision_log import DecisionLog
 from chairlift.autoscaler.history import PoolHistory
+from chairlift.autoscaler.signals import PoolSample
 from chairlift.autoscaler.status import AutoscalerStatus, FailureAction
 from chairlift.core.clock import Clock
 from chairlift.core.cluster_errors import ClusterFailed
@@ -27,6 +29,21 @@ MIN_WAKE_SECONDS = 0.2
 
 MAX_BACKOFF_SECONDS = 10.0
 """Longest extra delay after failures in a row; below max_gap_seconds, so that a short outage costs no history."""
+
+
+class Actuator(Protocol):
+    """Measures and changes one pool. Both may raise any ChairliftError or OSError; the controller tries again."""
+
+    async def sample(self) -> PoolSample:
+        """Return the pool as it is now; `at_seconds` is of the controller's clock. May be cancelled at any time."""
+        ...
+
+    async def apply(self, decision: Decision) -> None:
+        """Have `decision.target` replicas and drain those of `decision.remove`; returns when that is noted.
+
+        Applying the same decision twice starts nothing twice.
+        """
+        ...
 
 
 class Controller:

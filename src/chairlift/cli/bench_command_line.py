@@ -14,9 +14,6 @@ def add_bench(subcommands: "Subcommands[Parser]") -> None:
     _bench_serve(inner)
     _bench_offline(inner)
     _bench_simulate(inner)
-    _bench_scenarios(inner)
-    _bench_cost(inner)
-    _bench_structured(inner)
 
 
 def _add_json(parser: Parser) -> None:
@@ -25,12 +22,6 @@ def _add_json(parser: Parser) -> None:
 
 def _add_plot(parser: Parser) -> None:
     parser.add_argument("--plot", metavar="FILE.png", help="write a plot of the report to this file (needs matplotlib)")
-
-
-def _add_count(parser: Parser, flag: str, default: int, help: str) -> None:
-    parser.add_argument(
-        flag, type=value_parsers.integer, default=default, metavar="N", help=f"{help} (default: {default})"
-    )
 
 
 def _bench_offline(subcommands: "Subcommands[Parser]") -> None:
@@ -42,7 +33,10 @@ def _bench_offline(subcommands: "Subcommands[Parser]") -> None:
     add_model(parser)
     _add_json(parser)
     _add_plot(parser)
-    _add_count(parser, "--repeat", 1, "number of runs of each compared engine or option")
+    parser.add_argument(
+        "--repeat", type=value_parsers.integer, default=1, metavar="N",
+        help="number of runs of each compared engine or option (default: 1)",
+    )  # fmt: skip
     parser.add_argument(
         "--compare", action="append", default=[], metavar="OPTION=A,B",
         help="compare these values of an engine setting; for several settings, compare every combination",
@@ -91,48 +85,6 @@ def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "workload", bench_settings.WORKLOAD)
     add_settings(parser, "engine", settings.SIMULATE_SETTINGS)
     add_settings(parser, "simulated fleet", bench_settings.SIMULATED_FLEET)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_scenarios(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench.bench_scenarios", help="measure the guarantees of the scheduling policies",
-        description=texts.SCENARIOS_HELP, usage="chairlift bench scenarios [NAME ..] [--json FILE]",
-    )  # fmt: skip
-    parser.add_argument("names", nargs="*", metavar="NAME", help="scenario to run (default: all)")
-    _add_json(parser)
-    add_verbosity(parser)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_cost(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench.bench_cost", help="measure the scheduler's time per step", description=texts.COST_HELP,
-        usage="chairlift bench cost [POLICY ..] [--json FILE] [options]",
-    )  # fmt: skip
-    parser.add_argument("policies", nargs="*", metavar="POLICY", help="scheduling policy to measure (default: all)")
-    _add_json(parser)
-    _add_count(parser, "--windows", 5, "number of measured windows of each case")
-    _add_count(parser, "--steps", 100, "number of steps in a window")
-    _add_count(parser, "--seed", 0, "random seed of the requests")
-    add_verbosity(parser)
-    add_settings(parser, "logging", settings.LOGGING)
-
-
-def _bench_structured(subcommands: "Subcommands[Parser]") -> None:
-    parser = add_command(
-        subcommands, "bench.bench_structured", help="measure the cost of structured output",
-        description=texts.STRUCTURED_HELP,
-        usage="chairlift bench structured [MODEL] [--json FILE] [options]",
-    )  # fmt: skip
-    add_model(parser)
-    _add_json(parser)
-    _add_count(parser, "--requests", 32, "number of requests in a batch")
-    _add_count(parser, "--output-tokens", 128, "number of output tokens of each request")
-    _add_count(parser, "--repeat", 5, "number of runs of each batch")
-    _add_count(parser, "--seed", 0, "random seed of the requests")
-    add_verbosity(parser)
-    add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
 
 

@@ -13,10 +13,10 @@ from chairlift.cli.arguments import Subcommands, add_command, add_model, add_set
 from chairlift.cli.batch_command_line import add_run_batch
 from chairlift.cli.bench_command_line import add_bench
 from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
-from chairlift.cli.settings.access_settings import TOKEN_COMMAND
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, FLEET, REPLICA_OPTION, SIGNALS
 from chairlift.cli.settings.sampling_settings import SAMPLING
 from chairlift.cli.settings.server_flag_actions import add_server_flags
+from chairlift.cli.settings.service_settings import TOKEN_COMMAND
 
 FLEET_UPDATE = "fleet-update"
 """The command `fleet update`: argparse has no subcommands beside a positional MODEL."""

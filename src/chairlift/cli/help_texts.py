@@ -152,17 +152,6 @@ costs and its SLO attainment are compared with those of other rules:
 
   chairlift bench simulate --fleet 40 --workload diurnal --requests 100000 --period 14400
   chairlift bench simulate --fleet 8 --workload many_sessions --policy prefix,round_robin"""
-SCENARIOS_HELP = """\
-Measure the guarantees of the scheduling policies in the simulator, with fixed seeds: fairness, priority
-ageing, prefix cache hits, target inter-token latency, a small KV cache, and paged against preallocated memory."""
-COST_HELP = """\
-Measure the CPU time of the scheduler per step, for every scheduling policy: with 256 and 1,024 running
-requests, and with 100 to 100,000 waiting ones. In each step one sequence in twenty finishes. Cases alternate."""
-
-STRUCTURED_HELP = """\
-Measure the cost of token masks: a batch without structured output against the same batch where every other
-request has a JSON Schema. The two alternate. Without MODEL the embedded demo model runs, whose small vocabulary
-makes masks cheap."""
 
 BENCH_SERVE_HELP = """\
 Measure a running server that has the OpenAI API, by sending it requests.

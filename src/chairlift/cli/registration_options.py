@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.cli.settings.fleet_settings import REGISTRATION
+from chairlift.cli.settings.service_settings import REGISTRATION
 from chairlift.core.errors import ConfigError
 from chairlift.router.endpoint import MAX_WEIGHT, Endpoint
 from chairlift.server.registration import Registration

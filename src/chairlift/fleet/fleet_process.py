@@ -26,7 +26,7 @@ from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS
-from chairlift.protocol.fleet_openapi import fleet_operations
+from chairlift.protocol.router_openapi import fleet_operations
 from chairlift.router.extension import RouterExtension
 from chairlift.router.router_process import RouterParts, RouterService
 from chairlift.web.auth.credentials import Credentials

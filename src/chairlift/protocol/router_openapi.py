@@ -1,4 +1,4 @@
-"""document: the OpenAPI 3.1 document of a router: its own routes, and those of Chairlift's replicas."""
+"""document: the OpenAPI 3.1 document of a router: its own routes, those of Chairlift's replicas, and of a fleet."""
 
 from collections.abc import Iterable, Sequence
 
@@ -113,3 +113,27 @@ def _own_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         error_statuses="400 404 429 502",
     ) | ADMIN  # fmt: skip
     yield live_operation("Events of replicas, requests and scaling decisions, without end", f"{HIDDEN} 429")
+
+
+_UPDATE: Schema = {
+    "type": "object", "additionalProperties": False,
+    "properties": {
+        "model": {"type": ["string", "null"], "description": "Model of the new replicas; null keeps the one of now"},
+        "arguments": {
+            "type": ["array", "null"], "items": {"type": "string"},
+            "description": "Options of `chairlift serve` for the new replicas, instead of all before; null keeps them",
+        },
+    },
+}  # fmt: skip
+
+
+def fleet_operations() -> Iterable[tuple[str, str, Schema]]:
+    """Yield path, method and operation of each of these routes."""
+    yield "/admin/fleet", "get", make_operation(
+        "Replicas of the fleet, the last scaling decisions with their numbers, and what is being updated",
+        schemas.FLEET, error_statuses="404",
+    ) | ADMIN  # fmt: skip
+    yield "/admin/fleet/update", "post", make_operation(
+        "Replace the replicas one by one by those of another model or other options", schemas.FLEET, body=_UPDATE,
+        status="202", error_statuses="404",
+    ) | ADMIN  # fmt: skip

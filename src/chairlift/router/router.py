@@ -20,8 +20,7 @@ from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.health_state import HealthState
 from chairlift.router.live.request_timelines import RequestTimelines
 from chairlift.router.live.transition_log import TransitionLog
-from chairlift.router.policies.assigned import AssignedReplica
-from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.base import AssignedReplica, RoutingRequest
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
 from chairlift.router.prefix_index import PrefixIndex
 from chairlift.router.prompt_prefix import PromptPrefix, count_prompt_tokens, prompt_prefix

@@ -1,6 +1,8 @@
 """RouterTelemetry: records requests, attempts and replicas as metrics; no other module of the router touches one."""
 
+import math
 import time
+from collections import deque
 from collections.abc import Iterable
 
 from chairlift.core.clock import Clock, SystemClock
@@ -10,11 +12,30 @@ from chairlift.observability.slo import OTHER, LatencyTargets, RequestCounters
 from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.discovery.base import SourceState, SourceStatus
-from chairlift.router.latency_window import LatencyWindow
 from chairlift.router.shared_state.base import SharedStateStatus
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
 from chairlift.web.request_result import request_result
+
+WINDOW_SECONDS = 60.0
+MAX_VALUES = 4096
+"""Latencies that are kept; of more in a window the newest count."""
+
+
+class LatencyWindow:
+    """The latencies of the last minute with their times."""
+
+    def __init__(self) -> None:
+        self._values: deque[tuple[float, float]] = deque(maxlen=MAX_VALUES)
+
+    def add(self, seconds: float, now: float) -> None:
+        """Add one latency."""
+        self._values.append((now, seconds))
+
+    def quantile(self, share: float, now: float) -> float | None:
+        """Return the smallest latency that at least this share of the window is not above; None without any."""
+        values = sorted(seconds for at, seconds in self._values if at > now - WINDOW_SECONDS)
+        return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 
 class RouterTelemetry:

@@ -7,7 +7,7 @@ import pytest
 from chairlift.bench.fleet_simulation.base import ServingModel, SimRequest
 from chairlift.bench.fleet_simulation.batch_model import BatchModel
 from chairlift.bench.fleet_simulation.engine_model import EngineModel
-from chairlift.bench.simulation.scenario_loads import SMALL_CPU
+from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.engine.config import SchedulerConfig
 
 CONFIG = SchedulerConfig(max_running_requests=4)

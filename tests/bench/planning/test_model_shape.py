@@ -5,19 +5,22 @@ import os
 from dataclasses import asdict
 from typing import Any
 
+from chairlift.bench.planning.model_shape import shape_of_content
+from support_planning import TINY
+
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import pytest
 import torch
 import transformers
 
-from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
+from chairlift.bench.planning.model_shape import shape_of_loaded
 from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.registry import parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from support_checkpoints import PUBLISHED
 from support_models import VARIANTS, tiny_config
-from support_planning import TINY, published_shape
+from support_planning import published_shape
 
 MIXTURE = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
 LATENT = {
@@ -121,3 +124,10 @@ def test_a_config_that_is_no_decoder_is_an_error(fields: dict[str, Any], message
     with pytest.raises(ConfigError) as caught:
         shape_of_content({**TINY, **fields})
     assert caught.value.message.startswith(message) and caught.value.details["option"] == "model"
+
+
+def test_the_cache_holds_one_compressed_row_for_all_heads() -> None:
+    latent = {"kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
+    shape = shape_of_content({**TINY, "model_type": "deepseek_v3", **latent})
+    assert shape.attention.kv_elements == 32 + 8 and shape.num_kv_heads == 1 and shape.head_dim == 24
+    assert shape.attention.pair_width == 4 * (24 + 16)

@@ -20,7 +20,8 @@ from chairlift.cli.settings.server_flag_table import (
     find_server_flag,
 )
 from chairlift.cli.settings.server_flags import LLAMA_CPP, OLLAMA, SGLANG, VLLM, ServerFlag
-from chairlift.llm.compat.option_names import ANY, VLLM_OPTIONS
+from chairlift.core.foreign_options import Effect
+from chairlift.llm.compat.option_names import VLLM_OPTIONS
 from chairlift.llm.options import Options
 from support_parsers import leaf_parsers
 
@@ -65,7 +66,7 @@ def parse(command: str, *words: str) -> argparse.Namespace:
 def command_with(row: ServerFlag) -> str:
     """Return the command that has the setting of an alias."""
     return next(
-        name for name in ("serve", "generate") if row.dest in {each.dest for each in PARSERS[name].settings}
+        name for name in ("serve", "generate") if row.option.setting in {each.dest for each in PARSERS[name].settings}
     )  # fmt: skip
 
 
@@ -82,31 +83,33 @@ def test_an_alias_sets_its_setting(row: ServerFlag, flag: str) -> None:
     text, value = ALIAS_VALUES[flag]
     command = command_with(row)
     arguments = parse(command, flag, *([text] if text else []))
-    got = getattr(arguments, row.dest)
+    got = getattr(arguments, row.option.setting)
     assert got == value and type(got) is type(value)
-    if row.dest == "model":
+    if row.option.setting == "model":
         return
-    setting = next(each for each in PARSERS[command].settings if each.dest == row.dest)
+    setting = next(each for each in PARSERS[command].settings if each.dest == row.option.setting)
     resolved = settings.resolve(setting, arguments, {})
     assert resolved == settings.ResolvedSetting(value, settings.FLAG, flag)
-    assert getattr(arguments, "flag_notes", []) == ([f"{flag} is {setting.flag}: {row.text}"] if row.text else [])
+    assert getattr(arguments, "flag_notes", []) == (
+        [f"{flag} is {setting.flag}: {row.option.reason}"] if row.option.reason else []
+    )
 
 
 @pytest.mark.parametrize(("row", "flag"), pairs(WITHOUT_EFFECT))
 @pytest.mark.parametrize("command", ["serve", "generate", "config show"])
 def test_a_flag_without_effect_says_so(row: ServerFlag, flag: str, command: str) -> None:
     before, after = vars(parse(command)), vars(parse(command, flag, *(["x"] if row.metavar else [])))
-    assert after.pop("flag_notes") == [f"{flag} has no effect: {row.text}"]
+    assert after.pop("flag_notes") == [f"{flag} has no effect: {row.option.reason}"]
     assert before == after
 
 
 @pytest.mark.parametrize(("row", "flag"), pairs(SOME_VALUES))
 def test_a_flag_of_which_some_values_are_accepted(row: ServerFlag, flag: str) -> None:
-    for value in row.accepted_values:
+    for value in row.option.neutral:
         assert vars(parse("serve", flag, value)) == vars(parse("serve"))
     with pytest.raises(UsageError) as caught:
         parse("serve", flag, "other")
-    assert str(caught.value) == f"{flag} other is not supported: {row.text}"
+    assert str(caught.value) == f"{flag} other is not supported: {row.option.reason}"
 
 
 @pytest.mark.parametrize(("row", "flag"), pairs(REJECTED))
@@ -114,15 +117,15 @@ def test_a_rejected_flag_has_a_reason_with_or_without_a_value(row: ServerFlag, f
     for words in ([flag], [flag, "x"], ["MODEL", flag, "--port", "1"]):
         with pytest.raises(UsageError) as caught:
             parse("serve", *words)
-        assert str(caught.value) == f"{flag} is not supported: {row.text}"
+        assert str(caught.value) == f"{flag} is not supported: {row.option.reason}"
 
 
 def test_every_row_is_complete() -> None:
     for row in SERVER_FLAGS:
         assert row.systems and set(row.systems) <= {VLLM, SGLANG, LLAMA_CPP, OLLAMA}, row
         assert all(flag.startswith("-") for flag in row.flags)
-        assert row.dest or row.text, row
-        assert not row.text.endswith(".") and len(row.text) <= 110, row
+        assert row.option.setting or row.option.reason, row
+        assert not row.option.reason.endswith(".") and len(row.option.reason) <= 110, row
     serve = PARSERS["serve"]._option_string_actions
     assert all(flag in serve for row in SERVER_FLAGS for flag in row.flags)
 
@@ -130,8 +133,8 @@ def test_every_row_is_complete() -> None:
 def test_the_text_of_a_row_names_only_flags_that_exist() -> None:
     serve = PARSERS["serve"]._option_string_actions
     for row in SERVER_FLAGS:
-        words = [word.strip(";,") for word in row.text.split() if word.startswith("--")]
-        assert all(word in serve and word not in row.flags for word in words), row.text
+        words = [word.strip(";,") for word in row.option.reason.split() if word.startswith("--")]
+        assert all(word in serve and word not in row.flags for word in words), row.option.reason
 
 
 def test_flags_with_the_same_name_are_those_of_serve() -> None:
@@ -191,19 +194,19 @@ def test_an_option_of_python_means_the_same_as_a_flag(name: str) -> None:
     """vLLM's LLM(max_num_seqs=8) and --max-num-seqs 8 set the same, or both have no effect, or both are refused."""
     option, flag = VLLM_OPTIONS[name], "--" + name.replace("_", "-")
     if name in SERVER_SETTINGS:
-        assert option.harmless is ANY
+        assert option.effect is Effect.NONE
         assert flag in SAME_NAMES or any(flag in row.flags for row in ALIASES)
         return
     row = next(each for each in SERVER_FLAGS if flag in each.flags)
-    assert VLLM in row.systems and row.dest == option.setting
+    assert VLLM in row.systems and row.option.setting == option.setting
     if option.setting:
         return
-    is_accepted = option.harmless is ANY or any(value is True for value in option.harmless)
+    is_accepted = option.effect is Effect.NONE or any(value is True for value in option.neutral)
     if row.is_rejected or not row.metavar:
         assert row.is_rejected is not is_accepted
     else:
-        values = [str(value) for value in option.harmless if type(value) in (int, str) and value != ""]
-        assert row.accepted_values == (() if is_accepted else tuple(values))
+        values = [str(value) for value in option.neutral if type(value) in (int, str) and value != ""]
+        assert row.option.neutral == (() if is_accepted else tuple(values))
 
 
 def test_a_flag_of_vllms_engine_is_also_an_option_of_python() -> None:
@@ -214,5 +217,5 @@ def test_a_flag_of_vllms_engine_is_also_an_option_of_python() -> None:
 
 def test_a_key_of_a_settings_file_is_found_by_its_flag() -> None:
     row = find_server_flag("max_num_seqs")
-    assert row is not None and row.dest == "max_running_requests"
+    assert row is not None and row.option.setting == "max_running_requests"
     assert find_server_flag("port") is None and find_server_flag("m") is None

@@ -60,9 +60,9 @@ def test_another_value_is_rejected(parse: Callable[[str], Any], text: str, messa
 def test_each_kind_of_row_has_what_it_needs() -> None:
     row = alias("--max-num-seqs -x", "max_running_requests", "vLLM")
     assert (row.flags, row.systems, row.key) == (("--max-num-seqs", "-x"), ("vLLM",), "max_num_seqs")
-    assert row.metavar and not row.is_rejected and not row.accepted_values
+    assert row.metavar and not row.is_rejected and not row.option.neutral
     assert switch("--off", "overlap", False, "vLLM").constant is False
     assert not no_effect("--quiet-one", "why", "vLLM").metavar
     assert no_effect("--one", "why", "vLLM", takes_value=True).metavar
-    assert only("--size", "1 auto", "why", "vLLM").accepted_values == ("1", "auto")
+    assert only("--size", "1 auto", "why", "vLLM").option.neutral == ("1", "auto")
     assert rejected("--no", "why", "vLLM").is_rejected

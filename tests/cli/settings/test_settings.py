@@ -10,6 +10,7 @@ from chairlift.cli.command_line import build_parser
 from chairlift.cli.registration_options import DEFAULT_WEIGHT
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.service_settings import TRACING
 from chairlift.cli.settings.settings import (
     ENGINE,
     GROUPS,
@@ -19,7 +20,6 @@ from chairlift.cli.settings.settings import (
     resolve,
     resolve_group,
 )
-from chairlift.cli.settings.tracing_settings import TRACING
 from chairlift.cli.settings.value_parsers import boolean
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig

@@ -14,10 +14,11 @@ import pytest
 import chairlift
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
+from chairlift.core.foreign_options import Effect
 from chairlift.core.sampling import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
 from chairlift.llm.compat.model_tokenizer import ModelTokenizer
-from chairlift.llm.compat.option_names import ANY, VLLM_OPTIONS
+from chairlift.llm.compat.option_names import VLLM_OPTIONS
 from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SLOW_ENGINE
 from support_doc_tables import table
@@ -276,9 +277,9 @@ def option_row(name: str) -> list[str]:
     option = VLLM_OPTIONS[name]
     if option.setting:
         return [f"`{name}`", f"`{option.setting}`" + (f": {option.reason}" if option.reason else "")]
-    if option.harmless is ANY:
+    if option.effect is Effect.NONE:
         return [f"`{name}`", f"no effect: {option.reason}"]
-    values = f" ({', '.join(f'`{value!r}`' for value in option.harmless)})" if 0 < len(option.harmless) < 5 else ""
+    values = f" ({', '.join(f'`{value!r}`' for value in option.neutral)})" if 0 < len(option.neutral) < 5 else ""
     return [f"`{name}`", f"refused{values}: {option.reason}"]
 
 

@@ -8,12 +8,13 @@ import torch
 
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ConfigError, UnknownOption
+from chairlift.core.foreign_options import Effect
 from chairlift.llm.build import validate_options
-from chairlift.llm.compat.option_names import ANY, VLLM_OPTIONS, resolve_options
+from chairlift.llm.compat.option_names import VLLM_OPTIONS, resolve_options
 from chairlift.llm.options import Options
 
 ALIASES = {name: option.setting for name, option in VLLM_OPTIONS.items() if option.setting}
-WITHOUT_EFFECT = [name for name, option in VLLM_OPTIONS.items() if option.harmless is ANY]
+WITHOUT_EFFECT = [name for name, option in VLLM_OPTIONS.items() if option.effect is Effect.NONE]
 REFUSED = [name for name in VLLM_OPTIONS if name not in ALIASES and name not in WITHOUT_EFFECT]
 
 
@@ -44,14 +45,14 @@ def test_a_refused_option_names_the_reason_and_takes_values_that_change_nothing(
         resolve_options("m", {name: "another value"})
     assert str(caught.value) == f"{name}='another value' is not supported: {option.reason}"
     assert caught.value.details == {"option": name}
-    for value in (None, *option.harmless):
+    for value in (None, *option.neutral):
         assert resolve_options("m", {name: value}) == {}
 
 
 def test_the_tokenizer_of_the_model_itself_may_be_named() -> None:
     options = {"tokenizer": "owner/name", "tokenizer_revision": "v1", "revision": "v1"}
     assert resolve_options("owner/name", options) == {"revision": "v1"}
-    with pytest.raises(ConfigError, match=r"put tokenizer\.json there"):
+    with pytest.raises(ConfigError, match=r"the tokenizer is the model folder"):
         resolve_options("owner/name", {"tokenizer": "owner/other"})
 
 

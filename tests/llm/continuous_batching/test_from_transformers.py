@@ -3,7 +3,8 @@
 import re
 
 import chairlift
-from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION, ConfigField, Use
+from chairlift.core.foreign_options import Effect, ForeignOption
+from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION
 from support_doc_tables import table
 from support_source_tree import ROOT
 
@@ -13,16 +14,17 @@ PAGE = "from-transformers.md"
 def option_row(name: str) -> list[str]:
     """Return the row of an option as the page must have it."""
     spec = BATCHING.get(name) or GENERATION[name]
-    return [f"`{name}`", _meaning(spec, spec.name or name)]
+    return [f"`{name}`", _meaning(spec, spec.setting or name)]
 
 
-def _meaning(spec: ConfigField, name: str) -> str:
-    accepted = f" ({', '.join(f'`{value!r}`' for value in spec.neutral)})" if spec.neutral else ""
-    return {
-        Use.ENGINE: f"engine: `{name}`", Use.MANAGER: f"manager: `{name}`",
-        Use.SAMPLING: f"manager and request: `{name}`", Use.NONE: f"no effect: {spec.reason}",
-        Use.SILENT: "no effect, as in transformers", Use.REFUSED: f"refused{accepted}: {spec.reason}",
-    }[spec.use]  # fmt: skip
+def _meaning(spec: ForeignOption, name: str) -> str:
+    if spec.effect is Effect.REFUSED:
+        accepted = f" ({', '.join(f'`{value!r}`' for value in spec.neutral)})" if spec.neutral else ""
+        return f"refused{accepted}: {spec.reason}"
+    if spec.effect is Effect.NONE:
+        return f"no effect: {spec.reason}" if spec.reason else "no effect, as in transformers"
+    assert spec.part is not None
+    return f"{spec.part.value}: `{name}`"
 
 
 def test_the_page_has_every_option_of_transformers_and_its_meaning() -> None:

@@ -1,23 +1,30 @@
 """ManagedEngine: one engine at a time, whose thread ends when its manager is dropped and its requests have ended."""
 
 import asyncio
+import copy
 import gc
 import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from chairlift.core.errors import EngineDead
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.continuous_batching.attach import attach
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
+from chairlift.llm.continuous_batching.managed_engine import SharedParameters, ShownEngine
 from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
 from support_continuous_batching import SLOW, greedy_tokens, make_fake_manager
+from support_engine import make_request
+from support_inline import WAIT_SECONDS, start_client
 from support_source_tree import ROOT
 
 PROMPT = [5, 6, 7]
@@ -171,3 +178,60 @@ def test_a_script_that_drops_its_manager_has_no_thread_left() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["FINISHED", "['MainThread']"]
+
+
+def test_changes_in_place_are_no_replacement() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    shared = SharedParameters(model)
+    with torch.no_grad():
+        model[0].weight.zero_()
+        model[1].bias.data = torch.ones(2)
+    shared.check()
+    model[1].bias = nn.Parameter(torch.ones(2))
+    with pytest.raises(RuntimeError, match=r"the parameter 1\.bias was replaced"):
+        shared.check()
+
+
+@pytest.mark.parametrize("model", [None, "folder", Path("folder")])
+def test_what_has_no_parameters_changes_nothing(model: Any) -> None:
+    SharedParameters(model).check()
+
+
+def test_a_removed_parameter_is_named() -> None:
+    model = nn.Linear(2, 2)
+    shared = SharedParameters(model)
+    model.bias = None
+    with pytest.raises(RuntimeError, match="bias"):
+        shared.check()
+
+
+def test_the_end_of_a_pause_names_a_replaced_parameter_and_requests_go_on() -> None:
+    model = attach(bridged_model("gpt2", dtype=torch.float32).eval())
+    manager = model.init_continuous_batching(max_new_tokens=3)
+    manager.start()
+    new = copy.deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match="change parameters in place"), manager.pause():
+        model.load_state_dict(new, assign=True)
+    manager.add_request([5, 6, 7], "r")
+    assert manager.get_result("r", timeout=60).is_finished()
+    manager.stop()
+
+
+def test_an_engine_has_one_processor_and_its_steps_are_counted_also_after_its_end() -> None:
+    shown, client, outputs = ShownEngine(), start_client(), list[Any]()
+    assert shown.processor(None) is None and shown.num_steps(None) == 0
+    processor = shown.processor(client)
+    assert processor is not None and shown.processor(client) is processor and processor.client is client
+    client.submit(make_request("a", 3, 4), outputs.extend)
+    client.submit(make_request("b", 3, 4), outputs.extend)
+    while sum(each.is_final for each in outputs) < 2:
+        client.thread.join(0.001)
+    with client.paused():
+        steps = shown.num_steps(client)
+    client.close()
+    assert shown.processor(None) is None and shown.last is processor
+    assert shown.num_steps(None) == steps == client.loop.scheduler.counters.steps >= 4
+    other = start_client()
+    assert shown.processor(other) is not processor and shown.num_steps(other) == 0
+    other.close()
+    other.thread.join(WAIT_SECONDS)

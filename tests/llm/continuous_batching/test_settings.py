@@ -10,14 +10,24 @@ from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig as Theirs
 
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
+from chairlift.core.foreign_options import Effect
 from chairlift.llm.build import validate_options
 from chairlift.llm.continuous_batching import given_options as module
 from chairlift.llm.continuous_batching.config import ContinuousBatchingConfig
-from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION, Use
-from chairlift.llm.continuous_batching.settings import ManagerSettings, request_params, resolve_settings
+from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION
+from chairlift.llm.continuous_batching.settings import (
+    LogitProcessors,
+    ManagerSettings,
+    request_params,
+    resolve_settings,
+)
 
 UNBOUNDED = {"max_queue_size": 2**31 - 1}
 """The options of an engine whose manager counts the waiting requests."""
+
+NO_EFFECT = {name: spec for name, spec in (BATCHING | GENERATION).items() if spec.effect is Effect.NONE}
+WITHOUT_EFFECT = [name for name, spec in NO_EFFECT.items() if spec.reason]
+SILENT = [name for name, spec in NO_EFFECT.items() if not spec.reason]
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +166,7 @@ def test_fields_of_the_manager() -> None:
     assert (params.max_tokens, params.logprobs, eos) == (8, 0, (3, 4))
 
 
-@pytest.mark.parametrize("name", [name for name, spec in (BATCHING | GENERATION).items() if spec.use is Use.NONE])
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_a_field_without_effect_is_logged_once_with_its_reason(name: str, caplog: pytest.LogCaptureFixture) -> None:
     spec = BATCHING.get(name) or GENERATION[name]
     with caplog.at_level(logging.WARNING, "ContinuousBatchingLogger"):
@@ -166,7 +176,7 @@ def test_a_field_without_effect_is_logged_once_with_its_reason(name: str, caplog
     assert caplog.messages == [f"{name} has no effect: {spec.reason}"]
 
 
-@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.use is Use.REFUSED])
+@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.effect is Effect.REFUSED])
 def test_a_field_that_would_change_the_output_is_refused_unless_it_is_neutral(name: str) -> None:
     for value in (None, *GENERATION[name].neutral):
         assert options_of({name: value}) == {}
@@ -178,7 +188,7 @@ def test_a_field_that_would_change_the_output_is_refused_unless_it_is_neutral(na
         request_params(resolve_settings(), **{name: 1})
 
 
-@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.use is Use.SILENT])
+@pytest.mark.parametrize("name", SILENT)
 def test_a_field_that_transformers_itself_does_not_read_is_ignored(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
@@ -299,3 +309,29 @@ def test_a_trace_needs_a_path(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_flags_about_graphs_become_a_mode(value: Any, mode: str) -> None:
     assert options_of(None, {"use_cuda_graph": value}) == {"use_cuda_graph": mode}
+
+
+class Holder:
+    def __init__(self, **fields: Any) -> None:
+        self.settings: ManagerSettings = resolve_settings(fields)
+
+
+@pytest.mark.parametrize(("fields", "names"), [
+    ({}, []),
+    ({"do_sample": True}, []),
+    ({"top_k": 50, "temperature": 1.0, "do_sample": True}, ["top_k"]),
+    ({"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1, "do_sample": True},
+     ["repetition_penalty", "temperature", "top_p"]),
+    ({"repetition_penalty": 1.1, "no_repeat_ngram_size": 2, "bad_words_ids": [[5]]},
+     ["bad_words_ids", "no_repeat_ngram_size", "repetition_penalty"]),
+])  # fmt: skip
+def test_parameters_that_change_the_logits_are_dropped(fields: dict[str, Any], names: list[str]) -> None:
+    holder = Holder(max_new_tokens=7, **fields)
+    processors = LogitProcessors(holder)
+    assert sorted(processors) == names and len(processors) == len(names)
+    processors.clear()
+    assert list(processors) == [] and holder.settings.max_new_tokens == 7
+    params = request_params(holder.settings)[0].with_defaults({}, max_tokens=1, seed=0)
+    assert params.temperature == (1.0 if fields.get("do_sample") else 0.0)
+    assert (params.top_k, params.top_p, params.repetition_penalty, params.no_repeat_ngram_size) == (0, 1.0, 1.0, 0)
+    assert params.bad_words_ids == ()

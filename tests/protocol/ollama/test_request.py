@@ -14,6 +14,7 @@ from chairlift.protocol.ollama.request import (
     read_generate_request,
     read_raw_request,
     read_show_request,
+    served_name,
 )
 
 HI = [{"role": "user", "content": "Hi"}]
@@ -134,3 +135,17 @@ def test_the_model_to_show() -> None:
     for body, param in (({}, "model"), ({"name": 7}, "name"), ({"model": "m", "name": "n"}, "name")):
         with pytest.raises(InvalidRequest, match=f"^{param} "):
             read_show_request(body, served)
+
+
+@pytest.mark.parametrize(("name", "served", "found"), [
+    ("demo", ("demo",), "demo"),
+    ("demo:latest", ("demo",), "demo"),
+    ("demo", ("demo:latest",), "demo:latest"),
+    ("demo:latest", ("demo", "demo:latest"), "demo:latest"),
+    ("chairlift:demo:latest", ("chairlift:demo",), "chairlift:demo"),
+    ("demo:7b", ("demo",), "demo:7b"),
+    ("other:latest", ("demo",), "other:latest"),
+    ("", (), ""),
+])  # fmt: skip
+def test_a_name_without_a_tag_is_that_of_latest(name: str, served: tuple[str, ...], found: str) -> None:
+    assert served_name(name, served) == found

@@ -21,9 +21,8 @@ from chairlift.bench.fleet_simulation.base import ScalingRule
 from chairlift.bench.fleet_simulation.fleet_machine import sample_arrivals
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
-from chairlift.bench.fleet_simulation.hpa_rule import HpaRule
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals, ArrivalSource
-from chairlift.bench.fleet_simulation.scaling_rules import AutoscalerRule, PlannedRule, StaticRule
+from chairlift.bench.fleet_simulation.scaling_rules import AutoscalerRule, HpaRule, PlannedRule, StaticRule
 from chairlift.core.errors import ConfigError
 
 PLAN_WINDOW_SECONDS = 15.0

@@ -14,7 +14,7 @@ from chairlift.bench.fleet_simulation.load.conversations import (
     ConversationSource,
 )
 from chairlift.bench.fleet_simulation.scaling_rules import StaticRule
-from chairlift.bench.simulation.scenario_loads import SMALL_CPU
+from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.engine.config import SchedulerConfig
 
 BLOCK_SIZE = 16

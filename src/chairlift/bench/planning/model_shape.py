@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
-from chairlift.bench.planning.latent_attention import latent_attention
 from chairlift.bench.planning.mixture import LayerMLP, layer_mlps
 from chairlift.core.bounds import MAX_INT32
 
@@ -245,3 +244,24 @@ def _windows(values: ConfigValues, variant: Variant, layers: int) -> tuple[int |
     if variant.alternates:
         return tuple(None if layer % 2 else window for layer in range(layers))
     return (window if variant.has_window else None,) * layers
+
+
+def latent_attention(values: ConfigValues, hidden: int, heads: int) -> dict[str, int]:
+    """Return the fields of AttentionSize of multi-head latent attention, which caches one compressed row for all heads.
+
+    Source of the parts: DeepSeek-V2 (arXiv 2405.04434), section 2.1, and the field names of its config.json. Raises
+    ConfigError for a missing or wrong field.
+    """
+    rank, query_rank = values.size("kv_lora_rank"), values.optional_size("q_lora_rank")
+    plain, rotated = values.size("qk_nope_head_dim"), values.size("qk_rope_head_dim")
+    value_width = values.size("v_head_dim")
+    query_outputs = heads * (plain + rotated)
+    queries = hidden * query_outputs if query_rank is None else query_rank * (hidden + query_outputs)
+    keys = hidden * (rank + rotated) + rank * heads * (plain + value_width)
+    bias = values.flag("attention_bias") * ((query_rank or 0) + rank + rotated + hidden)
+    return {
+        "matrices": queries + keys + heads * value_width * hidden,
+        "vectors": rank + (query_rank or 0) + bias,
+        "kv_elements": rank + rotated,
+        "pair_width": heads * (plain + rotated + value_width),
+    }

@@ -11,7 +11,7 @@ from chairlift.bench.planning.model_memory import FLOAT8, ModelMemory, check_dty
 from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.bench.planning.plan import PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values
-from chairlift.bench.planning.step_model_file import read_step_model
+from chairlift.bench.simulation.step_fit import read_step_model
 from chairlift.cli import system_info
 from chairlift.cli.console import Console, escape_line
 from chairlift.cli.settings import bench_settings, settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.cli.console import Console
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.access_settings import TOKEN_COMMAND
+from chairlift.cli.settings.service_settings import TOKEN_COMMAND
 from chairlift.core.errors import ConfigError
 from chairlift.web.auth.credentials import SECRET_VARIABLE
 from chairlift.web.auth.jwt_keys import check_secret, read_secret

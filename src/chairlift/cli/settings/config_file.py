@@ -109,7 +109,8 @@ def _unknown_key_message(key: str, value: Value, known: Mapping[str, Sequence[Se
     if value.pairs is not None and name in {title for title, _ in settings.GROUPS}:
         return f"a settings file has no sections; move the keys under {key!r} to the top level"
     if (flag := find_server_flag(name)) is not None:
-        return f"unknown key {shorten(key)!r}, a flag of {', '.join(flag.systems)}; the key here is {flag.dest!r}"
+        systems, setting = ", ".join(flag.systems), flag.option.setting
+        return f"unknown key {shorten(key)!r}, a flag of {systems}; the key here is {setting!r}"
     keys = {setting.name: key for key, group in known.items() for setting in group}  # bad_words: bad_word
     similar = difflib.get_close_matches(name, keys.keys() | known.keys(), n=1)
     if not similar:

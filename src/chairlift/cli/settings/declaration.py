@@ -45,6 +45,7 @@ class Setting:
         is_positional: the command line takes it without a flag.
         takes_several: the repeatable flag may have several values at once: --served-model-name a b.
         is_reloadable: a running server applies a new value when it reloads its settings file.
+        needs_model: the setting has an effect only where a model is computed, not in a simulation of the scheduler.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Setting:
     is_positional: bool = False
     takes_several: bool = False
     is_reloadable: bool = False
+    needs_model: bool = False
 
     @property
     def dest(self) -> str:

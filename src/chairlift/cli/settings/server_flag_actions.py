@@ -9,6 +9,7 @@ from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.server_flag_table import ALIASES, SERVER_FLAGS, WITHOUT_EFFECT
 from chairlift.cli.settings.server_flags import ServerFlag
+from chairlift.core.foreign_options import Effect
 
 MODEL_DEST = "model_flag"
 """Attribute of argparse's namespace for a model that a flag names; the positional MODEL has its own."""
@@ -32,25 +33,23 @@ class ServerFlagAction(argparse.Action):
         option_string: str | None = None,
     ) -> None:  # fmt: skip
         """Apply the flag; `values` is the parsed value, empty for a switch."""
-        row, flag = self.row, str(option_string)
+        row, option, flag = self.row, self.row.option, str(option_string)
         if row.is_rejected:
-            raise UsageError(f"{flag} is not supported: {row.text}")
-        if row.dest == "":
-            self._accept(namespace, flag, values)
+            raise UsageError(f"{flag} is not supported: {option.reason}")
+        if option.effect is Effect.NONE:
+            _note(namespace, f"{flag} has no effect: {option.reason}")
+            return
+        if option.effect is Effect.REFUSED:
+            if values not in option.neutral:
+                raise UsageError(f"{flag} {values} is not supported: {option.reason}")
             return
         value = values if row.metavar else row.constant
         if self._setting is not None and self._setting.is_repeatable:
             value = [*(getattr(namespace, self.dest, None) or []), *(value if isinstance(value, list) else [value])]
         setattr(namespace, self.dest, value)
         namespace.written_flags = getattr(namespace, "written_flags", {}) | {self.dest: flag}
-        if row.text:
-            _note(namespace, f"{flag} is --{row.dest.replace('_', '-')}: {row.text}")
-
-    def _accept(self, namespace: argparse.Namespace, flag: str, values: Any) -> None:
-        if not self.row.accepted_values:
-            _note(namespace, f"{flag} has no effect: {self.row.text}")
-        elif values not in self.row.accepted_values:
-            raise UsageError(f"{flag} {values} is not supported: {self.row.text}")
+        if option.reason:
+            _note(namespace, f"{flag} is --{option.setting.replace('_', '-')}: {option.reason}")
 
 
 def _note(namespace: argparse.Namespace, sentence: str) -> None:
@@ -64,11 +63,11 @@ def add_server_flags(parser: Parser, *, in_help: bool = False) -> None:
     """
     settings = {setting.dest: setting for setting in parser.settings}
     for row in SERVER_FLAGS:
-        if row.dest and row.dest not in settings:
+        if row.option.setting and row.option.setting not in settings:
             continue
         for flag in row.flags:
             if flag not in parser._option_string_actions:
-                _add(parser, flag, row, settings.get(row.dest))
+                _add(parser, flag, row, settings.get(row.option.setting))
     if in_help:
         parser.epilog = f"{parser.epilog or ''}\n\n{help_section(settings)}".strip()
 
@@ -80,7 +79,7 @@ def _add(parser: Parser, flag: str, row: ServerFlag, setting: Setting | None) ->
     elif row.metavar:
         parse = row.parse or (setting.parse if setting is not None else str)
         options = {"type": parse, "metavar": row.metavar}
-    dest = MODEL_DEST if row.dest == "model" else row.dest or "flag_notes"
+    dest = MODEL_DEST if row.option.setting == "model" else row.option.setting or "flag_notes"
     parser.add_argument(
         flag, action=ServerFlagAction, dest=dest, row=row, setting=setting, default=argparse.SUPPRESS,
         help=argparse.SUPPRESS, **options,
@@ -107,8 +106,8 @@ def help_section(dests: dict[str, Setting]) -> str:
     """Return the lines of --help about the flags of other servers."""
     by_dest: dict[str, list[str]] = {}
     for row in ALIASES:
-        if row.dest in dests:
-            by_dest.setdefault(row.dest, []).extend(row.flags)
+        if row.option.setting in dests:
+            by_dest.setdefault(row.option.setting, []).extend(row.flags)
     rows = [f"  {dests[dest].flag:<26}{', '.join(flags)}" for dest, flags in by_dest.items()]
     quiet = ", ".join(flag for row in WITHOUT_EFFECT for flag in row.flags)
     ignored = textwrap.wrap(

@@ -21,6 +21,8 @@ from chairlift.cli.settings.server_flags import (
     thread_count,
 )
 from chairlift.cli.settings.value_parsers import num_tokens
+from chairlift.core import foreign_options as reasons
+from chairlift.core.foreign_options import in_flags
 
 LOG_LEVELS = RenamedValues((
     ("critical", "error"), ("error", "error"), ("warning", "warning"), ("info", "info"), ("debug", "debug"),
@@ -28,19 +30,11 @@ LOG_LEVELS = RenamedValues((
 ))  # fmt: skip
 SCHEDULE_POLICIES = RenamedValues((("fcfs", "fifo"), ("lpm", "cache_aware")))
 REASONING_FORMATS = RenamedValues((("auto", "auto"), ("deepseek", "auto"), ("none", "none")))
+ONE_COPY = in_flags(reasons.ONE_COPY)
+GRAPHS = in_flags(reasons.GRAPHS)
 SHARE = "it is a share of the memory that weights and a step leave free, not of the whole memory"
-ONE_COPY = "a server runs one copy of a model on one machine; set --tensor-parallel-size, or start more servers"
-TEXT_ONLY = "models take text only"
 IN_REQUESTS = "clients set it in their requests, and generation_config.json of the model has its default"
-FROM_CONFIG = "config.json of the model decides; change that file"
-NO_CODE = "no code of a model folder is run; an architecture that is not supported is an error"
-NO_LORA = "adapters are not supported; merge the adapter into the model"
-NO_SPECULATION = "a step computes one token of each request, without speculation; leave it out"
-NO_GRAPHS = "the graphs of a CUDA device have fixed sizes, and nothing else is compiled"
-NO_SWAP = "preempted requests are recomputed instead of swapped"
-NOT_EMBEDDING = "every decoder serves text and embeddings without it; classification is not served"
 ALWAYS_ON = "this is always on"
-DEFAULT_ONLY = "the tokenizer is the model folder's tokenizer.json; change that file"
 
 ALIASES = (
     alias("-m --model-path", "model", LLAMA_CPP, SGLANG),
@@ -94,14 +88,14 @@ ALIASES = (
 )  # fmt: skip
 
 WITHOUT_EFFECT = (
-    no_effect("--compilation-config -O", NO_GRAPHS, VLLM, takes_value=True),
-    no_effect("--max-seq-len-to-capture --cuda-graph-sizes --cudagraph-capture-sizes", NO_GRAPHS, VLLM,
+    no_effect("--compilation-config -O", GRAPHS, VLLM, takes_value=True),
+    no_effect("--max-seq-len-to-capture --cuda-graph-sizes --cudagraph-capture-sizes", GRAPHS, VLLM,
               takes_value=True),
-    no_effect("--trust-remote-code", NO_CODE, VLLM, SGLANG),
-    no_effect("--enable-torch-compile", NO_GRAPHS, SGLANG),
-    no_effect("--cuda-graph-max-bs", NO_GRAPHS, SGLANG, takes_value=True),
-    no_effect("--swap-space", NO_SWAP, VLLM, takes_value=True),
-    no_effect("--preemption-mode", NO_SWAP, VLLM, takes_value=True),
+    no_effect("--trust-remote-code", reasons.NO_CODE, VLLM, SGLANG),
+    no_effect("--enable-torch-compile", GRAPHS, SGLANG),
+    no_effect("--cuda-graph-max-bs", GRAPHS, SGLANG, takes_value=True),
+    no_effect("--swap-space", reasons.NO_SWAP, VLLM, takes_value=True),
+    no_effect("--preemption-mode", reasons.NO_SWAP, VLLM, takes_value=True),
     no_effect("--enable-chunked-prefill", ALWAYS_ON, VLLM),
     no_effect("--enable-auto-tool-choice --enable-reasoning", ALWAYS_ON, VLLM),
     no_effect("--enable-prompt-tokens-details", ALWAYS_ON, VLLM),
@@ -111,13 +105,13 @@ WITHOUT_EFFECT = (
     no_effect("--disable-log-requests --no-enable-log-requests --disable-uvicorn-access-log",
               "requests are logged only with --log-level info or debug", VLLM),
     no_effect("--max-log-len", "prompts are never logged", VLLM, takes_value=True),
-    no_effect("--guided-decoding-backend", "there is one implementation", VLLM, takes_value=True),
-    no_effect("--grammar-backend --sampling-backend", "there is one implementation", SGLANG, takes_value=True),
+    no_effect("--guided-decoding-backend", reasons.ONE_IMPLEMENTATION, VLLM, takes_value=True),
+    no_effect("--grammar-backend --sampling-backend", reasons.ONE_IMPLEMENTATION, SGLANG, takes_value=True),
     no_effect("--disable-custom-all-reduce --disable-cascade-attn --use-v2-block-manager --calculate-kv-scales",
               "the engine has no such part", VLLM),
     no_effect("--num-scheduler-steps --num-lookahead-slots --max-parallel-loading-workers --prefix-caching-hash-algo",
               "the engine has no such part", VLLM, takes_value=True),
-    no_effect("--use-tqdm-on-load", "loading shows no progress bar", VLLM),
+    no_effect("--use-tqdm-on-load", reasons.NO_PROGRESS_BAR, VLLM),
     no_effect("-fa --flash-attn", "--attention-backend selects the attention", LLAMA_CPP, takes_value=True),
     no_effect("-ub --ubatch-size", "a step is not divided; --max-batch-tokens limits it", LLAMA_CPP, takes_value=True),
     no_effect("--no-mmap --no-webui", "the server has no such part", LLAMA_CPP),
@@ -132,21 +126,21 @@ SOME_VALUES = (
     only("--api-server-count", "1", "one process serves the API; start more servers instead", VLLM),
     only("--distributed-executor-backend", "mp uni", ONE_COPY, VLLM),
     only("--load-format", "auto safetensors", "weights are read from safetensors files; convert others", VLLM, SGLANG),
-    only("--generation-config", "auto", "the model folder's generation_config.json is read; change that file", VLLM),
+    only("--generation-config", "auto", reasons.GENERATION_FILE, VLLM),
     only("--cpu-offload-gb", "0", "weights are not divided between devices; choose a smaller model or --dtype", VLLM,
          SGLANG),
     only("-ngl --gpu-layers --n-gpu-layers", "0",
          "layers are not divided between CPU and GPU; --device cuda runs all of them on the GPU", LLAMA_CPP),
-    only("--tokenizer-mode", "auto hf fast", DEFAULT_ONLY, VLLM, SGLANG),
-    only("--task --runner", "auto generate", f"{NOT_EMBEDDING}; leave it out", VLLM),
-    only("--convert", "auto none", f"{NOT_EMBEDDING}; leave it out", VLLM),
+    only("--tokenizer-mode", "auto hf fast", reasons.TOKENIZER_FILE, VLLM, SGLANG),
+    only("--task --runner", "auto generate", f"{reasons.TEXT_AND_EMBEDDINGS}; leave it out", VLLM),
+    only("--convert", "auto none", f"{reasons.TEXT_AND_EMBEDDINGS}; leave it out", VLLM),
     only("--config-format", "auto hf", "a model is a Hugging Face folder; leave it out", VLLM),
-    only("--logprobs-mode", "raw_logprobs", "logprobs are those of the raw logits; leave it out", VLLM),
+    only("--logprobs-mode", "raw_logprobs", reasons.RAW_LOGPROBS, VLLM),
     only("--max-num-partial-prefills --max-long-partial-prefills", "1",
-         "set --long-prefill-threshold and --max-chunk-tokens", VLLM),
-    only("--max-loras", "1", NO_LORA, VLLM),
-    only("--max-lora-rank", "16", NO_LORA, VLLM),
-    only("--worker-cls", "auto", "there is one worker; leave it out", VLLM),
+         in_flags(reasons.PARTIAL_PREFILLS), VLLM),
+    only("--max-loras", "1", reasons.NO_ADAPTERS, VLLM),
+    only("--max-lora-rank", "16", reasons.NO_ADAPTERS, VLLM),
+    only("--worker-cls", "auto", reasons.ONE_WORKER, VLLM),
     only("--response-role", "assistant", "the role of an answer is assistant; leave it out", VLLM),
     only("--max-logprobs", " ".join(map(str, range(21))), "the limit is 20; leave it out", VLLM),
     only("--chat-template-content-format", "auto", "it follows from the template; leave it out", VLLM),
@@ -163,37 +157,37 @@ REJECTED = (
     rejected("--tool-parser-plugin --reasoning-parser-plugin",
              "no code of others runs in the server; name a format by --tool-call-parser or --reasoning-parser", VLLM),
     rejected("--logits-processors", "name factories by --logits-processor-factories NAME=MODULE:FUNCTION", VLLM),
-    rejected("--tokenizer --tokenizer-path --tokenizer-revision", DEFAULT_ONLY, VLLM, SGLANG),
+    rejected("--tokenizer --tokenizer-path --tokenizer-revision", reasons.TOKENIZER_FILE, VLLM, SGLANG),
     rejected("--skip-tokenizer-init", "a model folder without tokenizer.json takes token ids", VLLM, SGLANG),
-    rejected("--hf-overrides --rope-scaling --rope-theta", FROM_CONFIG, VLLM),
-    rejected("--json-model-override-args", FROM_CONFIG, SGLANG),
+    rejected("--hf-overrides --rope-scaling --rope-theta", reasons.CONFIG_FILE, VLLM),
+    rejected("--json-model-override-args", reasons.CONFIG_FILE, SGLANG),
     rejected("--hf-token", "a flag is visible in the list of processes; set the variable HF_TOKEN", VLLM),
-    rejected("--hf-config-path --code-revision", FROM_CONFIG, VLLM),
+    rejected("--hf-config-path --code-revision", reasons.CONFIG_FILE, VLLM),
     rejected("-hf --hf-repo", "it names GGUF files; give the hub id of the safetensors model as MODEL", LLAMA_CPP),
     rejected("--download-dir", "set the variable HF_HOME to the folder of the hub's cache", VLLM, SGLANG),
     rejected("--no-enable-chunked-prefill", "prompts are always computed in chunks; set --max-prefill-tokens", VLLM),
     rejected("--override-generation-config", IN_REQUESTS, VLLM),
-    rejected("--speculative-config --speculative-model --num-speculative-tokens", NO_SPECULATION, VLLM),
-    rejected("--speculative-algorithm", NO_SPECULATION, SGLANG),
-    rejected("--enable-lora --lora-modules", NO_LORA, VLLM),
-    rejected("--lora-paths", NO_LORA, SGLANG),
-    rejected("--lora --lora-scaled", NO_LORA, LLAMA_CPP),
-    rejected("--limit-mm-per-prompt --mm-processor-kwargs --allowed-local-media-path", TEXT_ONLY, VLLM),
-    rejected("--mmproj", TEXT_ONLY, LLAMA_CPP),
-    rejected("--is-embedding", NOT_EMBEDDING, SGLANG),
-    rejected("--embedding --embeddings --reranking", NOT_EMBEDDING, LLAMA_CPP),
+    rejected("--speculative-config --speculative-model --num-speculative-tokens", reasons.NO_SPECULATION, VLLM),
+    rejected("--speculative-algorithm", reasons.NO_SPECULATION, SGLANG),
+    rejected("--enable-lora --lora-modules", reasons.NO_ADAPTERS, VLLM),
+    rejected("--lora-paths", reasons.NO_ADAPTERS, SGLANG),
+    rejected("--lora --lora-scaled", reasons.NO_ADAPTERS, LLAMA_CPP),
+    rejected("--limit-mm-per-prompt --mm-processor-kwargs --allowed-local-media-path", reasons.TEXT_ONLY, VLLM),
+    rejected("--mmproj", reasons.TEXT_ONLY, LLAMA_CPP),
+    rejected("--is-embedding", reasons.TEXT_AND_EMBEDDINGS, SGLANG),
+    rejected("--embedding --embeddings --reranking", reasons.TEXT_AND_EMBEDDINGS, LLAMA_CPP),
     rejected("--enable-expert-parallel --headless", ONE_COPY, VLLM),
     rejected("--dist-init-addr", ONE_COPY, SGLANG),
-    rejected("--kv-transfer-config --kv-events-config", "the KV cache stays in one server; leave it out", VLLM),
+    rejected("--kv-transfer-config --kv-events-config", reasons.ONE_CACHE, VLLM),
     rejected("--root-path", "routes begin at /; let the proxy take its prefix away", VLLM),
     rejected("--uds", "the server listens on TCP; set --host and --port", VLLM),
-    rejected("--structured-outputs-config", "llguidance compiles every grammar; see --reasoning-parser", VLLM),
+    rejected("--structured-outputs-config", in_flags(reasons.GRAMMARS), VLLM),
     rejected("--enable-sleep-mode", "stop the server and start it again", VLLM),
-    rejected("--additional-config", "no plugin reads it; leave it out", VLLM),
+    rejected("--additional-config", reasons.NO_PLUGIN, VLLM),
     rejected("--allow-credentials", "API keys are sent in a header, not in cookies; leave it out", VLLM),
     rejected("--disable-fastapi-docs", "/docs is always served; block it in a proxy", VLLM),
     rejected("--log-config-file", "set --log-level, --log-format and --log-file", VLLM),
-    rejected("--disable-sliding-window", FROM_CONFIG, VLLM),
+    rejected("--disable-sliding-window", reasons.CONFIG_FILE, VLLM),
     rejected("--return-tokens-as-token-ids", "clients set return_token_ids in their requests", VLLM),
     rejected("--max-total-tokens", "set --num-blocks, which is this number divided by --block-size", SGLANG),
     rejected("--watchdog-timeout", "a request's own time limit is the header x-request-timeout-ms", SGLANG),

@@ -7,68 +7,71 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.cli.settings.value_parsers import ValueParser, describe_parser, integer
+from chairlift.core import foreign_options
+from chairlift.core.foreign_options import Effect, ForeignOption
 
 VLLM, SGLANG, LLAMA_CPP, OLLAMA = "vLLM", "SGLang", "llama.cpp", "Ollama"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlag:
-    """A flag of other servers: an alias of a setting, a flag without effect, or one that is rejected.
+    """A flag of other servers, and the option that it is.
 
     Attributes:
         flags: its spellings.
         systems: the servers that have it.
-        dest: the setting that it sets, by its key; "" for a flag that sets none.
+        option: what it means; an alias has the key of its setting. The neutral values are texts.
         parse: converts its text to the setting's value; None for the setting's own parser.
         constant: the value that a switch sets.
         metavar: placeholder of its value; "" for a switch.
-        accepted_values: values of a flag without effect that mean what the server does anyway; others are rejected.
-        is_rejected: whether it ends the command whatever its value.
-        text: why it is rejected or has no effect and what to do instead, or how an alias differs; "" for no difference.
     """
 
     flags: tuple[str, ...]
     systems: tuple[str, ...]
-    dest: str = ""
+    option: ForeignOption
     parse: ValueParser | None = None
     constant: Any = None
     metavar: str = ""
-    accepted_values: tuple[str, ...] = ()
-    is_rejected: bool = False
-    text: str = ""
 
     @property
     def key(self) -> str:
         """The first spelling as a key of a settings file: max_num_seqs."""
         return self.flags[0].lstrip("-").replace("-", "_")
 
+    @property
+    def is_rejected(self) -> bool:
+        """Whether it ends the command whatever its value."""
+        return self.option.effect is Effect.REFUSED and not self.option.neutral
 
-def alias(flags: str, dest: str, *systems: str, parse: ValueParser | None = None, text: str = "") -> ServerFlag:
+
+def alias(flags: str, setting: str, *systems: str, parse: ValueParser | None = None, text: str = "") -> ServerFlag:
     """Return a flag that takes a value of a setting; `flags` are separated by spaces."""
-    return ServerFlag(flags=tuple(flags.split()), systems=systems, dest=dest, parse=parse, metavar="VALUE", text=text)
+    option = foreign_options.alias(setting, text)
+    return ServerFlag(flags=tuple(flags.split()), systems=systems, option=option, parse=parse, metavar="VALUE")
 
 
-def switch(flags: str, dest: str, constant: object, *systems: str, text: str = "") -> ServerFlag:
+def switch(flags: str, setting: str, constant: object, *systems: str, text: str = "") -> ServerFlag:
     """Return a flag without a value that sets a setting to a constant."""
-    return ServerFlag(flags=tuple(flags.split()), systems=systems, dest=dest, constant=constant, text=text)
+    option = foreign_options.alias(setting, text)
+    return ServerFlag(flags=tuple(flags.split()), systems=systems, option=option, constant=constant)
 
 
 def no_effect(flags: str, text: str, *systems: str, takes_value: bool = False) -> ServerFlag:
     """Return a flag that is accepted and changes nothing, which a warning says."""
-    metavar = "VALUE" if takes_value else ""
-    return ServerFlag(flags=tuple(flags.split()), systems=systems, metavar=metavar, text=text)
+    metavar, option = "VALUE" if takes_value else "", foreign_options.no_effect(text)
+    return ServerFlag(flags=tuple(flags.split()), systems=systems, option=option, metavar=metavar)
 
 
 def only(flags: str, values: str, text: str, *systems: str) -> ServerFlag:
     """Return a flag of which only some values, separated by spaces, can be accepted."""
-    return ServerFlag(
-        flags=tuple(flags.split()), systems=systems, metavar="VALUE", accepted_values=tuple(values.split()), text=text
-    )
+    option = foreign_options.refused(text, *values.split())
+    return ServerFlag(flags=tuple(flags.split()), systems=systems, option=option, metavar="VALUE")
 
 
 def rejected(flags: str, text: str, *systems: str) -> ServerFlag:
     """Return a flag that ends the command with the reason and the nearest setting."""
-    return ServerFlag(flags=tuple(flags.split()), systems=systems, metavar="VALUE", is_rejected=True, text=text)
+    option = foreign_options.refused(text)
+    return ServerFlag(flags=tuple(flags.split()), systems=systems, option=option, metavar="VALUE")
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

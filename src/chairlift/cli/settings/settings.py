@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from chairlift.cli.settings.access_settings import ACCESS, LATENCY_TARGETS, PAGE, TOKENS
 from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_SECTIONS, FLEET, FLEET_SECTIONS, SIGNALS
 from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, PLAN, SIMULATED_FLEET, WORKLOAD
 from chairlift.cli.settings.declaration import Setting
-from chairlift.cli.settings.fleet_settings import REGISTRATION
 from chairlift.cli.settings.router_settings import ROUTER, ROUTER_SECTIONS
 from chairlift.cli.settings.sampling_settings import SAMPLING, SAMPLING_SECTIONS
-from chairlift.cli.settings.tracing_settings import TRACING
+from chairlift.cli.settings.service_settings import ACCESS, LATENCY_TARGETS, PAGE, REGISTRATION, TOKENS, TRACING
 from chairlift.cli.settings.value_parsers import (
     boolean,
     fraction_or_bytes,
@@ -79,51 +77,53 @@ Sections = Mapping[str, tuple[Setting, ...]]
 
 ENGINE_SECTIONS: Sections = {
     "model": (
-        Setting(name="dtype", default="auto", metavar="DTYPE",
+        Setting(name="dtype", needs_model=True, default="auto", metavar="DTYPE",
                 help="data type: auto (the checkpoint's), float64, float32, bfloat16, float16; or half, bf16, float"),
-        Setting(name="device", default="auto", metavar="DEVICE",
+        Setting(name="device", needs_model=True, default="auto", metavar="DEVICE",
                 help="torch device: auto (cuda if there is one, else cpu), cpu, cuda, cuda:1 or another one"),
-        Setting(name="revision", metavar="REVISION", default_text="the hub's main branch",
+        Setting(name="revision", needs_model=True, metavar="REVISION", default_text="the hub's main branch",
                 help="branch, tag or commit of a hub id"),
-        Setting(name="chat_template", metavar="FILE", default_text="the model's own",
+        Setting(name="chat_template", needs_model=True, metavar="FILE", default_text="the model's own",
                 help="Jinja file that replaces the model's chat template"),
-        Setting(name="default_chat_template_kwargs", parse=json_object, metavar="JSON", default_text="none",
+        Setting(name="default_chat_template_kwargs", needs_model=True, parse=json_object, metavar="JSON",
+                default_text="none",
                 help="variables of the chat template, as in {\"enable_thinking\": false}; a request's own win"),
-        Setting(name="reasoning_parser", metavar="NAME", default="auto",
+        Setting(name="reasoning_parser", needs_model=True, metavar="NAME", default="auto",
                 help="how the model marks reasoning: auto (by its chat template), a name as qwen3, or none (it stays)"),
         Setting(name="max_model_len", parse=num_tokens, metavar="N", default_text="the model's own limit",
                 help="maximum number of tokens of a request, prompt and output together"),
-        Setting(name="quantization", default="none",
+        Setting(name="quantization", needs_model=True, default="none",
                 help="weight quantization: none, int8 (groups of 32) or int8-channel on a CPU, fp8 (e4m3) on a GPU"),
-        Setting(name="model_impl", default="auto", metavar="NAME",
+        Setting(name="model_impl", needs_model=True, default="auto", metavar="NAME",
                 help="who computes the layers: native (Chairlift), transformers (any decoder), auto"),
-        Setting(name="attention_backend", default="auto", metavar="BACKEND",
+        Setting(name="attention_backend", needs_model=True, default="auto", metavar="BACKEND",
                 help="attention implementation: auto (triton on CUDA devices), torch, triton, reference, or that of a "
                      "package, where it is installed: flashinfer, fa3"),
-        Setting(name="kernels", default="auto", help="kernels on a CPU: auto, native (Chairlift's own), torch"),
-        Setting(name="cpu_threads", parse=integer, metavar="N",
+        Setting(name="kernels", needs_model=True, default="auto",
+                help="kernels on a CPU: auto, native (Chairlift's own), torch"),
+        Setting(name="cpu_threads", needs_model=True, parse=integer, metavar="N",
                 default_text="one per core, minus one on three or more cores",
                 help="number of threads of the native kernels"),
-        Setting(name="packed_weights_dir", metavar="DIR",
+        Setting(name="packed_weights_dir", needs_model=True, metavar="DIR",
                 help="keep the native kernels' packed weights in this folder, so that the next start is faster"),
-        Setting(name="use_cuda_graph", default="auto", metavar="MODE",
+        Setting(name="use_cuda_graph", needs_model=True, default="auto", metavar="MODE",
                 help="whether decode steps on a CUDA device are CUDA graphs: on, off, auto (on where it can be)"),
-        Setting(name="tensor_parallel_size", parse=integer, metavar="N", default=1,
+        Setting(name="tensor_parallel_size", needs_model=True, parse=integer, metavar="N", default=1,
                 help="number of GPUs, or of processes on a CPU, that share every layer of the model"),
-        Setting(name="deterministic", parse=boolean, default=False,
+        Setting(name="deterministic", needs_model=True, parse=boolean, default=False,
                 help="on NVIDIA GPUs give a request the same tokens in any batch, at a cost; CPU kernels always do"),
-        Setting(name="logits_processor_factories", parse=named_factories, metavar="NAME=MODULE:FUNCTION,..",
-                help="register logits processors, which requests select by NAME"),
+        Setting(name="logits_processor_factories", needs_model=True, parse=named_factories,
+                metavar="NAME=MODULE:FUNCTION,..", help="register logits processors, which requests select by NAME"),
     ),
     "KV cache": (
-        Setting(name="max_memory", parse=fraction_or_bytes, metavar="X",
+        Setting(name="max_memory", needs_model=True, parse=fraction_or_bytes, metavar="X",
                 default_text="0.9 on an accelerator, 0.5 on a CPU",
                 help="memory for the KV cache: a fraction of the free memory such as 0.8, or a size such as 4GiB "
                 "(on each GPU; on a CPU for all parts of --tensor-parallel-size together)"),
         Setting(name="num_blocks", parse=integer, metavar="N", default_text="as many as --max-memory holds",
                 help="number of KV cache blocks"),
         Setting(name="block_size", parse=integer, metavar="N", default=16, help="number of tokens in a KV cache block"),
-        Setting(name="kv_cache_dtype", default="auto", metavar="DTYPE",
+        Setting(name="kv_cache_dtype", needs_model=True, default="auto", metavar="DTYPE",
                 help="data type of keys and values: auto (the model's), fp8 (8-bit floats, e4m3; twice the blocks)"),
         Setting(name="enable_prefix_caching", parse=boolean, default=True,
                 help="reuse the KV cache blocks of equal prompt prefixes"),
@@ -165,9 +165,9 @@ ENGINE_SECTIONS: Sections = {
                 help="schedule the next step while one is computed (two steps in flight)"),
     ),
     "process": (
-        Setting(name="engine_mode", default="inline", metavar="MODE",
+        Setting(name="engine_mode", needs_model=True, default="inline", metavar="MODE",
                 help="where the engine runs: inline (in a thread), process (in its own process)"),
-        Setting(name="profile", metavar="FILE",
+        Setting(name="profile", needs_model=True, metavar="FILE",
                 help="write a trace of the engine's steps to FILE, for the Perfetto viewer"),
     ),
 }  # fmt: skip
@@ -262,17 +262,8 @@ ROUTER_SERVER = tuple(
 AUTOSCALER_SERVER = (*SERVER_SECTIONS["address and access"], *TOKENS, *LATENCY_TARGETS, *SERVER_SECTIONS["metrics"][:1])
 """The settings of SERVER that `autoscaler` has, too."""
 
-SIMULATE_SETTINGS = tuple(
-    setting for setting in ENGINE
-    if setting.name
-    not in (
-        "dtype", "device", "revision", "max_memory", "kv_cache_dtype", "attention_backend", "kernels", "quantization",
-        "cpu_threads", "packed_weights_dir", "tensor_parallel_size", "use_cuda_graph", "deterministic", "profile",
-        "logits_processor_factories",
-        "model_impl", "engine_mode", "chat_template", "default_chat_template_kwargs", "reasoning_parser",
-    )
-)  # fmt: skip
-"""The settings of ENGINE that need no model."""
+SIMULATE_SETTINGS = tuple(setting for setting in ENGINE if not setting.needs_model)
+"""The settings of ENGINE that `bench simulate` has, which runs no model."""
 
 
 CHAT_SETTINGS = tuple(

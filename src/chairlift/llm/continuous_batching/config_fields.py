@@ -5,69 +5,29 @@ GENERATION  the other fields of GenerationConfig, some of which a request may se
 """
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import Enum
 from functools import partial
 from numbers import Integral
 from typing import Any
 
 from chairlift.core.bounds import MAX_INT32
+from chairlift.core.foreign_options import GRAPHS, NO_SWAP, ForeignOption, alias, in_names, no_effect, refused
 from chairlift.core.validation import boolean, integer, invalid_param, number
 
 
-class Use(Enum):
-    """What an option of transformers is."""
+class Part(Enum):
+    """What has the setting of an alias."""
 
-    ENGINE = "an option of the engine"
-    MANAGER = "an option of the manager"
-    SAMPLING = "a sampling parameter"
-    NONE = "without effect, which is logged once"
-    SILENT = "without effect, as in transformers' continuous batching"
-    REFUSED = "refused, because the output would be another one"
+    ENGINE = "engine"
+    MANAGER = "manager"
+    SAMPLING = "manager and request"
 
-
-Check = Callable[[str, Any], Any]
 
 SCHEDULERS = ("fifo", "prefill_first")
 
-
-@dataclass(frozen=True, slots=True)
-class ConfigField:
-    """One option.
-
-    Attributes:
-        use: what it is.
-        name: its name here, where it has another one.
-        reason: why it has no effect, or is refused; a sentence without its end.
-        default: the value that means the same as None.
-        neutral: values of a refused option, or one without effect, that are the same as its absence.
-        check: returns the plain value of an option with this name, or raises InvalidRequest; None where the engine
-            checks the value under the same name.
-    """
-
-    use: Use
-    name: str = ""
-    reason: str = ""
-    default: Any = None
-    neutral: tuple[Any, ...] = ()
-    check: Check | None = None
-
-
-def _engine(name: str = "", *, check: Check | None = None, default: Any = None) -> ConfigField:
-    return ConfigField(Use.ENGINE, name, default=default, check=check)
-
-
-def _manager(name: str = "", default: Any = None) -> ConfigField:
-    return ConfigField(Use.MANAGER, name, default=default)
-
-
-def _none(reason: str, *neutral: Any, default: Any = None) -> ConfigField:
-    return ConfigField(Use.NONE, reason=reason, default=default, neutral=neutral)
-
-
-def _refused(reason: str, *neutral: Any) -> ConfigField:
-    return ConfigField(Use.REFUSED, reason=reason, neutral=neutral)
+_engine = partial(alias, part=Part.ENGINE)
+_manager = partial(alias, part=Part.MANAGER)
 
 
 def _share_or_bytes(name: str, value: Any) -> Any:
@@ -97,13 +57,13 @@ def _file_or_flag(name: str, value: Any) -> Any:
 _count = partial(integer, low=1, high=MAX_INT32)
 _share = partial(number, low=0, high=1, open_low=True)
 
-_NO_GRAPHS = "the engine's graphs have sizes of its own"
-_NO_COMPILE = "nothing is compiled"
+_GRAPHS = in_names(GRAPHS)
 _ONE_DEVICE = "a model runs on one device"
-_SAMPLED = ConfigField(Use.SAMPLING)
-_QUIET = ConfigField(Use.SILENT)
+_SAMPLED = alias(part=Part.SAMPLING)
+_QUIET = no_effect()
+"""It has no effect in transformers' continuous batching either."""
 
-BATCHING: Mapping[str, ConfigField] = {
+BATCHING: Mapping[str, ForeignOption] = {
     "page_size": _engine("block_size", check=_count, default=256),
     "block_size": _engine(check=_count),
     "num_blocks": _engine(check=_count),
@@ -120,38 +80,38 @@ BATCHING: Mapping[str, ConfigField] = {
     "max_queue_size": _manager(default=0),
     "return_logprobs": _manager(default=False),
     "seed": _manager(),
-    "max_blocks_per_request": _none("a request may have any number of blocks"),
+    "max_blocks_per_request": no_effect("a request may have any number of blocks"),
     "use_cuda_graph": _engine(check=_graphs),
-    "max_cached_graphs": _none(_NO_GRAPHS),
-    "q_padding_interval_size": _none(_NO_GRAPHS, default=0),
-    "kv_padding_interval_size": _none(_NO_GRAPHS, default=0),
-    "disable_nccl_graph_mixing": _none(_NO_GRAPHS, default=True),
-    "varlen_compile_config": _none(_NO_COMPILE),
-    "decode_compile_config": _none(_NO_COMPILE),
-    "default_compile_level": _none(_NO_COMPILE, default=0),
-    "use_default_compile_configs": _none(_NO_COMPILE, False),
-    "compile_config": _none(_NO_COMPILE),
+    "max_cached_graphs": no_effect(_GRAPHS),
+    "q_padding_interval_size": no_effect(_GRAPHS, default=0),
+    "kv_padding_interval_size": no_effect(_GRAPHS, default=0),
+    "disable_nccl_graph_mixing": no_effect(_GRAPHS, default=True),
+    "varlen_compile_config": no_effect(_GRAPHS),
+    "decode_compile_config": no_effect(_GRAPHS),
+    "default_compile_level": no_effect(_GRAPHS, default=0),
+    "use_default_compile_configs": no_effect(_GRAPHS, False),
+    "compile_config": no_effect(_GRAPHS),
     "disable_compile": _QUIET,
-    "num_q_padding_intervals": _none(_NO_GRAPHS, default=0),
-    "num_kv_padding_intervals": _none(_NO_GRAPHS, default=0),
-    "num_q_cuda_graphs": _none(_NO_GRAPHS, default=0),
-    "num_kv_cuda_graphs": _none(_NO_GRAPHS, default=0),
-    "slice_inputs": _none("every step computes only the tokens that it needs", default=True),
-    "manual_eviction": _none("the blocks of a request are freed when it ends", default=False),
-    "sliding_window": _none("the model's own windows apply"),
-    "auto_switch_to_flash": _none("the attention of the model itself does not change", False, default=True),
-    "cpu_offload_space": _none("preempted requests are computed again", default=0.0),
-    "cpu_offload_space_safety_threshold": _none("preempted requests are computed again", default=0.8),
-    "per_request_processors": _none("every request may have its own parameters", True, default=False),
-    "drop_unsupported_processors": _none("parameters that are not supported are refused", default=True),
-    "cpu_group_timeout": _none(_ONE_DEVICE, default=300.0),
+    "num_q_padding_intervals": no_effect(_GRAPHS, default=0),
+    "num_kv_padding_intervals": no_effect(_GRAPHS, default=0),
+    "num_q_cuda_graphs": no_effect(_GRAPHS, default=0),
+    "num_kv_cuda_graphs": no_effect(_GRAPHS, default=0),
+    "slice_inputs": no_effect("every step computes only the tokens that it needs", default=True),
+    "manual_eviction": no_effect("the blocks of a request are freed when it ends", default=False),
+    "sliding_window": no_effect("the model's own windows apply"),
+    "auto_switch_to_flash": no_effect("the attention of the model itself does not change", False, default=True),
+    "cpu_offload_space": no_effect(NO_SWAP, default=0.0),
+    "cpu_offload_space_safety_threshold": no_effect(NO_SWAP, default=0.8),
+    "per_request_processors": no_effect("every request may have its own parameters", True, default=False),
+    "drop_unsupported_processors": no_effect("parameters that are not supported are refused", default=True),
+    "cpu_group_timeout": no_effect(_ONE_DEVICE, default=300.0),
 }
 """Options of batching."""
 
 _BEAMS = "there is no beam search"
 _ASSISTED = "there is no assisted generation"
 
-GENERATION: Mapping[str, ConfigField] = {
+GENERATION: Mapping[str, ForeignOption] = {
     "max_new_tokens": _manager(),
     "max_length": _manager(),
     "eos_token_id": _manager(),
@@ -168,35 +128,35 @@ GENERATION: Mapping[str, ConfigField] = {
     "repetition_penalty": _SAMPLED,
     "no_repeat_ngram_size": _SAMPLED,
     "bad_words_ids": _SAMPLED,
-    "min_new_tokens": ConfigField(Use.SAMPLING, "min_tokens"),
-    "num_beams": _refused(_BEAMS, 1),
-    "num_beam_groups": _refused(_BEAMS, 1),
-    "diversity_penalty": _refused(_BEAMS, 0.0),
-    "length_penalty": _none(_BEAMS, default=1.0),
-    "early_stopping": _none(_BEAMS, default=False),
-    "constraints": _refused(_BEAMS),
-    "force_words_ids": _refused(_BEAMS),
-    "top_h": _refused("there is no top_h sampling; use min_p or top_p"),
-    "penalty_alpha": _refused("there is no contrastive search", 0.0),
-    "dola_layers": _refused("there is no DoLa decoding"),
-    "guidance_scale": _refused("there is no classifier-free guidance", 1.0),
-    "watermarking_config": _refused("there is no watermarking"),
-    "sequence_bias": _refused("use bad_words_ids, or logit_bias of a request"),
-    "suppress_tokens": _refused("use bad_words_ids", []),
-    "begin_suppress_tokens": _refused("use bad_words_ids", []),
-    "forced_bos_token_id": _refused("no token can be forced"),
-    "forced_eos_token_id": _refused("no token can be forced"),
-    "exponential_decay_length_penalty": _refused("use max_new_tokens"),
-    "encoder_repetition_penalty": _refused("use repetition_penalty", 1.0),
-    "encoder_no_repeat_ngram_size": _refused("use no_repeat_ngram_size", 0),
-    "min_length": _refused("use min_new_tokens", 0),
-    "stop_strings": _refused("a manager has no tokenizer; use stop_token_ids, or chairlift.LLM with `stop`"),
-    "max_time": _refused("use add_request(..., timeout=seconds)"),
-    "token_healing": _refused("there is no token healing", False),
-    "use_mtp": _refused(_ASSISTED, False),
-    "is_assistant": _refused(_ASSISTED, False),
-    "prompt_lookup_num_tokens": _refused(_ASSISTED),
-    "assistant_early_exit": _refused(_ASSISTED),
+    "min_new_tokens": alias("min_tokens", part=Part.SAMPLING),
+    "num_beams": refused(_BEAMS, 1),
+    "num_beam_groups": refused(_BEAMS, 1),
+    "diversity_penalty": refused(_BEAMS, 0.0),
+    "length_penalty": no_effect(_BEAMS, default=1.0),
+    "early_stopping": no_effect(_BEAMS, default=False),
+    "constraints": refused(_BEAMS),
+    "force_words_ids": refused(_BEAMS),
+    "top_h": refused("there is no top_h sampling; use min_p or top_p"),
+    "penalty_alpha": refused("there is no contrastive search", 0.0),
+    "dola_layers": refused("there is no DoLa decoding"),
+    "guidance_scale": refused("there is no classifier-free guidance", 1.0),
+    "watermarking_config": refused("there is no watermarking"),
+    "sequence_bias": refused("use bad_words_ids, or logit_bias of a request"),
+    "suppress_tokens": refused("use bad_words_ids", []),
+    "begin_suppress_tokens": refused("use bad_words_ids", []),
+    "forced_bos_token_id": refused("no token can be forced"),
+    "forced_eos_token_id": refused("no token can be forced"),
+    "exponential_decay_length_penalty": refused("use max_new_tokens"),
+    "encoder_repetition_penalty": refused("use repetition_penalty", 1.0),
+    "encoder_no_repeat_ngram_size": refused("use no_repeat_ngram_size", 0),
+    "min_length": refused("use min_new_tokens", 0),
+    "stop_strings": refused("a manager has no tokenizer; use stop_token_ids, or chairlift.LLM with `stop`"),
+    "max_time": refused("use add_request(..., timeout=seconds)"),
+    "token_healing": refused("there is no token healing", False),
+    "use_mtp": refused(_ASSISTED, False),
+    "is_assistant": refused(_ASSISTED, False),
+    "prompt_lookup_num_tokens": refused(_ASSISTED),
+    "assistant_early_exit": refused(_ASSISTED),
     "num_assistant_tokens": _QUIET,
     "num_assistant_tokens_schedule": _QUIET,
     "assistant_confidence_threshold": _QUIET,
@@ -205,12 +165,12 @@ GENERATION: Mapping[str, ConfigField] = {
     "target_lookbehind": _QUIET,
     "max_matching_ngram_size": _QUIET,
     "speculation_type": _QUIET,
-    "renormalize_logits": _none("logits are always renormalized", default=False),
-    "remove_invalid_values": _none("a request whose logits are not finite fails alone", default=False),
-    "output_attentions": _none("outputs have tokens and logprobs", default=False),
-    "output_hidden_states": _none("outputs have tokens and logprobs", default=False),
-    "output_scores": _none("outputs have tokens and logprobs", default=False),
-    "output_logits": _none("outputs have tokens and logprobs", default=False),
+    "renormalize_logits": no_effect("logits are always renormalized", default=False),
+    "remove_invalid_values": no_effect("a request whose logits are not finite fails alone", default=False),
+    "output_attentions": no_effect("outputs have tokens and logprobs", default=False),
+    "output_hidden_states": no_effect("outputs have tokens and logprobs", default=False),
+    "output_scores": no_effect("outputs have tokens and logprobs", default=False),
+    "output_logits": no_effect("outputs have tokens and logprobs", default=False),
     "return_dict_in_generate": _QUIET,
     "use_cache": _QUIET,
     "cache_implementation": _QUIET,

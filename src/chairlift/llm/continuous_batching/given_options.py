@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.errors import ConfigError, InvalidRequest
+from chairlift.core.foreign_options import Check, Effect
 from chairlift.llm.continuous_batching.config_fields import (
     BATCHING,
     ENGINE_OPTIONS,
     GENERATION,
     OTHER_SAMPLING,
-    Check,
-    Use,
+    Part,
 )
 from chairlift.llm.continuous_batching.option_names import manager_hint
 
 log = logging.getLogger("ContinuousBatchingLogger")
 
 ENGINE_NAMES = {
-    *(spec.name or name for name, spec in BATCHING.items() if spec.use is Use.ENGINE), *ENGINE_OPTIONS
+    *(spec.setting or name for name, spec in BATCHING.items() if spec.part is Part.ENGINE), *ENGINE_OPTIONS
 }  # fmt: skip
 SAMPLING_NAMES = {
-    *(spec.name or name for name, spec in GENERATION.items() if spec.use is Use.SAMPLING), *OTHER_SAMPLING
+    *(spec.setting or name for name, spec in GENERATION.items() if spec.part is Part.SAMPLING), *OTHER_SAMPLING
 } - {"seed"}  # fmt: skip
 
 _logged: set[str] = set()
@@ -76,18 +76,18 @@ def effective_options(fields: Mapping[str, Any], *, is_chosen: bool) -> GivenOpt
             elif not name.startswith("_"):
                 log_once(name, f"it is not known here{manager_hint(name)}")
             continue
-        if value is None or spec.use is Use.SILENT:
+        if value is None or (spec.effect is Effect.NONE and not spec.reason):
             continue
-        if _is_same(value, spec.default) and not (is_chosen and spec.use is Use.ENGINE):
+        if _is_same(value, spec.default) and not (is_chosen and spec.part is Part.ENGINE):
             continue
         if any(_is_same(value, each) for each in spec.neutral):
             continue
-        if spec.use is Use.REFUSED:
+        if spec.effect is Effect.REFUSED:
             raise ConfigError(f"{name}={_format(value)} is not supported: {spec.reason}", option=name)
-        if spec.use is Use.NONE:
+        if spec.effect is Effect.NONE:
             log_once(name, spec.reason)
             continue
-        own = spec.name or name
+        own = spec.setting or name
         given.values[own] = value if spec.check is None else _checked(name, value, spec.check)
         given.names[own] = name
     return given

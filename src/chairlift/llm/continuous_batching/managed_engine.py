@@ -6,10 +6,39 @@ from typing import Any
 
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
+from chairlift.llm.continuous_batching.batch_processor import ContinuousBatchProcessor
 from chairlift.llm.continuous_batching.engine_source import EngineSource
 from chairlift.llm.continuous_batching.pause import PauseHolders
 from chairlift.llm.continuous_batching.request_tracker import RequestTracker
-from chairlift.llm.continuous_batching.shared_parameters import SharedParameters
+
+
+class SharedParameters:
+    """The parameters that an engine shares with a model of the user, as of the engine's start.
+
+    A parameter that was replaced is an error: the engine has the old one.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Note the parameters; a model folder or None has none."""
+        self._model = model
+        self._ids = self._current()
+
+    def _current(self) -> dict[str, int]:
+        """Return the identity of each parameter. The engine holds the old ones, so no new one can have their place."""
+        if not hasattr(self._model, "named_parameters"):
+            return {}
+        return {name: id(parameter) for name, parameter in self._model.named_parameters()}
+
+    def check(self) -> None:
+        """Raise RuntimeError that names a parameter which was replaced instead of changed in place."""
+        now = self._current()
+        if now == self._ids:
+            return
+        name = next(name for name in (*now, *self._ids) if now.get(name) != self._ids.get(name))
+        raise RuntimeError(
+            f"the parameter {name} was replaced, but the engine has the one before: change parameters in place, as in "
+            "`parameter.copy_(new)`, or destroy() the manager and start another one"
+        )
 
 
 class ManagedEngine:
@@ -65,3 +94,30 @@ class ManagedEngine:
 def _close_when_idle(requests: RequestTracker, client: InlineClient) -> None:
     """Let the engine thread end after the last open request; any thread may run this, whatever locks it holds."""
     client.post(lambda: requests.close_when_none_is_open(client))
+
+
+class ShownEngine:
+    """Shows the current engine of a manager as a ContinuousBatchProcessor, one for each engine. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processor: ContinuousBatchProcessor | None = None
+
+    def processor(self, client: InlineClient | None) -> ContinuousBatchProcessor | None:
+        """Return the processor that shows this engine, the same one each time; None without an engine."""
+        if client is None:
+            return None
+        with self._lock:
+            if self._processor is None or self._processor.client is not client:
+                self._processor = ContinuousBatchProcessor.of_client(client)
+            return self._processor
+
+    @property
+    def last(self) -> ContinuousBatchProcessor | None:
+        """The processor that was shown last, whose engine may have ended."""
+        return self._processor
+
+    def num_steps(self, client: InlineClient | None) -> int:
+        """Return how many steps this engine has run; without one those of the last engine."""
+        shown = self.processor(client) or self._processor
+        return 0 if shown is None or shown.client is None else shown.client.loop.scheduler.counters.steps

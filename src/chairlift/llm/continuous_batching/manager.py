@@ -17,15 +17,13 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.continuous_batching.batch_processor import ContinuousBatchProcessor
 from chairlift.llm.continuous_batching.engine_source import EngineSource, engine_source
 from chairlift.llm.continuous_batching.generation_output import GenerationOutput
-from chairlift.llm.continuous_batching.logit_processors import LogitProcessors
-from chairlift.llm.continuous_batching.managed_engine import ManagedEngine
+from chairlift.llm.continuous_batching.managed_engine import ManagedEngine, ShownEngine
 from chairlift.llm.continuous_batching.open_request import OpenRequest
 from chairlift.llm.continuous_batching.pause import paused
 from chairlift.llm.continuous_batching.request_queue import RequestQueue, WaitingRequest, plain_ids, plain_prompts
 from chairlift.llm.continuous_batching.request_tracker import RequestTracker
 from chairlift.llm.continuous_batching.result_queue import ResultHandler, ResultQueue
-from chairlift.llm.continuous_batching.settings import ManagerSettings
-from chairlift.llm.continuous_batching.shown_engine import ShownEngine
+from chairlift.llm.continuous_batching.settings import LogitProcessors, ManagerSettings
 
 log = logging.getLogger("ContinuousBatchingLogger")
 

@@ -1,4 +1,4 @@
-"""MessagesTranslator: serves /v1/messages by /v1/chat/completions."""
+"""MessagesTranslator, CountTokensTranslator: serve /v1/messages by chat completions, and count_tokens by /tokenize."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,8 @@ from typing import Any
 
 from chairlift.protocol.anthropic.event_stream import MessageEvents
 from chairlift.protocol.anthropic.output import MessageWriter
-from chairlift.protocol.anthropic.request import MessageRequest, read_message_request
-from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json
+from chairlift.protocol.anthropic.request import MessageRequest, read_count_request, read_message_request
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
 
 ID_BYTES = 12
 
@@ -42,3 +42,31 @@ class MessageTranslation:
 
     def _writer(self, chunk: Json) -> MessageWriter:
         return MessageWriter(self._id, chunk["model"], self._stop_sequences)
+
+
+class CountTokensTranslator:
+    """Translates requests of /v1/messages/count_tokens; see Translator."""
+
+    inner_path = "/tokenize"
+
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "CountTranslation":
+        """See Translator."""
+        return CountTranslation(read_count_request(body))
+
+
+class CountTranslation:
+    """One translated request; see Translation."""
+
+    stream_type = EVENT_STREAM
+
+    def __init__(self, request: MessageRequest) -> None:
+        self.body, self.names = request.chat, request.names
+        self.ignored: Sequence[str] = request.ignored
+
+    def response(self, response: Json) -> Json:
+        """See Translation."""
+        return {"input_tokens": response["count"]}
+
+    def stream(self) -> StreamTranslation:
+        """Raise TypeError: a count comes whole."""
+        raise TypeError("the number of tokens is not streamed")

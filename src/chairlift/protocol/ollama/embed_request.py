@@ -8,9 +8,8 @@ from chairlift.core.sampling import MAX_TOKENS
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.ollama.fields import EMBED, EMBEDDINGS
-from chairlift.protocol.ollama.model_names import served_name
 from chairlift.protocol.ollama.output import NANOSECONDS
-from chairlift.protocol.ollama.request import Names
+from chairlift.protocol.ollama.request import Names, served_name
 from chairlift.protocol.translation.base import JSON_LINES, FieldNames, Json, StreamTranslation
 
 

@@ -8,7 +8,6 @@ from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.ollama.fields import CHAT, GENERATE, JSON_FORMAT, SHOW, THINK_LEVELS
 from chairlift.protocol.ollama.messages import MESSAGE_MEMBERS, chat_messages, check_images
-from chairlift.protocol.ollama.model_names import served_name
 from chairlift.protocol.ollama.options import OPTION_NAMES, read_options
 from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS, MAX_COMPLETION_LOGPROBS, MAX_MODEL_CHARS, Field
 from chairlift.protocol.translation.base import FieldNames, Json
@@ -181,3 +180,15 @@ def _load_reason(body: Mapping[str, Any]) -> str:
         kept.strip("0.hmsuµn ") == "" and "0" in kept if isinstance(kept, str) else kept == 0 and kept is not False
     )
     return UNLOAD if is_zero else LOAD
+
+
+LATEST = ":latest"
+"""Tag of a name without one."""
+
+
+def served_name(name: str, served: Collection[str]) -> str:
+    """Return the served name that a request means, or the name itself where none is served under it."""
+    if name in served:
+        return name
+    other = name.removesuffix(LATEST) if name.endswith(LATEST) else name + LATEST
+    return other if other in served else name

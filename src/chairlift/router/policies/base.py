@@ -147,3 +147,15 @@ class PolicyPipeline:
             scores = scorer.score(request, candidates)
             sums = [total + weight * score for total, score in zip(sums, scores, strict=True)]
         return sums
+
+
+class AssignedReplica:
+    """A policy in front of another one, which chooses for requests without an assigned replica."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def pick(self, request: RoutingRequest, candidates: Sequence[Candidate], now: float) -> Candidate:
+        """Return the assigned replica if it is a candidate, else the choice of the other policy."""
+        assigned = (each for each in candidates if each.replica_id == request.assigned_replica_id)
+        return next(assigned, None) or self._policy.pick(request, candidates, now)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from chairlift.core.host.memory_limits import memory_limits
-from chairlift.core.host.process_files import process_facts
-from chairlift.core.host.system_files import PROC, read_sizes
+from chairlift.core.host.system_files import PROC, read_lines, read_sizes
 from chairlift.core.version import __version__
 from chairlift.observability.logging import recent_lines
 
@@ -68,3 +68,22 @@ def _library_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def process_facts(pid: int, proc: Path = PROC) -> dict[str, Any]:
+    """Return the facts of a process as JSON has them; None is a value that the system does not report."""
+    folder = proc / str(pid)
+    sizes = read_sizes(folder / "status")
+    try:
+        open_files = len(list((folder / "fd").iterdir()))
+    except OSError:
+        open_files = None
+    limits = [line.split() for line in read_lines(folder / "limits") if line.startswith("Max open files")]
+    soft = limits[0][3] if limits and len(limits[0]) > 3 else ""
+    return {
+        "pid": pid,
+        "memory_bytes": sizes.get("VmRSS"),
+        "threads": sizes.get("Threads"),
+        "open_files": open_files,
+        "max_open_files": int(soft) if soft.isdigit() else None,
+    }

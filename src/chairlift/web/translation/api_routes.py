@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from chairlift.protocol.anthropic.count_tokens import CountTokensTranslator
 from chairlift.protocol.anthropic.message_fields import COUNT_PATH
 from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
-from chairlift.protocol.anthropic.translator import MessagesTranslator
+from chairlift.protocol.anthropic.translator import CountTokensTranslator, MessagesTranslator
 from chairlift.protocol.responses.conversation_reader import uses_stored_items
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator

@@ -1,0 +1,1 @@
+"""Policy scenarios: measure the guarantees of the scheduling policies in the simulator, with fixed seeds."""
