@@ -7,13 +7,13 @@
 timeout. Lines need not be in order of `at`; lines with the same time keep their order.
 """
 
-import json
 import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from chairlift.bench.workload.generators import below
+from chairlift.bench.workload.json_lines import read_objects
 from chairlift.bench.workload.workload import MAX_SECONDS, Workload, WorkloadRequest
 from chairlift.core.bounds import MAX_PRIORITY
 from chairlift.core.errors import InvalidRequest
@@ -40,38 +40,17 @@ def read_trace(path: str | Path, *, vocab_size: int, seed: int = 0, count: int |
     path = Path(path)
     rng = Random(f"trace {seed}")
     items = []
-    for number, line in _lines(path):
-        where = f"{path} line {number}"
-        items.append(_item(_entry(line, where), where, vocab_size, rng))
+    for where, entry in read_objects(path, "an object with prompt or prompt_tokens, and output_tokens"):
+        for name in entry:
+            if name not in FIELDS:
+                raise InvalidRequest(f"{where}: unknown field {name!r}; available are {', '.join(FIELDS)}")
+        items.append(_item(entry, where, vocab_size, rng))
     if not items:
         raise InvalidRequest(f"{path} has no requests")
     if count is not None and count < 1:
         raise InvalidRequest(f"requests must be at least 1, got {count}")
     items.sort(key=lambda item: item.at)
     return Workload(name=path.name, seed=seed, items=tuple(items[:count]))
-
-
-def _lines(path: Path) -> list[tuple[int, str]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
-    return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-
-
-def _entry(line: str, where: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{where}: is not JSON: {error}") from None
-    if not isinstance(entry, dict):
-        raise InvalidRequest(f"{where}: must be an object with prompt or prompt_tokens, and output_tokens")
-    for name in entry:
-        if name not in FIELDS:
-            raise InvalidRequest(f"{where}: unknown field {name!r}; available are {', '.join(FIELDS)}")
-    return entry
 
 
 def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> WorkloadRequest:

@@ -11,7 +11,6 @@ Requests without output count as one token. Time begins with the first request.
 """
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
+from chairlift.bench.workload.json_lines import read_lines, read_objects
 from chairlift.core.errors import InvalidRequest
 
 MAX_TOKENS = 10_000_000
@@ -72,35 +72,16 @@ def read_arrivals(path: str | Path, *, requests: int | None = None, rate: float 
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if path.suffix != ".csv":
+        for where, entry in read_objects(path):
+            yield where, {name.lower(): value for name, value in entry.items()}
+        return
+    reader = csv.DictReader(read_lines(path))
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            if path.suffix == ".csv":
-                reader = csv.DictReader(file)
-                for row in reader:
-                    yield (
-                        f"{path} line {reader.line_num}",
-                        {str(name).strip().lower(): value for name, value in row.items()},
-                    )
-                return
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield f"{path} line {number}", _object(line, f"{path} line {number}")
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+        for row in reader:
+            yield f"{path} line {reader.line_num}", {str(name).strip().lower(): value for name, value in row.items()}
     except csv.Error as error:
         raise InvalidRequest(f"{path} is not CSV: {error}") from None
-
-
-def _object(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{where}: is not JSON: {error}") from None
-    if not isinstance(entry, dict):
-        raise InvalidRequest(f"{where}: must be an object")
-    return {name.lower(): value for name, value in entry.items()}
 
 
 def _columns_of(entry: Mapping[str, Any], where: str) -> _Columns:
