@@ -55,7 +55,7 @@ def copy_tree(root: Path) -> Iterator[TreeCopy]:
 
     def skipped(folder: str, names: list[str]) -> set[str]:
         if Path(folder) == root:
-            return SKIPPED.intersection(names)
+            return {*SKIPPED.intersection(names)}
         # pytest's compiled tests name the files that they were compiled from.
         return {"__pycache__"}.intersection(names) if Path(folder).is_relative_to(root / "tests") else set()
 
