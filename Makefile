@@ -6,6 +6,7 @@
 # make test-browser  drive the web page with Chromium against real servers (ARGS="-k markdown"); skipped without Chromium
 # make test-contract run the tests of other projects' clients, the JSON Schema Test Suite, and schemathesis with 2,000 examples
 # make test-sanitized run the tests of the native CPU kernels with AddressSanitizer and UndefinedBehaviorSanitizer
+# make mutants       put 30 faults into copies of the source, one at a time; the tests of its folders must see each (ARGS="--only kv-hash-chain --jobs 2")
 # make soak          run a real server under mixed traffic and faults for 30 minutes (SOAK_MINUTES=5); verdict in build/soak
 # make failover      kill replicas behind a router 50 times and compare each response with an uncut one (ARGS="--rounds 50 --streams 64")
 # make router-overhead compare the cost of the router with nginx, HAProxy, LiteLLM and sglang-router (ARGS="--output FILE")
@@ -43,7 +44,7 @@ INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed policy-scenarios scheduler-cost structured-cost bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
+.PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized mutants soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed policy-scenarios scheduler-cost structured-cost bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -72,6 +73,9 @@ test-sanitized: $(VENV)/.installed-test
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		CHAIRLIFT_CPU_LIBRARY=$(CURDIR)/build/libchairlift_cpu_sanitized.so OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest tests/model/kernels tests/model/attention/test_contract.py -k 'native or cpu'
+
+mutants: $(VENV)/.installed-test
+	PYTHONPATH=tools $(BIN)/python -m mutants $(ARGS)
 
 soak: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 PYTHONPATH=tools $(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(ARGS)

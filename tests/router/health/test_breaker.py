@@ -68,6 +68,20 @@ def test_the_share_is_that_of_the_window() -> None:
     assert record(breaker, "SF", now=60.0) == [None, TransitionCause.ERROR_SHARE], "they are not older than 30 s"
 
 
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_the_share_forgets_what_was_before_an_ejection_or_a_new_process(is_new_process: bool) -> None:
+    breaker = Breaker(CONFIG)
+    record(breaker, "SF" * 9)
+    if is_new_process:
+        breaker.skip_ejection()
+    else:
+        breaker.eject(1.0, seconds=1.0)
+        assert breaker.advance(2.0)
+    breaker.close(2.0)
+    assert not any(record(breaker, "SF", now=3.0)), "18 of the 20 requests of these 30 s were before"
+    assert TransitionCause.ERROR_SHARE in record(breaker, "SF" * 9, now=4.0)
+
+
 def test_a_share_above_one_never_ejects() -> None:
     breaker = Breaker(BreakerConfig(error_share=1.01, max_failures=1000))
     assert not any(record(breaker, "F" * 999))
