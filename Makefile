@@ -1,7 +1,7 @@
 # make serve         set up this machine and serve the OpenAI API on port 8000 (ARGS="MODEL --port 8080"; without MODEL: the demo model)
 # make generate      set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without MODEL: the demo model)
-# make test          lint, then run the tests with a part of the random seeds and steps
-# make test-all      lint, then run the tests with all seeds and steps, and test-contract
+# make test          set up this machine and run the tests, with a share of the random seeds, steps and cases
+# make test-all      lint, then run the tests with all seeds, steps and cases, and test-contract
 # make test-compile  compile every variant of every GPU kernel for sm_80, sm_90 and sm_100, without a GPU
 # make test-browser  drive the web page with Chromium against real servers (ARGS="-k markdown"); skipped without Chromium
 # make test-contract run the tests of other projects' clients, the JSON Schema Test Suite, and schemathesis with 2,000 examples
@@ -42,7 +42,7 @@ CODE := src tests tools
 # Python compiles what it imports; to compile all files of all libraries would take most of a minute.
 INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check --quiet --constraint $(PINS)
 # One thread per worker: with more threads than cores the workers would only slow each other down.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 60 --durations-min 1
 
 .PHONY: serve generate test test-all test-compile test-browser test-contract test-sanitized mutants soak failover router-overhead api-overhead http-overhead live-overhead embedding-speed policy-scenarios scheduler-cost structured-cost bench-cpu cpu-roofline bench-gpu demo-model docs lint format clean
 
@@ -52,11 +52,11 @@ serve: $(VENV)/.installed
 generate: $(VENV)/.installed
 	@$(BIN)/chairlift generate $(ARGS)
 
-test: lint
+test: $(VENV)/.installed-test
 	$(PYTEST)
 
 test-all: lint test-contract $(VENV)/.installed-browser
-	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200 --durations 20
+	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200
 
 test-compile: $(VENV)/.installed-test
 	CHAIRLIFT_FULL=1 $(PYTEST) tests/model/kernels/cuda/test_compile_check.py

@@ -174,6 +174,9 @@ def run_forked(request: Request | None) -> None:
         target, *arguments = arguments
         sys.argv[:] = [target, *arguments]
         runpy.run_module(target, run_name="__main__", alter_sys=True)
+    elif target == "-c":
+        sys.argv[:] = [target, *arguments[1:]]
+        exec(arguments[0], {"__name__": "__main__"})
     else:
         sys.argv[:] = [target, *arguments]
         runpy.run_path(target, run_name="__main__")
@@ -235,7 +238,9 @@ def children_of(pid: int) -> dict[int, list[str]]:
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, file.read_text(encoding="utf-8").split()):
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                found[child] = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8").split("\0")
+                command = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8").split("\0")
+                if COMMAND not in command:  # the process that forks is no server, engine or rank
+                    found[child] = command
     for folder in Path(FOLDERS).glob("forks-*"):
         for file in folder.glob("*.json"):
             with contextlib.suppress(OSError):
@@ -268,7 +273,7 @@ def _end(process: "subprocess.Popen[bytes]", folder: str) -> None:
 
 
 class ForkedProcess:
-    """A subprocess.Popen of a forked process: `command` is [python, FILE or -m MODULE, arguments].
+    """A subprocess.Popen of a forked process: `command` is [python, FILE or -m MODULE or -c CODE, arguments].
 
     Options of the interpreter before FILE or -m have no effect.
     """
@@ -280,7 +285,7 @@ class ForkedProcess:
     ) -> None:  # fmt: skip
         assert command[0] == sys.executable, "only Python is forked"
         words = list(command[1:])
-        while words[0].startswith("-") and words[0] != "-m":
+        while words[0].startswith("-") and words[0] not in ("-c", "-m"):
             words.pop(0)
         self.args = command
         self.returncode: int | None = None
@@ -375,19 +380,20 @@ class ForkedProcess:
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
         """Write `input`, read both outputs to their end and wait; raises subprocess.TimeoutExpired."""
-        assert self.stdin is not None and self.stdout is not None and self.stderr is not None
-        outputs: dict[Any, Any] = {}
+        outputs: dict[Any, Any] = {None: None}
 
         def read(file: Any) -> None:
             outputs[file] = file.read()
 
-        readers = [threading.Thread(target=read, args=(file,), daemon=True) for file in (self.stdout, self.stderr)]
+        files = [each for each in (self.stdout, self.stderr) if each is not None]
+        readers = [threading.Thread(target=read, args=(file,), daemon=True) for file in files]
         for reader in readers:
             reader.start()
-        with contextlib.suppress(BrokenPipeError):  # it ended without reading
-            if input:
-                self.stdin.write(input)
-            self.stdin.close()
+        if self.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it ended without reading
+                if input:
+                    self.stdin.write(input)
+                self.stdin.close()
         self.wait(timeout)
         for reader in readers:
             reader.join(timeout)

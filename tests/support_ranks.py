@@ -19,7 +19,6 @@ from chairlift.model.weights.shard import Shard
 from support_forks import children_of
 
 CPU = torch.device("cpu")
-RANK_MAIN = "chairlift.model.distributed.rank_main"
 WAIT_SECONDS = 60.0
 """Timeout of a thread, in seconds. Only a failing test waits this long."""
 
@@ -145,5 +144,6 @@ def rank_pids(pid: int) -> list[int]:
     """Return the processes of ranks below a process, started or forked (support_forks.py)."""
     found = []
     for child, command in children_of(pid).items():
-        found += [child] if RANK_MAIN in command else rank_pids(child)
+        is_rank = any(word.endswith("rank_main") for word in command)  # or a script in the place of a rank
+        found += [child] if is_rank else rank_pids(child)
     return found

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.cli.settings import settings
 from chairlift.core import foreign_options
-from chairlift.core.foreign_options import Effect, alias, in_flags, in_names, no_effect, refused
+from chairlift.core.foreign_options import OptionEffect, alias, in_flags, in_names, no_effect, refused
 from chairlift.llm.options import Options
 
 REASONS = {name: text for name, text in vars(foreign_options).items() if name.isupper()}
@@ -18,7 +18,7 @@ class Part(Enum):
 
 def test_an_alias_has_a_setting() -> None:
     option = alias("block_size", "in tokens", part=Part.ENGINE, default=256)
-    assert (option.effect, option.setting, option.reason) == (Effect.ALIAS, "block_size", "in tokens")
+    assert (option.effect, option.setting, option.reason) == (OptionEffect.ALIAS, "block_size", "in tokens")
     assert (option.part, option.default, option.neutral) == (Part.ENGINE, 256, ())
     assert alias().setting == "" and alias().part is None
 
@@ -26,11 +26,15 @@ def test_an_alias_has_a_setting() -> None:
 def test_the_others_have_a_reason_and_neutral_values() -> None:
     option = no_effect("nothing is compiled", False, default=0)
     assert (option.effect, option.reason, option.neutral, option.default) == (
-        Effect.NONE, "nothing is compiled", (False,), 0,
+        OptionEffect.NONE, "nothing is compiled", (False,), 0,
     )  # fmt: skip
     assert no_effect().reason == ""
     option = refused("there is no beam search", 1, "auto")
-    assert (option.effect, option.reason, option.neutral) == (Effect.REFUSED, "there is no beam search", (1, "auto"))
+    assert (option.effect, option.reason, option.neutral) == (
+        OptionEffect.REFUSED,
+        "there is no beam search",
+        (1, "auto"),
+    )
 
 
 def test_a_setting_is_named_as_the_table_names_it() -> None:

@@ -56,7 +56,8 @@ def test_without_details_a_line_is_the_message_alone() -> None:
     assert stream.getvalue() == "chairlift: hello\n"
 
 
-def test_a_json_line_is_one_object_with_stable_keys() -> None:
+def test_a_json_line_is_one_object_with_stable_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "_logRecordFactory", logging.LogRecord)  # ray's adds an attribute, once imported
     (line,) = formatted("json", "step %d\nfailed", 7, extra={"request_id": "a", "size": Path("x")}).splitlines()
     result = json.loads(line)
     assert result.pop("time").endswith("+00:00") and result.pop("process") > 0

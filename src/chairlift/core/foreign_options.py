@@ -14,7 +14,7 @@ Check = Callable[[str, Any], Any]
 """Returns the plain value of an option with this name, or raises InvalidRequest."""
 
 
-class Effect(Enum):
+class OptionEffect(Enum):
     """What a foreign option does."""
 
     ALIAS = "it sets a setting"
@@ -37,7 +37,7 @@ class ForeignOption:
         check: returns the setting's value for that of an alias; None where the setting's own check is enough.
     """
 
-    effect: Effect
+    effect: OptionEffect
     setting: str = ""
     part: Enum | None = None
     reason: str = ""
@@ -51,18 +51,18 @@ def alias(
 ) -> ForeignOption:
     """Return an option that sets a setting, by default the one with its name."""
     return ForeignOption(
-        effect=Effect.ALIAS, setting=setting, reason=reason, part=part, default=default, check=check
+        effect=OptionEffect.ALIAS, setting=setting, reason=reason, part=part, default=default, check=check
     )  # fmt: skip
 
 
 def no_effect(reason: str = "", *neutral: Any, default: Any = None) -> ForeignOption:
     """Return an option that is accepted and changes nothing; the log has the reason, if there is one."""
-    return ForeignOption(effect=Effect.NONE, reason=reason, neutral=neutral, default=default)
+    return ForeignOption(effect=OptionEffect.NONE, reason=reason, neutral=neutral, default=default)
 
 
 def refused(reason: str, *neutral: Any) -> ForeignOption:
     """Return an option of which only the neutral values are accepted."""
-    return ForeignOption(effect=Effect.REFUSED, reason=reason, neutral=neutral)
+    return ForeignOption(effect=OptionEffect.REFUSED, reason=reason, neutral=neutral)
 
 
 def in_names(reason: str) -> str:

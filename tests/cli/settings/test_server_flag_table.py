@@ -20,7 +20,7 @@ from chairlift.cli.settings.server_flag_table import (
     find_server_flag,
 )
 from chairlift.cli.settings.server_flags import LLAMA_CPP, OLLAMA, SGLANG, VLLM, ServerFlag
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.compat.option_names import VLLM_OPTIONS
 from chairlift.llm.options import Options
 from support_parsers import leaf_parsers
@@ -194,14 +194,14 @@ def test_an_option_of_python_means_the_same_as_a_flag(name: str) -> None:
     """vLLM's LLM(max_num_seqs=8) and --max-num-seqs 8 set the same, or both have no effect, or both are refused."""
     option, flag = VLLM_OPTIONS[name], "--" + name.replace("_", "-")
     if name in SERVER_SETTINGS:
-        assert option.effect is Effect.NONE
+        assert option.effect is OptionEffect.NONE
         assert flag in SAME_NAMES or any(flag in row.flags for row in ALIASES)
         return
     row = next(each for each in SERVER_FLAGS if flag in each.flags)
     assert VLLM in row.systems and row.option.setting == option.setting
     if option.setting:
         return
-    is_accepted = option.effect is Effect.NONE or any(value is True for value in option.neutral)
+    is_accepted = option.effect is OptionEffect.NONE or any(value is True for value in option.neutral)
     if row.is_rejected or not row.metavar:
         assert row.is_rejected is not is_accepted
     else:

@@ -14,7 +14,7 @@ import pytest
 import chairlift
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 from chairlift.core.sampling import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
 from chairlift.llm.compat.model_tokenizer import ModelTokenizer
@@ -277,7 +277,7 @@ def option_row(name: str) -> list[str]:
     option = VLLM_OPTIONS[name]
     if option.setting:
         return [f"`{name}`", f"`{option.setting}`" + (f": {option.reason}" if option.reason else "")]
-    if option.effect is Effect.NONE:
+    if option.effect is OptionEffect.NONE:
         return [f"`{name}`", f"no effect: {option.reason}"]
     values = f" ({', '.join(f'`{value!r}`' for value in option.neutral)})" if 0 < len(option.neutral) < 5 else ""
     return [f"`{name}`", f"refused{values}: {option.reason}"]

@@ -8,13 +8,13 @@ import torch
 
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ConfigError, UnknownOption
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.build import validate_options
 from chairlift.llm.compat.option_names import VLLM_OPTIONS, resolve_options
 from chairlift.llm.options import Options
 
 ALIASES = {name: option.setting for name, option in VLLM_OPTIONS.items() if option.setting}
-WITHOUT_EFFECT = [name for name, option in VLLM_OPTIONS.items() if option.effect is Effect.NONE]
+WITHOUT_EFFECT = [name for name, option in VLLM_OPTIONS.items() if option.effect is OptionEffect.NONE]
 REFUSED = [name for name in VLLM_OPTIONS if name not in ALIASES and name not in WITHOUT_EFFECT]
 
 

@@ -5,9 +5,15 @@ import dataclasses
 from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 from chairlift.core.sampling import SamplingParams
-from chairlift.llm.continuous_batching.config_fields import BATCHING, ENGINE_OPTIONS, GENERATION, OTHER_SAMPLING, Part
+from chairlift.llm.continuous_batching.config_fields import (
+    BATCHING,
+    ENGINE_OPTIONS,
+    GENERATION,
+    OTHER_SAMPLING,
+    OptionPart,
+)
 from chairlift.llm.options import Options
 
 
@@ -21,10 +27,12 @@ def test_targets_exist_and_reasons_are_given() -> None:
     sampling = {field.name for field in dataclasses.fields(SamplingParams)}
     for name, spec in (*BATCHING.items(), *GENERATION.items()):
         target = spec.setting or name
-        assert (spec.effect is Effect.ALIAS) == (spec.part is not None) and (spec.part is None or not spec.reason), name
-        assert spec.effect is not Effect.REFUSED or spec.reason, name
-        assert spec.part is not Part.ENGINE or target in Options.__annotations__, name
-        assert spec.part is not Part.SAMPLING or target in sampling, name
+        assert (spec.effect is OptionEffect.ALIAS) == (spec.part is not None) and (
+            spec.part is None or not spec.reason
+        ), name
+        assert spec.effect is not OptionEffect.REFUSED or spec.reason, name
+        assert spec.part is not OptionPart.ENGINE or target in Options.__annotations__, name
+        assert spec.part is not OptionPart.SAMPLING or target in sampling, name
     assert set(OTHER_SAMPLING) <= sampling and set(ENGINE_OPTIONS) <= set(Options.__annotations__)
 
 

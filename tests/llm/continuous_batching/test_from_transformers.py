@@ -3,7 +3,7 @@
 import re
 
 import chairlift
-from chairlift.core.foreign_options import Effect, ForeignOption
+from chairlift.core.foreign_options import ForeignOption, OptionEffect
 from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION
 from support_doc_tables import table
 from support_source_tree import ROOT
@@ -18,10 +18,10 @@ def option_row(name: str) -> list[str]:
 
 
 def _meaning(spec: ForeignOption, name: str) -> str:
-    if spec.effect is Effect.REFUSED:
+    if spec.effect is OptionEffect.REFUSED:
         accepted = f" ({', '.join(f'`{value!r}`' for value in spec.neutral)})" if spec.neutral else ""
         return f"refused{accepted}: {spec.reason}"
-    if spec.effect is Effect.NONE:
+    if spec.effect is OptionEffect.NONE:
         return f"no effect: {spec.reason}" if spec.reason else "no effect, as in transformers"
     assert spec.part is not None
     return f"{spec.part.value}: `{name}`"

@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig as Theirs
 
 from chairlift.core.errors import ConfigError
-from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION, Part
+from chairlift.llm.continuous_batching.config_fields import BATCHING, GENERATION, OptionPart
 from chairlift.llm.continuous_batching.given_options import GivenOptions, effective_options
 from chairlift.llm.continuous_batching.settings import resolve_settings
 
@@ -45,7 +45,9 @@ def test_an_impossible_value_is_refused_under_the_name_that_was_given(name: str,
 
 
 def test_every_option_of_the_engine_with_another_name_is_checked_here() -> None:
-    renamed = {name for name, spec in (BATCHING | GENERATION).items() if spec.part is Part.ENGINE and spec.setting}
+    renamed = {
+        name for name, spec in (BATCHING | GENERATION).items() if spec.part is OptionPart.ENGINE and spec.setting
+    }
     assert renamed == {name for name in renamed if (BATCHING.get(name) or GENERATION[name]).check is not None}
 
 

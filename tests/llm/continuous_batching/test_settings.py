@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig as Theirs
 
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.build import validate_options
 from chairlift.llm.continuous_batching import given_options as module
 from chairlift.llm.continuous_batching.config import ContinuousBatchingConfig
@@ -25,7 +25,7 @@ from chairlift.llm.continuous_batching.settings import (
 UNBOUNDED = {"max_queue_size": 2**31 - 1}
 """The options of an engine whose manager counts the waiting requests."""
 
-NO_EFFECT = {name: spec for name, spec in (BATCHING | GENERATION).items() if spec.effect is Effect.NONE}
+NO_EFFECT = {name: spec for name, spec in (BATCHING | GENERATION).items() if spec.effect is OptionEffect.NONE}
 WITHOUT_EFFECT = [name for name, spec in NO_EFFECT.items() if spec.reason]
 SILENT = [name for name, spec in NO_EFFECT.items() if not spec.reason]
 
@@ -176,7 +176,7 @@ def test_a_field_without_effect_is_logged_once_with_its_reason(name: str, caplog
     assert caplog.messages == [f"{name} has no effect: {spec.reason}"]
 
 
-@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.effect is Effect.REFUSED])
+@pytest.mark.parametrize("name", [name for name, spec in GENERATION.items() if spec.effect is OptionEffect.REFUSED])
 def test_a_field_that_would_change_the_output_is_refused_unless_it_is_neutral(name: str) -> None:
     for value in (None, *GENERATION[name].neutral):
         assert options_of({name: value}) == {}

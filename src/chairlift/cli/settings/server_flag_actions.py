@@ -9,7 +9,7 @@ from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.server_flag_table import ALIASES, SERVER_FLAGS, WITHOUT_EFFECT
 from chairlift.cli.settings.server_flags import ServerFlag
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 
 MODEL_DEST = "model_flag"
 """Attribute of argparse's namespace for a model that a flag names; the positional MODEL has its own."""
@@ -36,10 +36,10 @@ class ServerFlagAction(argparse.Action):
         row, option, flag = self.row, self.row.option, str(option_string)
         if row.is_rejected:
             raise UsageError(f"{flag} is not supported: {option.reason}")
-        if option.effect is Effect.NONE:
+        if option.effect is OptionEffect.NONE:
             _note(namespace, f"{flag} has no effect: {option.reason}")
             return
-        if option.effect is Effect.REFUSED:
+        if option.effect is OptionEffect.REFUSED:
             if values not in option.neutral:
                 raise UsageError(f"{flag} {values} is not supported: {option.reason}")
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.cli.settings.value_parsers import ValueParser, describe_parser, integer
 from chairlift.core import foreign_options
-from chairlift.core.foreign_options import Effect, ForeignOption
+from chairlift.core.foreign_options import ForeignOption, OptionEffect
 
 VLLM, SGLANG, LLAMA_CPP, OLLAMA = "vLLM", "SGLang", "llama.cpp", "Ollama"
 
@@ -41,7 +41,7 @@ class ServerFlag:
     @property
     def is_rejected(self) -> bool:
         """Whether it ends the command whatever its value."""
-        return self.option.effect is Effect.REFUSED and not self.option.neutral
+        return self.option.effect is OptionEffect.REFUSED and not self.option.neutral
 
 
 def alias(flags: str, setting: str, *systems: str, parse: ValueParser | None = None, text: str = "") -> ServerFlag:

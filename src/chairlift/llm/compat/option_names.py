@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from chairlift.core import foreign_options as reasons
 from chairlift.core.errors import ConfigError, UnknownOption
-from chairlift.core.foreign_options import Effect, ForeignOption, alias, in_names, no_effect, refused
+from chairlift.core.foreign_options import ForeignOption, OptionEffect, alias, in_names, no_effect, refused
 from chairlift.llm.options import Options
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ def resolve_options(model: str | Path | None, options: Mapping[str, Any]) -> Opt
             setting = name
         elif known is None:
             raise _unknown(name)
-        elif known.effect is Effect.ALIAS:
+        elif known.effect is OptionEffect.ALIAS:
             setting = known.setting
         else:
             _check_harmless(name, value, known, model, options)
@@ -145,7 +145,7 @@ def _check_harmless(
 ) -> None:  # fmt: skip
     """Raise ConfigError for a value that would change something; log one that has no effect."""
     same = {"tokenizer": model, "tokenizer_revision": options.get("revision"), "code_revision": options.get("revision")}
-    if known.effect is Effect.NONE:
+    if known.effect is OptionEffect.NONE:
         log.info("%s has no effect: %s", name, known.reason)
     elif value is not None and value not in known.neutral and (same.get(name) is None or value != same[name]):
         shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}..."

@@ -16,7 +16,7 @@ from chairlift.core.foreign_options import GRAPHS, NO_SWAP, ForeignOption, alias
 from chairlift.core.validation import boolean, integer, invalid_param, number
 
 
-class Part(Enum):
+class OptionPart(Enum):
     """What has the setting of an alias."""
 
     ENGINE = "engine"
@@ -26,8 +26,8 @@ class Part(Enum):
 
 SCHEDULERS = ("fifo", "prefill_first")
 
-_engine = partial(alias, part=Part.ENGINE)
-_manager = partial(alias, part=Part.MANAGER)
+_engine = partial(alias, part=OptionPart.ENGINE)
+_manager = partial(alias, part=OptionPart.MANAGER)
 
 
 def _share_or_bytes(name: str, value: Any) -> Any:
@@ -59,7 +59,7 @@ _share = partial(number, low=0, high=1, open_low=True)
 
 _GRAPHS = in_names(GRAPHS)
 _ONE_DEVICE = "a model runs on one device"
-_SAMPLED = alias(part=Part.SAMPLING)
+_SAMPLED = alias(part=OptionPart.SAMPLING)
 _QUIET = no_effect()
 """It has no effect in transformers' continuous batching either."""
 
@@ -128,7 +128,7 @@ GENERATION: Mapping[str, ForeignOption] = {
     "repetition_penalty": _SAMPLED,
     "no_repeat_ngram_size": _SAMPLED,
     "bad_words_ids": _SAMPLED,
-    "min_new_tokens": alias("min_tokens", part=Part.SAMPLING),
+    "min_new_tokens": alias("min_tokens", part=OptionPart.SAMPLING),
     "num_beams": refused(_BEAMS, 1),
     "num_beam_groups": refused(_BEAMS, 1),
     "diversity_penalty": refused(_BEAMS, 0.0),

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.errors import ConfigError, InvalidRequest
-from chairlift.core.foreign_options import Check, Effect
+from chairlift.core.foreign_options import Check, OptionEffect
 from chairlift.llm.continuous_batching.config_fields import (
     BATCHING,
     ENGINE_OPTIONS,
     GENERATION,
     OTHER_SAMPLING,
-    Part,
+    OptionPart,
 )
 from chairlift.llm.continuous_batching.option_names import manager_hint
 
 log = logging.getLogger("ContinuousBatchingLogger")
 
 ENGINE_NAMES = {
-    *(spec.setting or name for name, spec in BATCHING.items() if spec.part is Part.ENGINE), *ENGINE_OPTIONS
+    *(spec.setting or name for name, spec in BATCHING.items() if spec.part is OptionPart.ENGINE), *ENGINE_OPTIONS
 }  # fmt: skip
 SAMPLING_NAMES = {
-    *(spec.setting or name for name, spec in GENERATION.items() if spec.part is Part.SAMPLING), *OTHER_SAMPLING
+    *(spec.setting or name for name, spec in GENERATION.items() if spec.part is OptionPart.SAMPLING), *OTHER_SAMPLING
 } - {"seed"}  # fmt: skip
 
 _logged: set[str] = set()
@@ -76,15 +76,15 @@ def effective_options(fields: Mapping[str, Any], *, is_chosen: bool) -> GivenOpt
             elif not name.startswith("_"):
                 log_once(name, f"it is not known here{manager_hint(name)}")
             continue
-        if value is None or (spec.effect is Effect.NONE and not spec.reason):
+        if value is None or (spec.effect is OptionEffect.NONE and not spec.reason):
             continue
-        if _is_same(value, spec.default) and not (is_chosen and spec.part is Part.ENGINE):
+        if _is_same(value, spec.default) and not (is_chosen and spec.part is OptionPart.ENGINE):
             continue
         if any(_is_same(value, each) for each in spec.neutral):
             continue
-        if spec.effect is Effect.REFUSED:
+        if spec.effect is OptionEffect.REFUSED:
             raise ConfigError(f"{name}={_format(value)} is not supported: {spec.reason}", option=name)
-        if spec.effect is Effect.NONE:
+        if spec.effect is OptionEffect.NONE:
             log_once(name, spec.reason)
             continue
         own = spec.setting or name

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest
-from chairlift.core.foreign_options import Effect
+from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.continuous_batching.config_fields import (
     BATCHING,
     ENGINE_OPTIONS,
     GENERATION,
     OTHER_SAMPLING,
-    Part,
+    OptionPart,
 )
 
 REQUEST_ARGUMENTS = (
@@ -36,7 +36,7 @@ OTHER_NAMES: Mapping[str, str] = {
 """Names that other programs have for an option -> its name here."""
 
 REQUEST_FIELDS: Mapping[str, str] = {
-    **{name: spec.setting or name for name, spec in GENERATION.items() if spec.part is Part.SAMPLING},
+    **{name: spec.setting or name for name, spec in GENERATION.items() if spec.part is OptionPart.SAMPLING},
     **{name: name for name in (*OTHER_SAMPLING, "do_sample")},
 }
 """Keyword argument of add_request -> field of SamplingParams."""
@@ -75,7 +75,7 @@ def request_hint(name: str) -> str:
 
 def _reason_of_refusal(name: str) -> str:
     spec = GENERATION.get(name)
-    return spec.reason if spec is not None and spec.effect is Effect.REFUSED else ""
+    return spec.reason if spec is not None and spec.effect is OptionEffect.REFUSED else ""
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
