@@ -1,6 +1,5 @@
 """EngineHarness: an engine on a fake model under a fake clock, with a check of every plan."""
 
-import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -24,9 +23,6 @@ from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
 from chairlift.engine.step_plan import StepPlan, StepResult
 from chairlift.engine.structured.grammar import Grammar
 from support_audit import Audit
-
-FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
-"""Whether all seeds and steps run (`make test-all`)."""
 
 TIMEOUT_SECONDS = 30
 """Timeout of a wait for an output, in seconds."""

@@ -1,7 +1,8 @@
 """Processes that are forked from one which has imported everything: they start in milliseconds instead of seconds.
 
-    ForkedProcess(command, ...)   as subprocess.Popen, for `python FILE` and `python -m MODULE`
+    ForkedProcess(command, ...)   as subprocess.Popen, for `python FILE`, `python -m MODULE` and `python -c CODE`
     process_start(is_forked)      ForkedProcess or subprocess.Popen; in `make test-all` always subprocess.Popen
+    run_process(command, ...)     as subprocess.run with its output captured, by process_start
     forked_children(modules)      engines and ranks that this process starts in the block are forked
     children_of(pid)              the processes that a process has started, or has had forked, with their commands
 
@@ -35,8 +36,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from support_shares import FULL
+
 TESTS = Path(__file__).parent
-FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
 START_SECONDS = 120.0
 """Timeout of the start of the process that forks, which imports everything, and of a fork."""
 
@@ -167,26 +169,21 @@ def run_forked(request: Request | None) -> None:
     """Run the command of a fork as `python` does, at the end of the program: its end is the end of the process."""
     if request is None:
         return
-    _fork_children()
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")  # the module is imported already
-    target, *arguments = request["command"]
+    with forked_children(SERVER_MODULES):
+        _run_command(*request["command"])
+
+
+def _run_command(target: str, *arguments: str) -> None:
     if target == "-m":
-        target, *arguments = arguments
-        sys.argv[:] = [target, *arguments]
-        runpy.run_module(target, run_name="__main__", alter_sys=True)
+        sys.argv[:] = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     elif target == "-c":
         sys.argv[:] = [target, *arguments[1:]]
         exec(arguments[0], {"__name__": "__main__"})
     else:
         sys.argv[:] = [target, *arguments]
         runpy.run_path(target, run_name="__main__")
-
-
-def _fork_children() -> None:
-    """Fork the engine and the ranks of this process, too."""
-    for name in CHILD_MODULES:
-        if (module := sys.modules.get(name)) is not None:
-            module.subprocess = subprocess_of(SERVER_MODULES)  # type: ignore[attr-defined]
 
 
 def subprocess_of(modules: tuple[str, ...]) -> SimpleNamespace:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.model.backends import torch_backend as model_backend
+from chairlift.model.backends import torch_backend
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.triton_ops import TritonOps
 from chairlift.model.runner import executor_choice
@@ -16,7 +16,7 @@ def interpret_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     The option `attention_backend` must be triton.
     """
 
-    monkeypatch.setattr(model_backend, "ops_for", lambda dtype, device: TritonOps())
-    monkeypatch.setattr(model_backend, "batch_invariant_ops_for", lambda dtype, device: BatchInvariantOps())
-    monkeypatch.setattr(model_backend, "sampling_ops_for", lambda device: TritonSamplingOps())
+    monkeypatch.setattr(torch_backend, "ops_for", lambda dtype, device: TritonOps())
+    monkeypatch.setattr(torch_backend, "batch_invariant_ops_for", lambda dtype, device: BatchInvariantOps())
+    monkeypatch.setattr(torch_backend, "sampling_ops_for", lambda device: TritonSamplingOps())
     monkeypatch.setattr(executor_choice, "device_stream", lambda loaded: ImmediateStream())

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
+"""Whether all seeds, steps and cases run (`make test-all`)."""
 
 
 def choose_share(cases: Sequence[Sequence[Hashable]], count: int) -> set[int]:

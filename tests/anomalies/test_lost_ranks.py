@@ -27,11 +27,11 @@ from chairlift.model.distributed.rank_messages import FromRank, Loading, Progres
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights.shard import Shard
-from support_engine import FULL
 from support_forks import TORCH_MODULES, forked_children
 from support_models import save_tiny
 from support_process import RecordingSink, make_request, wait_until
 from support_ranks import CPU, rank_pids
+from support_shares import FULL
 
 CONFIG = RunnerConfig(dtype="float64", device="cpu", num_blocks=200, tensor_parallel_size=2, kernels="torch")
 OPTIONS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "kernels": "torch", "num_blocks": 200}

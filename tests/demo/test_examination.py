@@ -7,9 +7,9 @@ import pytest
 
 from chairlift import LLM, demo
 from chairlift.llm.model_names import DEMO
-from conftest import FULL
 from demo_model.conversations import SKILLS, examination
 from demo_model.evaluate import COUNT, answers
+from support_shares import FULL
 
 PROMISED = {"greeting": 0.9, "echo": 0.9, "copy": 0.9, "facts": 0.9, "json": 0.9, "tools": 0.9}
 """Skill -> least share. A call counts when every argument is right; half of the tools nobody has heard of."""

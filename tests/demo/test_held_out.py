@@ -7,13 +7,13 @@ from itertools import islice
 import pytest
 
 from chairlift import demo
-from conftest import FULL
 from demo_model.conversations import SKILLS, Conversation, conversations, examination
 from demo_model.evaluate import COUNT
 from demo_model.sequence_packing import Writer, step_rows
 from demo_model.task import Task
 from demo_model.tokenizer_training import SAMPLE
 from demo_model.train import LONG, LONG_EVERY, SHORT, TOKENS, drilling_at
+from support_shares import FULL
 
 TRAINING = json.loads((demo.FOLDER / "training.json").read_text(encoding="utf-8"))
 SHARE = 599

@@ -9,10 +9,10 @@ import pytest
 from chairlift import demo
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tokenizer import HFTokenizer
-from conftest import FULL
 from demo_model import tokenizer_training
 from demo_model.skills.text import any_word
 from demo_model.skills.tool_calls import tool
+from support_shares import FULL
 
 SAMPLE = 3_000
 

@@ -10,9 +10,8 @@ import pytest
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.llm.model_names import RANDOM
-from support_engine import FULL
 from support_oracle import oracle, own_prompt, shared_prompt
-from support_shares import each_value
+from support_shares import FULL, each_value
 
 BATCHES = 50 if FULL else 2
 MADE_BATCHES = 6 if FULL else 3

@@ -9,7 +9,7 @@ import pytest
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.outputs import RequestOutput
-from support_engine import FULL
+from support_shares import FULL
 
 COUNT = 200 if FULL else 32
 OPTIONS: dict[str, Any] = {"dtype": "float64", "num_blocks": 900, "max_running_requests": 24, "max_batch_tokens": 256}

@@ -21,10 +21,10 @@ from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRun
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_device_runner import use_device
 from support_device_stream import SimulatedStream
-from support_engine import FULL
 from support_forks import TORCH_MODULES, forked_children
 from support_oracle import oracle
 from support_scheduling_runs import MakeRunner, Played, alone, check_run, scheduling_run
+from support_shares import FULL
 
 SEEDS = 1000
 SHARE = 20

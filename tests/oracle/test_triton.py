@@ -18,11 +18,11 @@ from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_impl import read_config
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
-from support_engine import FULL
 from support_interpreted_gpu import interpret_gpu
 from support_models import save_tiny, tiny_hf_model
 from support_oracle import ARCHITECTURES
 from support_scheduling_runs import MakeRunner, Played, alone, check_run, play, scheduling_run
+from support_shares import FULL
 
 NEAR_TIE = 1e-4
 SEEDS = range(24) if FULL else range(1)

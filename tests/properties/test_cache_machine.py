@@ -13,7 +13,7 @@ from chairlift.engine.config import CacheConfig
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.kv.free_block_list import NULL_BLOCK
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
-from support_engine import FULL
+from support_shares import FULL
 
 ROOT = b"root"
 Name = tuple[int, tuple[int, ...]]

@@ -14,7 +14,8 @@ from chairlift.core.request import FinishReason
 from chairlift.engine.kv.free_block_list import BlockId
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.step_plan import StepPlan
-from support_engine import FULL, EngineHarness, Hook, NthCall, make_request
+from support_engine import EngineHarness, Hook, NthCall, make_request
+from support_shares import FULL
 
 MODES = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
 GROUPS = pytest.mark.parametrize("windows", [(None,), (None, 6)], ids=["full", "windowed"])

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.engine.stats import Counters
-from support_engine import FULL, EngineHarness
+from support_engine import EngineHarness
 from support_requests import run_random_engine
+from support_shares import FULL
 
 SHARDS = 4 if FULL else 2
 MIN_STEPS = 250_000 if FULL else 5_000

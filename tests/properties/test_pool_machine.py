@@ -9,7 +9,7 @@ from hypothesis.strategies import DataObject, data, integers, sampled_from
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.kv.block_pool import BlockKey, BlockPool
-from support_engine import FULL
+from support_shares import FULL
 
 TOTAL = 6
 NAMES: list[BlockKey] = [(group, bytes([number])) for group in range(2) for number in range(3)]

@@ -17,8 +17,8 @@ from chairlift.router.health.served_models import ServedModels
 from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
-from conftest import FULL
 from support_replica_set import SeededPolicy, TransitionLog, probed, url
+from support_shares import FULL
 
 NUM_HISTORIES, NUM_PARTS, NUM_STEPS = 10_000 if FULL else 300, 2, 120
 MODELS = ("m", "n")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from conftest import FULL
 from support_fleet_histories import FleetHistory
+from support_shares import FULL
 
 NUM_HISTORIES = 10_000 if FULL else 200
 SHARDS = 8

@@ -15,8 +15,9 @@ from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.limit_tuner import EngineLimits, LimitsConfig
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.step_plan import StepPlan
-from support_engine import FULL, EngineHarness, expected_outcome, make_request, seq_id_of
+from support_engine import EngineHarness, expected_outcome, make_request, seq_id_of
 from support_requests import BAD_TOKENS, peak_blocks
+from support_shares import FULL
 
 LONGEST = 40
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from support_bad_input import exchange, rejection_message
-from support_engine import FULL
 from support_server import CHAT, HELLO, Server
+from support_shares import FULL
 
 pytestmark = pytest.mark.usefixtures("good_request_still_works")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from chairlift.text.reasoning_formats import REASONING_FORMATS, THINK_TAGS
 from chairlift.text.reasoning_parser import SPACE, ReasoningDelta, ReasoningParser
-from support_engine import FULL
+from support_shares import FULL
 
 OPEN, CLOSE = "<think>", "</think>"
 FRAGMENTS = [OPEN, CLOSE, "<think", "</think", "<", "/", ">", " ", "\n", "\t\r\n", "a", "b c", "é", "\u00a0", "<Think>"]

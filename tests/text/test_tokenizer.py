@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
-from support_engine import FULL
+from support_shares import FULL
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
 TEXTS = ["", "Hello world", "  two  spaces\n\nand 中文 😀", "x</s><|im_end|>[INST] <eos>", "\x00\u200b\t"]

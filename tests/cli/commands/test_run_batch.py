@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from chairlift.cli.main import main
-from support_engine import FULL
 from support_server import real_server
+from support_shares import FULL
 
 NUM_LINES = 10_000 if FULL else 400
 MODEL = "chairlift:demo"

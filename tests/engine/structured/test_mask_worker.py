@@ -14,8 +14,8 @@ from chairlift.engine.step_plan import TokenMasks
 from chairlift.engine.structured import mask_worker as mask_worker_module
 from chairlift.engine.structured.grammar import Grammar, MaskBatch, MaskFiller
 from chairlift.engine.structured.mask_worker import MaskWorker
-from support_engine import FULL
 from support_grammars import grammar_of
+from support_shares import FULL
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from chairlift.model.architectures.registry import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.weights.checkpoint import Checkpoint
 from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint
-from support_engine import FULL
+from support_shares import FULL
 
 MULTIMODAL = "gemma-3-4b-it"
 LOADED = (

@@ -18,8 +18,8 @@ from chairlift.model.layers.decoder import TorchDecoder
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_batches import Row, make_batch
-from support_engine import FULL
 from support_models import save_tiny
+from support_shares import FULL
 
 CPU = torch.device("cpu")
 OPS = BatchInvariantOps()

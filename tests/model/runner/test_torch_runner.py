@@ -24,13 +24,12 @@ from chairlift.model.runner import model_loading, torch_runner
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.torch_runner import TorchRunner, build
 from support_batches import teacher_forced_logits
-from support_engine import FULL
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
 from support_plans import Driver, int32
 from support_runner import GREEDY, PROMPT, SEEDED, alone, started
 from support_sampling import masks_of, params
-from support_shares import each_value
+from support_shares import FULL, each_value
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from chairlift.model.sampling import sampler as sampler_module
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_chi_square import chi_square_p
-from support_engine import FULL
 from support_sampling import (
     VOCAB,
     head_of,
@@ -27,6 +26,7 @@ from support_sampling import (
     sequence,
     token_by_model,
 )
+from support_shares import FULL
 
 DRAWS = 20_000 if FULL else 5_000
 PARAMS = {

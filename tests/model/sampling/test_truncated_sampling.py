@@ -8,8 +8,8 @@ import torch
 
 from chairlift.model.sampling import truncated_sampling
 from chairlift.model.sampling.truncated_sampling import TruncationParams, argmax, sample_tokens, top_k_tokens
-from support_engine import FULL
 from support_sampling import params, probabilities, sequence, token_of
+from support_shares import FULL
 
 CASES = {
     "temperature": {"temperature": 0.7},

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.text.tool_formats.base import ToolFormat
-from support_engine import FULL
+from support_shares import FULL
 from support_tool_formats import ANSWERS_OF_FORMATS, FORMATS, SCHEMAS, SYNTAX, Merged, check_every_split, push_all, read
 
 HIDES = ("harmony", "command-r", "command-a")

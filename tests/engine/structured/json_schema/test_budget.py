@@ -12,8 +12,8 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.engine.structured.json_schema.budget import MAX_SCHEMAS, LoweringBudget
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.lowering import lower
-from support_engine import FULL
 from support_parse_request import chat
+from support_shares import FULL
 
 MAX_CALLS = 8_000_000
 """Most calls of Python functions while one request is parsed, about twice those of the costliest schema here."""

@@ -12,7 +12,7 @@ import pytest
 
 from chairlift.model.kernels.cuda import compile_check
 from chairlift.model.kernels.cuda.compile_check import CompiledKernel, KernelVariant
-from support_engine import FULL
+from support_shares import FULL
 
 COMPILE_SECONDS = 600
 NUM_PARTS = {80: 6, 90: 6, 100: 6} if FULL else {90: 60}

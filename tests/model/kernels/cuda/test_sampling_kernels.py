@@ -15,8 +15,8 @@ from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
 from chairlift.model.sampling.device.triton_sampling import sample_rows
 from support_chi_square import chi_square_p
 from support_device_sampling import Case, bitmask_of, case_of, random_case, rules_of
-from support_engine import FULL
 from support_sampling import params, probabilities, sequence
+from support_shares import FULL
 
 MORE = 10 if FULL else 1
 

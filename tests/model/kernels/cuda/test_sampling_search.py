@@ -20,7 +20,7 @@ from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
 from chairlift.model.sampling.device.triton_sampling import sample_rows
 from chairlift.model.sampling.truncated_sampling import TruncationParams
 from support_device_sampling import Case, bitmask_of, case_of, rules_of
-from support_engine import FULL
+from support_shares import FULL
 
 BLOCK = 128
 NUM_IDS = 1000

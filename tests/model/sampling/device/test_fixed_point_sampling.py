@@ -16,8 +16,8 @@ from chairlift.model.sampling.philox import uniforms
 from chairlift.model.sampling.truncated_sampling import argmax, sample_tokens
 from support_chi_square import chi_square_p
 from support_device_sampling import CPU, Case, bitmask_of, case_of, random_case, rules_of
-from support_engine import FULL
 from support_sampling import params, probabilities, sequence
+from support_shares import FULL
 
 
 def tokens_of(case: Case) -> list[int]:
