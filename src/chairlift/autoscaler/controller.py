@@ -151,6 +151,7 @@ async def within(seconds: float, call: Coroutine[Any, Any, T]) -> T:
     """Return the result of a call that ends within the time. Raises TimeoutError, also if it ignores cancellation."""
     task = asyncio.ensure_future(call)
     try:
+        # Not wait_for(), which waits for a call that ignores its cancellation.
         await asyncio.wait({task}, timeout=seconds)
     finally:
         if not task.done():

@@ -26,6 +26,7 @@ def decide(history: PoolHistory, config: AutoscalerConfig, now: float) -> Decisi
     sample = history.newest
     if sample is None:
         return Decision(at_seconds=now, target=0, current=0, reason="missing_data")
+    # A draining replica takes no request any more; it counts only where it costs money or can return.
     live = [each for each in sample.replicas if each.state in (ReplicaState.STARTING, ReplicaState.READY)]
     draining = [each for each in sample.replicas if each.state is ReplicaState.DRAINING]
     target = len(live)
@@ -37,6 +38,7 @@ def decide(history: PoolHistory, config: AutoscalerConfig, now: float) -> Decisi
         need = _with_idle_and_wake(need_of(history, config, len(live), now), history, config, sample, now)
         target, limits = _with_floors(need, config, sample, len(live))
         target, limits = _with_limits(target, limits, history, config, live, draining, now)
+    # Draining replicas that can return are taken back before others are started.
     num_started = max(0, target - len(live) - sum(each.can_return for each in draining))
     order = removal_order(live, config) if target < len(live) else live
     num_removed = max(0, len(live) - target)
@@ -63,6 +65,7 @@ def _with_idle_and_wake(
     current = sample.num_in_state(ReplicaState.STARTING, ReplicaState.READY)
     if current == 0 and (finite(sample.held_requests) or 0.0) > 0:
         return replace(need, target=max(1, need.target), reason="wake")
+    # An external number may announce load that the pool cannot see yet; an unknown one may, too.
     is_wanted_outside = any(name.startswith("external:") and each.desired != 0 for name, each in need.rules.items())
     idle_since = history.idle_since
     is_idle = idle_since is not None and now - idle_since >= config.idle_seconds and history.is_idle_now
@@ -97,5 +100,6 @@ def _with_limits(
     stepped = limit_step(target, len(live), history.changes, config, now)
     if stepped != target:
         limits = (*limits, "step")
+    # Last, so that nothing raises the target above the budget.
     target, by_budget = limit_to_budget(stepped, live, draining, config)
     return target, (*limits, *by_budget)

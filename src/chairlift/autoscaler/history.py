@@ -151,6 +151,7 @@ class PoolHistory:
         """Return the highest recommendation of the stabilisation time; None unless all of this time is known."""
         config, recommended = self.config, self._recommended
         start = now - config.windows.stabilisation_seconds
+        # One and a half intervals of tolerance, since samples do not come at exact times.
         if not recommended or recommended[0][0] > start + 1.5 * config.interval_seconds:
             return None
         if now - recommended[-1][0] > config.windows.max_gap_seconds:
@@ -195,6 +196,7 @@ class PoolHistory:
         self._recommended.clear()
         self.idle_since = None
         self._next_learning_at = float("-inf")
+        # After a gap the changes are still true; by another clock their times mean nothing.
         if clock_went_back:
             self.changes.clear()
             self.panic_until = float("-inf")

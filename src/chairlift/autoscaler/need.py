@@ -65,6 +65,7 @@ def need_of_rules(history: PoolHistory, config: AutoscalerConfig, current: int, 
     is_triggered = short_need > 0 and short_need >= windows.panic_factor * short_window.newest.num_ready
     panic_until = now + windows.stable_seconds if is_triggered else history.panic_until
     is_panic = now < panic_until
+    # Without a panic both windows must agree: a short peak starts no replica.
     growth = short_need if is_panic else min(short_need, stable_need)
     need = Need(
         target=current,
@@ -76,6 +77,7 @@ def need_of_rules(history: PoolHistory, config: AutoscalerConfig, current: int, 
     )
     if growth > current * (1 + windows.tolerance):
         return _changed(need, _ceil(growth), need.reason if is_panic else "growth")
+    # What is missing may be load, so the pool does not shrink without it.
     if is_panic or need.recommended is None:
         return need
     return _shrunk(need, need.recommended, history, config, now)
@@ -126,6 +128,7 @@ def need_of_thresholds(history: PoolHistory, config: AutoscalerConfig, current: 
     need = Need(target=current, reason="steady", rules=rules)
     desired = [each.desired for each in rules.values()]
     can_grow = any(each is not None and each > current for each in desired)
+    # One rule is enough to grow, but all must agree to shrink; one without data does not.
     can_shrink = current > 0 and bool(desired) and all(each is not None and each < current for each in desired)
     if not can_grow and not can_shrink:
         return _changed(need, current, "missing_data") if None in desired or not desired else need

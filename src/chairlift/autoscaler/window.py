@@ -91,6 +91,7 @@ class LoadWindow:
         if not rate or count is None or not count.total or len(counts) < 2:
             return None
         (first_at, first), (last_at, last) = counts[0], counts[-1]
+        # Little's law holds only while as many requests end as arrive.
         is_changing = abs(last - first) > MAX_CALM_SLOPE * rate * (last_at - first_at)
         return None if is_changing or self._has_backlog(wait_seconds) else count.total / rate
 
@@ -124,6 +125,7 @@ class LoadWindow:
         elapsed = self.newest.at_seconds - self.loads[0].at_seconds
         if elapsed <= 0:
             return 0.0
+        # Arrivals are a Poisson process, whose standard deviation is the root of their number.
         count = rate * elapsed
         return max(0.0, count - CERTAINTY_DEVIATIONS * math.sqrt(count)) / elapsed
 

@@ -57,7 +57,7 @@ def build_parser() -> Parser:
 def check_command(parser: Parser, words: Sequence[str]) -> None:
     """Raise UsageError when the first words name no command.
 
-    The message of argparse itself is no sentence.
+    The message of argparse itself is not a sentence.
     """
     names: list[str] = []
     for word in (*words, ""):

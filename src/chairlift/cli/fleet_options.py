@@ -144,7 +144,7 @@ def open_signals(options: Mapping[str, Any], queries: Mapping[str, str]) -> Prom
 
 
 def parse_queries(options: Mapping[str, Any]) -> tuple[dict[str, str], tuple[ExternalTarget, ...]]:
-    """Return the queries by name, and the targets of those that are no fields of a sample. Raises ConfigError."""
+    """Return the queries by name, and the targets of those that are not fields of a sample. Raises ConfigError."""
     queries, targets = dict[str, str](), options.get("query_target") or {}
     for text in options.get("query") or ():
         name, equals, query = text.partition("=")

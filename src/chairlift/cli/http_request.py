@@ -50,7 +50,7 @@ def tls_context(
     try:
         if ca_file is not None:
             context.load_verify_locations(ca_file)
-    except OSError as error:  # ssl.SSLError is one, of a file that is no PEM
+    except OSError as error:  # ssl.SSLError is one, of a file that is not PEM
         reason = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise ConfigError(f"cannot read the authorities in {ca_file}: {reason}", option="tls_ca") from None
     if client_cert is not None:

@@ -63,7 +63,7 @@ def otlp_config(options: Mapping[str, Any], environ: Mapping[str, str], service_
 
 
 def check_endpoint(options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an endpoint that is no URL, and for settings of an endpoint that is not named."""
+    """Raise ConfigError for an endpoint that is not a URL, and for settings of an endpoint that is not named."""
     endpoint = options.get("otlp_endpoint")
     if endpoint is None:
         return

@@ -23,7 +23,7 @@ def root_hash(model_id: str, adapter: str, tenant: str, salt: str = "") -> Block
 def extend_block_hashes(hashes: list[BlockHash], root: BlockHash, token_ids: Sequence[int], block_size: int) -> None:
     """Append the hashes of all full blocks of token_ids that `hashes` does not cover yet.
 
-    Raises struct.error for a token id that is no integer of 64 bits.
+    Raises struct.error for a token id that is not an integer of 64 bits.
     """
     start = len(hashes) * block_size
     count = (len(token_ids) - start) // block_size * block_size

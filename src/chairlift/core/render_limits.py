@@ -15,7 +15,7 @@ RESERVED_VARIABLES = frozenset({
     "return_assistant_tokens_mask", "tokenizer_kwargs", "self", "bos_token", "eos_token", "unk_token", "sep_token",
     "pad_token", "cls_token", "mask_token", "additional_special_tokens",
 })  # fmt: skip
-"""Arguments of transformers' apply_chat_template that are no variables, and names of the tokenizer's tokens."""
+"""Arguments of transformers' apply_chat_template that are not variables, and names of the tokenizer's tokens."""
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Keys of an earlier answer's reasoning, the first one wins; chat templates read one of the first two."""

@@ -134,4 +134,4 @@ FREE, CACHED, WITHHELD, SHARED, HELD = -1, -2, -3, -4, -5
 several sequences, and held by one sequence that the map does not name."""
 
 COMPILING = -16
-"""Largest key of a row whose grammar is compiled: it is no value of a block map."""
+"""Largest key of a row whose grammar is compiled: it is not a value of a block map."""

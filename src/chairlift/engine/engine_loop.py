@@ -149,6 +149,7 @@ class EngineLoop:
             if plan is not None:
                 outputs += self.launch(plan, started_at)
             in_flight = self.scheduler.in_flight_steps
+            # While another step may be in flight, the next one is scheduled before this one is collected.
             if in_flight and (plan is None or len(in_flight) >= self._config.max_in_flight_steps):
                 outputs += self.collect()
             return outputs
@@ -195,6 +196,7 @@ class EngineLoop:
         except Exception as error:
             log.warning("step %d failed: %r", step.plan.step_id, error)
             self._step_times.clear()
+            # Later steps have read what the failed one should have written, so they are void; the newest goes first.
             while len(scheduler.in_flight_steps) > 1:
                 scheduler.rollback(scheduler.in_flight_steps[-1].plan)
             return self._roll_back(step.plan, error)
@@ -204,6 +206,7 @@ class EngineLoop:
         if (raised := scheduler.table.step_memory.max_tokens) != max_tokens:
             what = "any number of" if raised is None else f"at most {raised}"
             log.info("memory sufficed for many steps of at most %d tokens; the next have %s tokens", max_tokens, what)
+        # While outputs are delivered and the next step is scheduled, masks need no time of their own.
         self._mask_worker.prefetch(step.grammars)
         timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
         if self._batch_recorder is not None:

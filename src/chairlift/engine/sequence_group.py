@@ -72,6 +72,7 @@ class SequenceGroup:
         ):
             ready, self.deferred = self.deferred, []
             return ready
+        # An open choice that is not deferred computes the prompt already.
         if len(self.open) > len(self.deferred):
             return []
         self._prompt_owner = self.deferred.pop(0)

@@ -116,6 +116,7 @@ class StepPlan:
     @property
     def num_prefill_pairs(self) -> int:
         """Pairs (token, token it attends to) of rows with more than one token; ignores windows."""
+        # In 64 bits: a long prompt has more than 2**31 pairs.
         longer = self.num_new_tokens > 1
         count = self.num_new_tokens[longer].astype(np.int64)
         return int((count * self.start_positions[longer] + count * (count + 1) // 2).sum())

@@ -30,12 +30,12 @@ class RoutedPool:
         self._source.set([Endpoint(url=url, kind=ReplicaKind.CHAIRLIFT) for url in urls])
 
     def drain(self, url: str) -> None:
-        """Send a replica no new requests, and hand its streams over; one that the router has not is no error."""
+        """Send a replica no new requests, and hand its streams over; an unknown one is not an error."""
         with contextlib.suppress(NotFound):
             self._router.drain_replica(url)
 
     def undrain(self, url: str) -> None:
-        """Use a replica again; one that the router has not is no error."""
+        """Use a replica again; an unknown one is not an error."""
         with contextlib.suppress(NotFound):
             self._router.replicas.undrain(url, self._router.clock.now())
 

@@ -82,7 +82,7 @@ class LogConfig:
         form: "human" or "json", for both.
         detailed: whether human-readable stream lines have time, level and logger; lines in the file always do.
         file: path of the log file, "" for none.
-        max_bytes: a file that would exceed this is renamed to FILE.1, that to FILE.2 and so on; 0 is no limit.
+        max_bytes: a file that would exceed this is renamed to FILE.1, that to FILE.2 and so on; 0 means no limit.
         backups: number of renamed files to keep, at least 1 when max_bytes is set.
 
     Raises ValueError.

@@ -37,7 +37,7 @@ class RequestResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyTargets:
-    """The latencies that a request is to have; None is no target.
+    """The latencies that a request is to have; None means no target.
 
     Attributes:
         ttft_seconds: longest time to the first token.

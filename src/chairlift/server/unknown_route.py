@@ -9,7 +9,7 @@ from chairlift.server.openai import completions
 from chairlift.web.error_responses import no_route
 
 MAX_SEARCHED_CHARS = 1024
-"""A longer path is no mistake of a client; no near route is searched for."""
+"""A longer path is not a mistake of a client; no near route is searched for."""
 
 OTHER_APIS = {
     "/completion": ("llama.cpp's API", completions.PATH),

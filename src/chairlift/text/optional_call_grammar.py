@@ -83,7 +83,7 @@ def _text_rules(tool_format: ToolFormat, calls: Iterable[str], names: Iterable[s
     any_name = f"({'|'.join(map(lark_regex, names))})"
     firsts = [_escaped(each).replace(NAMES, any_name) for each in tool_format.first_call_starts]
     if firsts and tool_format.follows_reasoning:
-        # Reasoning is no text: a bare call may follow it.
+        # Reasoning is not text: a bare call may follow it.
         firsts += [notation_regex(start) for each in REASONING_FORMATS.values() for start in each.starts]
     no_first = f" & ~/[ \\n\\r\\t]*({'|'.join(dict.fromkeys(firsts))}){ANY}/" if firsts else ""
     lines = [f"TEXT: {text_without(starts)}{no_first}"]

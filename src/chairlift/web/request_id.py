@@ -5,7 +5,7 @@ from random import Random
 
 MAX_ID_CHARS = 64
 _random = Random()
-"""Seeded by the system once: a system call for each id would release the GIL to another thread. Ids are no secret."""
+"""Seeded by the system once: a system call for each id would release the GIL to another thread. Ids are not secret."""
 
 _HARMLESS = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_ID_CHARS}}}\Z")
 

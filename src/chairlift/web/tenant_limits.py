@@ -14,7 +14,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLimits:
-    """Limits of each tenant; None is no limit.
+    """Limits of each tenant; None means no limit.
 
     Attributes:
         tenant_requests_per_minute: requests started a minute.

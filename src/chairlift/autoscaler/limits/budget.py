@@ -42,6 +42,7 @@ def limit_to_budget(
         num_new = int(affordable_more)
         limits.append("cost_per_hour")
     target = len(live) + num_new
+    # Also a pool that does not grow may be above a limit that was lowered.
     if target > config.max_replicas:
         target = config.max_replicas
         limits.append("max_replicas")
@@ -57,6 +58,7 @@ def _num_affordable(live: Sequence[ReplicaSample], config: AutoscalerConfig) -> 
     if limit is None or cost <= limit * (1 + ROUNDING):
         return math.inf
     num_kept = len(live)
+    # In the order in which they would go, since their prices differ.
     for replica in removal_order(live, config):
         if cost <= limit * (1 + ROUNDING):
             break

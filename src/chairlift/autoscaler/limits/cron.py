@@ -15,7 +15,7 @@ NAMES = {
     "day of week": {name: number for number, name in enumerate(WEEKDAYS)},
 }
 MAX_DAYS_BACK = 8 * 366 + 1
-"""Longest time between two days of an expression: 29 February, over a century that is no leap year."""
+"""Longest time between two days of an expression: 29 February, over a century year that is not a leap year."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ def _highest(current: int, changes: tuple[Change, ...], limit: StepLimit, now: f
         for each in changes
         if each.is_growth and now - each.at_seconds < limit.period_seconds
     )
+    # The limit counts from the size at the beginning of the period, so what has grown since is used up.
     start = max(0, current - grown)
     by_ratio = start + max(1, math.floor(start * limit.ratio)) if limit.ratio else 0  # an empty pool grows, too
     return max(current, start + limit.num_replicas, by_ratio)

@@ -87,6 +87,7 @@ class _DecodeRun:
         linear = self.first_seconds - half
         root = math.sqrt(linear**2 + 4 * half * seconds) if half else 0.0
         count = int((root - linear) / (2 * half) if half else seconds / linear)
+        # The root is rounded, but whether a step is done is decided by end_of() alone, as everywhere else.
         while count and self.end_of(count) > now:
             count -= 1
         while self.end_of(count + 1) <= now:
@@ -129,6 +130,7 @@ class BatchModel:
         self._waiting.append(row)
         if self._step is None and self._run is None:
             self.next_event_at = min(self.next_event_at, now)
+        # A run is cut at the end of the step in progress, where the request can start. The first step runs in any case.
         elif self._run is not None and len(self._running) < self._max_running:
             ended = self._run.num_ended(now)
             ended += self._run.end_of(ended) < now
@@ -159,6 +161,7 @@ class BatchModel:
     def update_progress(self, now: float) -> None:
         """Count the steps that are done, and the part of the one in progress as busy."""
         run = self._run
+        # The last step is left to advance(): only there what finishes is reported.
         if run is not None and (ended := min(run.num_ended(now), run.num_steps - 1)) > 0:
             started_at = run.end_of(ended)
             self._end_run(ended, started_at, SimStepOutputs())
@@ -173,11 +176,13 @@ class BatchModel:
     def _end_run(self, count: int, now: float, outputs: SimStepOutputs) -> None:
         run = self._run
         assert run is not None
+        # Steps of a run become longer, so its last one is the longest gap between two tokens.
         gap, size, finished = run.first_seconds + run.growth * (count - 1), self._block_size, False
         for row in self._running.values():
             row.known += count
             row.scheduled += count
             row.last_token_at = now
+            # Never negative: between steps a row has no block beyond its tokens.
             missing = -(-row.scheduled // size) - row.num_blocks
             row.num_blocks += missing
             self._free_blocks -= missing
@@ -221,9 +226,11 @@ class BatchModel:
             context = growth = 0
             steps = self._total_blocks * size
             for row in rows:
+                # This row still prefills: its next step is not like the others.
                 if row.last_token_at != now:
                     break
                 context += row.known
+                # The last token is not computed, so it needs no slot.
                 growth += -(-(row.max_length - 1) // size) - row.num_blocks
                 steps = min(steps, row.max_length - row.known)
             else:
@@ -270,6 +277,7 @@ class BatchModel:
             self._start_waiting(step, prefilling, fair_chunk)
             for row, count in list(step.chunks.items()):
                 self._add_rest(step, row, count)
+        # The queue would end at the same request until an arrival or an end changes something.
         self._is_blocked = not step.chunks and not step.is_preempted
         return step
 
@@ -354,6 +362,7 @@ class BatchModel:
                 break
         for row in [self._waiting[place] for place in started]:
             self._running[row.arrival] = row
+        # From the back, so that the places before stay valid.
         for place in reversed(started):
             del self._waiting[place]
 

@@ -191,7 +191,7 @@ def shape_of_loaded(config: Mapping[str, Any], content: Mapping[str, Any]) -> Mo
 def shape_of_content(content: Mapping[str, Any]) -> ModelShape:
     """Return the shape of any decoder from the object in its config.json.
 
-    Raises ConfigError for a model that is no decoder, or whose sizes are missing or wrong.
+    Raises ConfigError for a model that is not a decoder, or whose sizes are missing or wrong.
     """
     values = ConfigValues.of(content)
     variant, model_type = VARIANTS.get(values.model_type), values.model_type

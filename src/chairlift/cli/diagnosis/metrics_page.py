@@ -14,7 +14,7 @@ class MetricsPage:
     """One page; names are without the prefix `chairlift_`."""
 
     def __init__(self, text: str) -> None:
-        """Parse a page; a line that is no series of Chairlift is ignored."""
+        """Parse a page; a line that is not a series of Chairlift is ignored."""
         self._series: dict[str, list[tuple[Labels, float]]] = {}
         for name, labels, value in _SERIES.findall(text):
             try:

@@ -175,7 +175,7 @@ def _structured_output_text(name: str, value: Value) -> str | None:
 def _join_texts(values: Sequence[Value], separator: str) -> str | None:
     """Join texts with a separator.
 
-    Returns None for an empty list, a value that is no text, and a text with the separator.
+    Returns None for an empty list, a value that is not a text, and a text with the separator.
     """
     texts = [value.text for value in values if value.text is not None and separator not in value.text]
     return separator.join(texts) if texts and len(texts) == len(values) else None

@@ -39,7 +39,7 @@ class Setting:
         parse: turns text into the value; raises ArgumentTypeError.
         metavar: placeholder of the value in --help.
         default: value when the setting is not given; "" for no value, or for one that `default_text` describes.
-        default_text: the default in words, where it is no constant: "the model's, else 1".
+        default_text: the default in words, where it is not a constant: "the model's, else 1".
         is_repeatable: the flag may be given several times; the value is a list.
         flag_name: name of flag, variable and key where it differs from `name`.
         is_positional: the command line takes it without a flag.

@@ -45,7 +45,7 @@ def read_file(path: str) -> "ConfigFile":
 
 
 def check_is_file(path: str | Path, option: str) -> None:
-    """Raise ConfigError for a path that exists and is no regular file.
+    """Raise ConfigError for a path that exists and is not a regular file.
 
     A second read of a pipe would block.
     """
@@ -120,7 +120,7 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def unused_keys(arguments: argparse.Namespace) -> list[str]:
-    """Return the file's keys that are no settings of the command.
+    """Return the file's keys that are not settings of the command.
 
     A command with logging settings only has none.
     """

@@ -132,7 +132,7 @@ def _compose(text: str) -> yaml.Node | None:
         raise InvalidNode(
             line, f"the file is not valid YAML: {error.reason} (U+{ord(text[error.position]):04X})"
         ) from None
-    except (ValueError, OverflowError) as error:  # "\\U99999999" is no character
+    except (ValueError, OverflowError) as error:  # "\\U99999999" is not a character
         raise InvalidNode(0, f"the file is not valid YAML: {error}") from None
     except RecursionError:
         raise InvalidNode(0, f"the value is nested deeper than the limit of {MAX_DEPTH} levels") from None
@@ -187,7 +187,7 @@ class _TreeReader:
         return key
 
     def _check(self, node: yaml.Node) -> None:
-        """Count a node. Raises InvalidNode for too many nodes and for a tag that is no plain data."""
+        """Count a node. Raises InvalidNode for too many nodes and for a tag that is not plain data."""
         self._count += 1
         if self._count > MAX_VALUES:
             raise InvalidNode(_line(node), f"the file has more than {MAX_VALUES} values, aliases included")

@@ -45,7 +45,7 @@ class GroupName:
 
     @classmethod
     def parse(cls, text: str, fleet: str) -> Self | None:
-        """Return the parts of a name; None if it is no replica of this fleet."""
+        """Return the parts of a name; None if it is not a replica of this fleet."""
         match text.split(":"):
             case [prefix, name, number, token, version, replica_type, started] if (prefix, name) == (_PREFIX, fleet):
                 try:

@@ -282,6 +282,7 @@ class InlineClient:
             try:
                 return result.result(timeout=1.0)
             except TimeoutError:
+                # The thread may have ended without running the commands that were queued last.
                 if not self.thread.is_alive() and not result.done():
                     raise self._dead or EngineDead("the engine is closed") from None
 
@@ -369,6 +370,7 @@ class InlineClient:
         """End every open request, run the pending commands, free the runner."""
         with self._awake:
             self._dead = error
+            # Taken under the lock: from here on post() refuses, and no request can be added.
             still_open, self._open = self._open, {}
             commands, self._commands = self._commands, deque()
         for command in commands:

@@ -172,6 +172,7 @@ class EngineServer:
         session = self._sessions.get(identity)
         if isinstance(message, Hello):
             if session is not None:
+                # The client has forgotten its requests, so those of its old session are aborted.
                 self._disconnect(session, "it connects again")
             self._on_hello(identity, message, now)
             return
@@ -194,6 +195,7 @@ class EngineServer:
             case RemoteCall(number, method):
                 self._start_call(session, number, method)
             case Ack(count):
+                # A client's count is not trusted: it must not make room for more than was sent.
                 session.num_unread -= min(max(count, 0), session.num_unread)
                 if session.is_flush_scheduled:
                     self._flush(session)

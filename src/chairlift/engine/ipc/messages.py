@@ -37,7 +37,7 @@ REMOTE_METHODS: dict[str, Any] = {
 
 
 class WireError(Exception):
-    """The bytes are no message of this protocol."""
+    """The bytes are not a message of this protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

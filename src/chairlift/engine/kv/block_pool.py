@@ -81,6 +81,7 @@ class BlockPool:
         Held blocks above it stay until they are freed. Takes time for each block between the old and the new limit.
         """
         assert 1 <= limit <= self.total, f"a limit of {limit} blocks in a pool of {self.total}"
+        # Held blocks above the limit are withheld by free(), with their last reference.
         for block in range(limit, self._limit):
             if block in self._free_list:
                 self._free_list.remove(block)
@@ -108,6 +109,7 @@ class BlockPool:
             (HELD if count == 1 else SHARED) if count else FREE if key is None else CACHED
             for count, key in zip(references, self._keys[::stride], strict=True)
         ]
+        # Withheld ids are never below the limit, so the cells before need no look-up.
         for cell in range(-(-self._limit // stride), len(states)):
             if cell * stride in self._withheld:
                 states[cell] = WITHHELD
@@ -155,6 +157,7 @@ class BlockPool:
             if block >= limit:
                 self._withhold(block)
             elif keys[block] is None:
+                # No prefix can hit it: allocated next, it spares a cached block.
                 self._free_list.discard(block)
             else:
                 self._free_list.push(block)
@@ -171,6 +174,7 @@ class BlockPool:
     def publish(self, block: BlockId, key: BlockKey) -> None:
         """Set the key of a held block with complete contents; an existing key stays with its first block."""
         assert self._references[block] > 0, f"block {block} is published without a reference"
+        # Two sequences may have computed equal blocks at the same time: one of them is enough.
         if self._keys[block] is None and key not in self._blocks_by_key:
             self._keys[block] = key
             self._blocks_by_key[key] = block
@@ -184,6 +188,7 @@ class BlockPool:
 
     def forget_all(self) -> None:
         """Remove every key, that of held blocks, too: none of their contents may be shared any more."""
+        # Cached blocks first, since only they count in _num_cached; the keys left are those of held blocks.
         self.evict_all_cached()
         for block in self._blocks_by_key.values():
             self._keys[block] = None

@@ -75,6 +75,7 @@ class FreeBlockList:
         assert self._free[block], f"block {block} is not free"
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before
+        # Its own links are stale from now on; _free tells that they do not count.
         self._free[block] = False
         self._count -= 1
 

@@ -88,6 +88,7 @@ class KVCacheManager:
         full, rest = divmod(num_tokens, self.config.block_size)
         # The part after the last full block is computed again where a void step lost the copy.
         firsts = [layout.first_needed(full * self.config.block_size) for layout in self.layouts]
+        # A window may have moved on since the prompt was computed.
         if any(held > first for held, first in zip(table.first_block_index, firsts, strict=True)):
             return self.no_hit
         blocks = tuple(
@@ -125,6 +126,7 @@ class KVCacheManager:
             while num_cached < length and find((group, hashes[num_cached])) is not None:
                 num_cached += 1
             length = num_cached
+        # A shorter prefix has another last window in each group, so all groups are asked until none shortens it.
         is_stable = False
         while length and not is_stable:
             is_stable = True
@@ -139,6 +141,7 @@ class KVCacheManager:
         layout, size = self.layouts[group], self.config.block_size
         end = limit
         for index in reversed(range(limit)):
+            # Blocks before the last window of the prefix need not be cached.
             if index < layout.first_needed(end * size):
                 return end
             if self.pool.lookup((group, hashes[index])) is None:
@@ -177,6 +180,7 @@ class KVCacheManager:
         total = hit.num_reactivated + let_go
         for layout, shared in zip(self.layouts, hit.blocks, strict=True):
             total += layout.peak_blocks(num_tokens, lookahead) - (len(shared) if layout.window is None else 0)
+        # Blocks of a window may be counted as reactivated and as new, but the table never holds more than its peak.
         return min(total, self.peak_blocks(num_tokens, lookahead))
 
     def blocks_still_needed(self, table: BlockTable, num_tokens: int, lookahead: int) -> int:
@@ -185,6 +189,7 @@ class KVCacheManager:
         for layout, blocks, first in zip(self.layouts, table.groups, table.first_block_index, strict=True):
             held = len(blocks) - first
             if layout.window is not None:
+                # Only blocks that no other table holds become free for new ones when the window moves on.
                 held = sum(1 for block in blocks[first:] if self.pool.references(block) == 1)
             total += max(0, layout.peak_blocks(num_tokens, lookahead) - held)
         return total
@@ -199,6 +204,7 @@ class KVCacheManager:
         needed = sum(-(-num_tokens // size) - len(blocks) for blocks in hit.blocks) + hit.num_reactivated
         if needed > self.pool.available:
             raise OutOfBlocks(free=self.pool.available, total=self.pool.total, needed=needed)
+        # References come before reserve(), which could evict a cached block of the hit otherwise.
         table = BlockTable(len(self.layouts))
         for group, blocks in enumerate(hit.blocks):
             table.groups[group].extend(blocks)
@@ -216,6 +222,7 @@ class KVCacheManager:
             raise
         if self.config.enable_prefix_caching:
             for block_hash in hashes[table.num_published :]:
+                # Of several tables that compute a block, the first one is ahead.
                 self._pending.setdefault(block_hash, table)
         return table
 
@@ -239,6 +246,7 @@ class KVCacheManager:
                     self.pool.publish(blocks[index], (group, hashes[index]))
             self._remove_pending(table, hashes[index])
         table.num_published = max(table.num_published, full)
+        # Only now: a block that has its key stays cached when it is freed.
         for group in self._windowed:
             self._free_before(table, group, self.layouts[group].first_needed(num_computed))
 
@@ -259,6 +267,7 @@ class KVCacheManager:
         """Free every block of the table; the only way in which a sequence releases its blocks."""
         assert not table.released, "a block table is released twice"
         table.released = True
+        # The tail is evicted first: a hit needs all blocks before one, and none behind it.
         self.pool.free(table.tail_first())
         for block_hash in hashes[table.num_published :]:
             self._remove_pending(table, block_hash)

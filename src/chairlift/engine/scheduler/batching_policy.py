@@ -93,6 +93,7 @@ class FifoBatching:
 
     def decide(self, context: StepContext) -> StepAllowance:
         """Below the margin, start no sequence and continue prompts only if no sequence decodes."""
+        # With nothing to compute no block will become free, so waiting would not end.
         if context.free_share >= self._margin or not context.num_decoding + context.num_prefilling:
             return StepAllowance(context.prefill_budget)
         return StepAllowance(0 if context.num_decoding else context.prefill_budget, may_schedule_waiting=False)
@@ -108,6 +109,7 @@ class PrefillFirstBatching:
 
     def decide(self, context: StepContext) -> StepAllowance:
         """Put prompts first at most MAX_PREFILL_STREAK times in a row."""
+        # Only steps that may leave out a decoding sequence count.
         self._streak = self._streak + 1 if context.num_decoding else 0
         if self._streak > MAX_PREFILL_STREAK:
             self._streak = 0

@@ -36,6 +36,7 @@ class Deadlines:
         error = self.unreachable_error(sequence, cached_tokens, now)
         if error is None:
             return None
+        # A prompt was measured since: rejections are counted anew for each estimate.
         if self._known_prompt_steps != self._times.prompt_steps:
             self._known_prompt_steps, self._num_rejected = self._times.prompt_steps, 0
         self._num_rejected += 1
@@ -50,6 +51,7 @@ class Deadlines:
             return
         if len(self._heap) >= self._prune_at:
             self._prune()
+        # The whole prompt may be cached by the time of the start, so this bound leaves it out.
         latest = sequence.deadline - self._seconds(0, _min_remaining_outputs(sequence))
         heappush(self._heap, (latest, sequence.arrival_index, sequence))
 
@@ -93,6 +95,7 @@ class Deadlines:
         """Drop sequences that have finished."""
         self._heap = [entry for entry in self._heap if entry[2].status is not SequenceStatus.FINISHED]
         heapify(self._heap)
+        # Each pruning is paid for by at least as many sequences that were added since the last one.
         self._prune_at = 2 * len(self._heap) + 64
 
 

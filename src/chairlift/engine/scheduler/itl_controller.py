@@ -38,6 +38,7 @@ class ItlController:
         times = self._times
         if not times.most_prompt_tokens:
             return FIRST_GUESS
+        # Far beyond what was measured a prediction is a guess, so the budget grows with what was measured.
         bound = max(FIRST_GUESS, MAX_GROWTH_FACTOR * times.most_prompt_tokens)
         return int(max(MIN_PREFILL_TOKENS, min(times.prefill_tokens_within(left_ms, 0), bound)))
 

@@ -130,6 +130,7 @@ NAMES = tuple(field.name for field in fields(EngineLimits))
 def decide_limits(samples: Sequence[LimitSample], config: LimitsConfig, now: float) -> LimitsDecision:
     """Decide the limits from at least one sample, the newest last."""
     current = samples[-1].limits
+    # Samples under other limits do not tell how much of the present ones is used.
     recent = [sample for sample in samples if now - sample.at < config.window and sample.limits == current]
     if not recent:
         return LimitsDecision(current, {})
@@ -149,6 +150,7 @@ def decide_limits(samples: Sequence[LimitSample], config: LimitsConfig, now: flo
         values["max_batch_tokens"] = values["max_running_requests"]
         reasons["max_batch_tokens"] = "each running request may have a token in a step"
     decided = EngineLimits(**values)
+    # The correction just above may have given a limit its old value back.
     changed = {name: reason for name, reason in reasons.items() if values[name] != getattr(current, name)}
     return LimitsDecision(decided, changed)
 
@@ -183,14 +185,17 @@ class _Decision:
     def running_requests(self) -> tuple[int, str]:
         """Follow the running sequences, and the waiting ones where the batch is full."""
         limit, last = self.current.max_running_requests, self.last
+        # Where prompts make the steps slow, batch_tokens() falls instead.
         if self._is_slow and not last.has_prefill:
             return min(limit, ceil(last.running * max(FALL, self._room))), self._slow_reason()
         if last.waiting and last.running >= self.config.target * limit:
+            # More sequences would preempt each other, or make steps longer still.
             if last.preemptions or self._is_slow:
                 return limit, ""
             demand = ceil((last.running + last.waiting) / self.config.target)
             rise = min(demand, int(limit * RISE), max(limit, int(last.running * self._room)))
             return max(limit, rise), f"{last.waiting} requests wait and {last.running} run"
+        # While the cache may still grow, blocks() answers to preemptions.
         if last.preemptions and self.current.num_blocks == self.config.highest.num_blocks:
             return min(limit, ceil(last.running * FALL)), f"{last.preemptions} preemptions in a full KV cache"
         return self._fallen(limit, max(sample.running for sample in self.recent), "requests ran")
@@ -264,6 +269,8 @@ class LimitTuner:
             self._step_ms.append(milliseconds)
         self._prefill_tokens += stats.num_prefill_tokens
         self._tokens += stats.num_tokens
+        # stats.running lacks the sequences that this step has finished, hence num_sequences. The fewest that waited
+        # count: a queue that was empty once within the interval asks for no more.
         self._sample = sample = replace(
             sample, running=max(sample.running, stats.running, stats.num_sequences),
             waiting=min(sample.waiting, stats.waiting), tokens=max(sample.tokens, stats.num_tokens),

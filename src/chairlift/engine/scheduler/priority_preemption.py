@@ -94,6 +94,7 @@ class PriorityPreemption:
         tokens_left = builder.tokens_left
         if tokens_left < 1:
             tokens_left += sum(builder.chunks.get(each, each in builder.decodes) for each in victims)
+        # The head could not start in this step, and others would take the blocks of its victims.
         if tokens_left < 1:
             return []
         for each in victims:
@@ -105,6 +106,7 @@ class PriorityPreemption:
     def _head(self, now: float) -> tuple[Sequence, PrefixHit] | None:
         """Return the head and its cached prefix, if a preemption could help it."""
         sequence_table, cache = self._sequence_table, self._cache
+        # fail() takes the head out of the queue, so that the next one is looked at.
         while (head := next(iter(sequence_table.waiting), None)) is not None:
             if head.num_pending_samples or (self._has_failed(head) and sequence_table.counters.steps < self._retry_at):
                 return None
@@ -151,6 +153,7 @@ class PriorityPreemption:
         if hit.tail:  # its source may be a victim
             hit = cache.match(head.block_hashes, len(head.token_ids))
             trial = PreemptionTrial(cache, self._lookahead, hit)
+        # The candidates of the last failed search are the same while its state is.
         if not self._has_failed(head):
             self._candidates = [
                 each for each in sequence_table.running.values()
@@ -171,6 +174,7 @@ class PriorityPreemption:
         else:
             return []
         self._failed_state = None
+        # The last victim made the head fit. Of the others, those that would lose most are spared first.
         for each in [*trial.sequences][-2::-1]:
             trial.undo(each)
             if not fits_then():

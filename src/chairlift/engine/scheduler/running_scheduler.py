@@ -62,6 +62,8 @@ class RunningScheduler:
             # num_unscheduled_tokens, inlined: this runs for every sequence in every step.
             known = len(sequence.token_ids) + sequence.num_pending_samples
             start = sequence.num_scheduled_tokens
+            # No token can be scheduled while the samples in flight reach its length limit, or while its grammar, which
+            # makes the mask of the next token, has not seen them.
             if (
                 known >= sequence.max_length
                 or known == start
@@ -79,9 +81,11 @@ class RunningScheduler:
     def schedule_decodes(self, builder: StepBuilder, running_sets: RunningSets, now: float) -> None:
         """Give one token to each decoding sequence within the budget; may preempt sequences for blocks."""
         ready = running_sets.decode_ready
+        # Where prompts come first, one of them may have preempted a sequence of these sets.
         if builder.preempted:
             ready = [sequence for sequence in ready if sequence.status is SequenceStatus.RUNNING]
         builder.add_decodes(ready[: builder.tokens_left])
+        # These come last, as they may preempt. A victim that has its token already loses it in builder.remove().
         for sequence in running_sets.decode_needs_block:
             if builder.tokens_left < 1:
                 return
@@ -114,10 +118,12 @@ class RunningScheduler:
             count = self.fair_chunk_tokens(
                 builder, sequence.num_unscheduled_tokens, fair_chunk, sequence.num_scheduled_tokens
             )
+            # A sequence before it in this loop may have preempted it.
             if sequence.status is not SequenceStatus.RUNNING or count < 1:
                 continue
             if self._reserve_or_preempt(builder, sequence, count, now):
                 builder.add_prefill(sequence, count)
+                # The rest of the step is for the shortest prompts, so the oldest needs to be the very shortest.
                 if sequential and (sequence is nearest or sequence is not prefilling[0]):
                     self._add(builder, sequence, count)
 
@@ -138,6 +144,7 @@ class RunningScheduler:
             return
         assert sequence.table is not None
         try:
+            # More than a fair chunk is not worth a preemption.
             new = self._cache.reserve(sequence.table, context_tokens + more)
         except OutOfBlocks:
             return
@@ -184,6 +191,7 @@ class RunningScheduler:
                 new = self._cache.reserve(sequence.table, sequence.num_scheduled_tokens + count)
             except OutOfBlocks as error:
                 if len(sequence_table.running) == 1:
+                    # The commit of a step in flight may free blocks behind a window: then it may still fit.
                     if not builder.num_in_flight:
                         sequence_table.fail(sequence, error, now)
                     return False
@@ -202,6 +210,7 @@ class RunningScheduler:
         """Return the sequence that loses the least computed work; often preempted ones come last."""
 
         def loss(sequence: Sequence) -> tuple[int, int, int, int]:
+            # Whatever it would lose: the bound on waiting times (step_scheduler.py) rests on this.
             if sequence.num_preemptions >= self._protect_after:
                 return 1, 0, 0, -sequence.arrival_index
             return (

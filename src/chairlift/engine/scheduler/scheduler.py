@@ -95,6 +95,7 @@ class Scheduler:
                 if first.needs_whole_prompt
                 else self.cache.match(first.block_hashes, first.num_prompt_tokens)
             )
+            # A pending prefix may spare nearly the whole prompt, so the time cannot be bounded from below yet.
             error = None if hit.pending is not None else self._deadlines.rejection(first, hit.num_tokens, now)
             if error is not None:
                 raise error
@@ -176,6 +177,7 @@ class Scheduler:
         assert len(self.in_flight_steps) < self.config.max_in_flight_steps, (
             "more steps in flight than the overlap allows"
         )
+        # Suspects run alone. After a failure the samples that are still in flight are committed first.
         if (self._suspects or self._has_failed) and self.in_flight_steps:
             return None
         self._has_failed = False
@@ -184,6 +186,7 @@ class Scheduler:
             batch_tokens, min(batch_tokens, self.config.prefill_budget), num_in_flight=len(self.in_flight_steps),
             has_grammars=self.table.num_structured > 0,
         )  # fmt: skip
+        # All sequences of a half may have ended or been preempted meanwhile.
         while self._suspects and not builder.num_rows:
             self._step_scheduler.schedule_suspects(builder, self._suspects.pop(), now)
         if not builder.num_rows:
@@ -191,6 +194,7 @@ class Scheduler:
         if not builder.num_rows:
             return None
         step = builder.build(self._steps, tuple(self.table.released_slots), now)
+        # Only a plan that exists releases them; rollback() takes them back.
         self.table.released_slots.clear()
         self._steps += 1
         self.in_flight_steps.append(step)
@@ -210,6 +214,7 @@ class Scheduler:
         slow_rows: Iterable[int] = range(len(step.ends))
         row_logprobs, pooled = dict(result.prompt_logprobs), dict(result.pooled)
         sampled, bounds = result.tokens.tolist(), result.cu_tokens.tolist()
+        # The fast path takes row i's token by its index: each sample row must have exactly one.
         if not (row_errors or row_logprobs or result.logprobs) and len(sampled) == len(step.plan.sample_rows):
             slow_rows = self._commit_plain_decodes(step, sampled[: step.num_decodes], outputs)
         ends, epochs, samples = step.ends, step.epochs, step.sample_indices
@@ -217,11 +222,14 @@ class Scheduler:
             sequence, sample = step.sequences[row], samples[row]
             if sample >= 0:
                 sequence.num_pending_samples -= 1
+            # Aborted or failed while the step was in flight: its last output has gone out.
             if sequence.status is SequenceStatus.FINISHED:
                 continue
             if row in row_errors:
                 outputs.append(self.table.finish(sequence, FinishReason.ERROR, now, error=row_errors[row]))
                 continue
+            # A preempted sequence has lost the keys of these tokens, but its sample below is still right: that depends
+            # only on the tokens before it.
             if epochs[row] == sequence.epoch:
                 self._advance_computed(sequence, ends[row])
                 if sequence.pooled_states is not None:
@@ -251,6 +259,7 @@ class Scheduler:
         A sequence that was preempted, finishes or fills a block has reached its fast_path_end.
         """
         later: list[int] = []
+        # Without the named tuple's own constructor, which is one more call for each row.
         new = tuple.__new__
         for row, (sequence, end, token) in enumerate(zip(step.sequences, step.ends, tokens, strict=False)):
             if end >= sequence.fast_path_end or token in sequence.stop_token_ids:
@@ -258,6 +267,7 @@ class Scheduler:
                     later.append(row)
                     continue
                 self._advance_computed(sequence, end)
+            # The slow path advances again, and ends the sequence or raises the grammar's error.
             if (grammar := sequence.grammar) is not None and not grammar.try_advance(token):
                 later.append(row)
                 continue
@@ -321,12 +331,15 @@ class Scheduler:
         """
         step = self.in_flight_steps.pop()
         assert step.plan is plan, "steps are rolled back newest first"
+        # Whether the runner has released them is unknown; it ignores a slot that is empty.
         self.table.released_slots = [*plan.released_slots, *self.table.released_slots]
         for sequence, epoch, start, _, sample in (rows := step.rows):
             if sample >= 0:
                 sequence.num_pending_samples -= 1
+            # A sequence that was preempted since has no tokens scheduled, and may have started again.
             if sequence.status is SequenceStatus.RUNNING and sequence.epoch == epoch:
                 sequence.num_scheduled_tokens = start
+                # The runner may have applied any part of the plan, so the next one sends the whole state (ADR 0002).
                 sequence.is_in_runner = False
                 if sequence in step.forked:  # the first block was not copied
                     size = self._block_size
@@ -340,10 +353,12 @@ class Scheduler:
             return []
         survivors = [row.sequence for row in rows if row.sequence.epoch == row.epoch]
         survivors = [sequence for sequence in survivors if sequence.status is SequenceStatus.RUNNING]
+        # One row, not one survivor: only a step of this sequence alone proves that it is at fault.
         if len(rows) == 1:
             cause = error if isinstance(error, RequestFailed) else ForwardFailed(f"the model raised: {error}")
             return [self.table.finish(sequence, FinishReason.ERROR, now, error=cause) for sequence in survivors]
         middle = (len(survivors) + 1) // 2
+        # schedule() takes the last half first, so sequences keep their order.
         self._suspects += [half for half in (survivors[middle:], survivors[:middle]) if half]
         return []
 
@@ -364,10 +379,12 @@ class Scheduler:
             except StructuredOutputFailed as failure:
                 reason, error = FinishReason.ERROR, failure
             if reason is not None:
+                # The client does not get a token that the grammar rejects.
                 kept = place + (error is None)
                 tokens, logprobs = tokens[:kept], logprobs[:kept]
                 break
         self.counters.output_tokens += len(tokens)
+        # Preempted with this sample in flight: its input has grown while it waits.
         if sequence.status is SequenceStatus.WAITING:
             self.table.waiting_tokens += len(tokens)
         entries = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()

@@ -96,6 +96,7 @@ class SequenceTable:
         hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
         group = self.groups[sequence.request_id]
         source = group.fork_source(sequence) if len(group.open) > 1 else None
+        # The prompt's last token stays to be computed: its logits give the choice's first token.
         if source is not None and hit.num_tokens < sequence.num_prompt_tokens - 1:
             assert source.table is not None
             fork = self._cache.fork(source.table, sequence.num_prompt_tokens - 1)
@@ -133,6 +134,7 @@ class SequenceTable:
             sequence.pooled_states.clear()
         sequence.num_preemptions += 1
         sequence.num_prefix_waits = 0
+        # What were outputs is input now: with their hashes the restart can find its own blocks.
         if self._cache.config.enable_prefix_caching:
             sequence.update_block_hashes(self._cache.config.block_size)
         self.counters.preemptions += 1
@@ -145,6 +147,7 @@ class SequenceTable:
 
     def fail_all(self, error: ChairliftError, now: float) -> list[EngineOutput]:
         """Fail every open request; returns their last outputs."""
+        # finish() ends all choices of a request with one of them.
         firsts = [next(iter(group.open.values())) for group in self.groups.values()]
         return [self.finish(first, FinishReason.ERROR, now, error=error) for first in firsts]
 
@@ -154,6 +157,7 @@ class SequenceTable:
         del self.running[sequence.arrival_index]
         self._cache.release(sequence.table, sequence.block_hashes)
         sequence.table = None
+        # A result that is still in flight must take the slow path of commit(), which compares epochs.
         sequence.fast_path_end = 0
         self.released_slots.append(sequence.slot)
         self._free_slots.append(sequence.slot)
@@ -179,6 +183,7 @@ class SequenceTable:
             del self.groups[name]
             self.counters.record_finish(reason)
         else:
+            # The choice that computed the prompt may be the one that has ended: then another one has to.
             self.enqueue_deferred(group, now)
         return EngineOutput(
             name, tokens, logprobs, reason, error, usage, timeline, sequence.choice_index, prompt_logprobs, embedding

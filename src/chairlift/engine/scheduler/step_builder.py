@@ -95,6 +95,7 @@ class StepBuilder:
         starts = [sequence.num_scheduled_tokens for sequence in sequences]
         counts = [1] * count_decodes + [count for _, count in chunks]
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        # commit() relies on this: decode row i has sample i.
         samples = list(range(count_decodes))
         sample_rows = samples[:]
         input_ids = _next_ids(decodes)
@@ -105,6 +106,7 @@ class StepBuilder:
             if end > known:
                 input_ids.append(LAST_SAMPLED)
             sequence.num_scheduled_tokens = end
+            # Only behind the last known token there is something to sample.
             if end == known + sequence.num_pending_samples:
                 sequence.num_pending_samples += 1
                 samples.append(len(sample_rows))
@@ -112,6 +114,7 @@ class StepBuilder:
             else:
                 samples.append(-1)
         masked = _masked(sequences, sample_rows) if self.has_grammars else []
+        # Listed before _new_block_rows() marks them as known to the runner.
         new_to_runner = [sequence for sequence in sequences if not sequence.is_in_runner]
         plan = StepPlan(
             step_id=step_id,

@@ -102,8 +102,10 @@ class StepCostModel:
         if expected > 0:
             milliseconds = max(milliseconds, expected / OUTLIER_RATIO)
             error = abs(milliseconds - expected) / max(milliseconds, expected)
+            # The errors of the first predictions say nothing about later ones.
             if self.steps >= MIN_OBSERVATIONS:
                 self.deviation += 0.02 * (error - self.deviation)
+        # Divided by its duration, each step has the target 1: the squares are those of relative errors.
         terms = [term / milliseconds for term in features.terms]
         for index, term in enumerate(terms):
             row = self._products[index]

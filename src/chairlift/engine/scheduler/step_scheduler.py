@@ -78,6 +78,7 @@ class StepScheduler:
     def schedule_step(self, builder: StepBuilder, now: float) -> None:
         """Fill a whole step."""
         sequence_table, running_scheduler, pool = self._sequence_table, self._running_scheduler, self._cache.pool
+        # Only StepMemory lowers the tokens below the running sequences; otherwise each decoding sequence has one.
         if builder.tokens_left < len(sequence_table.running):
             self._schedule_in_turn(builder, now)
             return
@@ -97,16 +98,20 @@ class StepScheduler:
             may_schedule = may_schedule and not self._itl_controller.is_saturated(left_ms)
         if not allowance.prompts_first:
             running_scheduler.schedule_decodes(builder, running_sets, now)
+        # The fair chunk is a share of what is left: unless prompts come first, decoding sequences have theirs.
         fair_chunk = running_scheduler.fair_chunk(builder)
         sequential = self._prefills_sequentially(running_sets.prefilling, may_schedule)
         running_scheduler.schedule_prefills(builder, running_sets.prefilling, fair_chunk, now, sequential=sequential)
+        # Where the queue is not walked, no sequence starts; a policy must not count those of an earlier step again.
         reason: WaitReason | None = WaitReason.BLOCKS if may_schedule else WaitReason.POLICY
         self._num_newly_scheduled = 0
+        # A preemption in this step means that blocks are short: none go to a start or to more than a fair chunk.
         if not builder.preempted:
             if may_schedule:
                 victims = self._preemption.preempt_for_head(builder, running_sets.prefilling, now)
                 reason = self._schedule_waiting(builder, running_sets.prefilling, fair_chunk, victims, now)
             running_scheduler.schedule_leftover_prefill(builder)
+        # Where no prompt has a token, decoding sequences run in any case: the engine must not stand still.
         if allowance.prompts_first and (allowance.generating or not builder.num_rows):
             running_scheduler.schedule_decodes(builder, running_sets, now)
         self._stopped_by = reason
@@ -115,6 +120,7 @@ class StepScheduler:
     def _schedule_in_turn(self, builder: StepBuilder, now: float) -> None:
         """Fill a step that has fewer tokens than sequences run, because memory is short: they take turns."""
         running, num_rows = list(self._sequence_table.running.values()), builder.tokens_left
+        # One round at most: where no sequence of a turn can run, because its samples are in flight, the next turn may.
         for _ in range(0, len(running), num_rows):
             start = self._turn % len(running)
             self._turn = start + num_rows
@@ -150,6 +156,7 @@ class StepScheduler:
         for sequence in islice(
             self._sequence_table.waiting, max(0, MAX_PARALLEL_PREFILLS - len(prefilling)) if may_schedule else 0
         ):
+            # match() costs a look-up for each cached block, so it is asked only where it can change the result.
             num_needed = len(sequence.token_ids)
             if num_needed >= least:
                 num_needed -= self._sequence_table.match(sequence).num_tokens
@@ -169,6 +176,7 @@ class StepScheduler:
         scheduled: list[Sequence] = []
         bypassed: list[Sequence] = []
         unreachable: list[tuple[Sequence, Unreachable]] = []
+        # Running prompts still take these blocks; a start on them would end in a preemption (ADR 0001).
         reserved = self._running_scheduler.reserved_blocks(prefilling)
         num_examined = 0
         for sequence in sequence_table.waiting:
@@ -183,6 +191,7 @@ class StepScheduler:
             if room < 1 or len(bypassed) > self._config.max_bypass:
                 reason = WaitReason.BLOCKS
                 break
+            # Input with a sample in flight is not complete. A victim would take back the blocks that it left the head.
             if sequence.num_pending_samples or sequence in victims or self._prefix_still_pending(sequence):
                 continue
             hit = self._sequence_table.match(sequence)
@@ -193,6 +202,7 @@ class StepScheduler:
             if error is not None:
                 unreachable.append((sequence, error))
                 continue
+            # The whole input must fit, not only its first chunk: long prompts would preempt each other for ever.
             if room < self._cache.blocks_needed(hit, len(sequence.token_ids), self._lookahead):
                 reason = WaitReason.BLOCKS
                 if sequence.num_bypasses >= self._config.max_bypass:
@@ -205,9 +215,11 @@ class StepScheduler:
                 reason = WaitReason.BLOCKS
                 break
             scheduled.append(sequence)
+            # Only sequences that are skipped count against MAX_SKIPPED_WAITING.
             num_examined -= 1
             if self._count_bypass(bypassed):
                 break
+        # Both loops change the queue, so they come after the walk over it.
         for sequence, error in unreachable:
             sequence_table.fail(sequence, error, now)
         for sequence in scheduled:
@@ -248,11 +260,13 @@ class StepScheduler:
     def _start_sequence(self, builder: StepBuilder, sequence: Sequence, hit: PrefixHit, fair_chunk: int) -> int:
         """Share the hit, reserve the first chunk; returns the blocks still reserved for its input."""
         num_needed = len(sequence.token_ids) - hit.num_tokens
+        # The meter may leave no token behind a long cached prefix, but a sequence that starts needs a row.
         count = max(1, self._running_scheduler.fair_chunk_tokens(builder, num_needed, fair_chunk, hit.num_tokens))
         sequence.table = self._cache.allocate_table(hit, hit.num_tokens + count, sequence.block_hashes)
         sequence.num_scheduled_tokens = sequence.num_computed_tokens = hit.num_tokens
         if hit.tail:
             builder.copies[sequence] = self._cache.copies(hit, sequence.table)
+        # After a preemption the prompt is computed again, but it was counted at the first start.
         if not sequence.epoch:
             self._count_first_schedule(sequence, hit)
         builder.add_prefill(sequence, count)

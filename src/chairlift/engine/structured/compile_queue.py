@@ -102,6 +102,7 @@ class CompileQueue:
         """
         assert grammars.done(), "take() needs compiled grammars"
         waiting = self._waiting.get(request_id)
+        # The request may have ended, and another one may have its id.
         if waiting is None or waiting.grammars is not grammars:
             return []
         request = waiting.request
@@ -127,6 +128,7 @@ class CompileQueue:
         """
         waiting = self._waiting[request_id]
         if index is not None:
+            # The grammars of the other choices are still compiled; this one is aborted when the scheduler knows it.
             waiting.aborted_choices.append(index)
             return None
         self._remove(waiting)

@@ -111,6 +111,7 @@ class CompileSandbox:
         Raises InvalidRequest for an invalid grammar, SandboxKilled if its compilation crashes or times out,
         StructuredOutputFailed if there is no sandbox process.
         """
+        # Twice: the process may have been ended by something else than this grammar.
         frame = self._call(structured) or self._call(structured)
         if not frame:
             raise StructuredOutputFailed("the process that checks grammars ended twice without a reply")
@@ -263,6 +264,7 @@ class _Fork:
         self._reply_fd, reply_fd = os.pipe()
         self._pid = os.fork()
         if not self._pid:
+            # With its own copy of the writing end open, the fork would never see the end of the pipe.
             for fd in (self._request_fd, self._reply_fd, *parent_fds):
                 os.close(fd)
             _run_fork(compiler, request_fd, reply_fd)
@@ -273,6 +275,7 @@ class _Fork:
         """Return the verdict on a grammar. Returns None on a timeout, END_OF_STREAM after a crash."""
         with suppress(BrokenPipeError):
             _write_frame(self._request_fd, frame)
+        # CPU time, so that a grammar does not fail because the machine is busy; real time bounds a fork that waits.
         cpu_limit, deadline = self._cpu_seconds() + COMPILE_TIMEOUT_SECONDS, time.monotonic() + SANDBOX_GRACE_SECONDS
         while not select.select([self._reply_fd], [], [], 0.05)[0]:
             if self._cpu_seconds() >= cpu_limit or time.monotonic() >= deadline:
@@ -308,9 +311,11 @@ def _run_fork(compiler: "_Compiler", request_fd: int, reply_fd: int) -> NoReturn
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         threading.stack_size(COMPILE_STACK_BYTES)
+        # Only threads have the stack size that was just set; the main thread keeps the process's.
         executor = ThreadPoolExecutor(1)
         source = os.fdopen(request_fd, "rb")
         while frame := _read_frame(source):
+            # Anew for each grammar, as limits count what the fork has used for all before.
             _limit_resources()
             structured = msgspec.msgpack.decode(frame, type=StructuredOutput)
             verdict = executor.submit(_compile, structured, compiler).result()

@@ -83,6 +83,7 @@ class Grammar:
         ):
             self._failure = _error_of(error_text)
         if self._failure is not None:
+            # The row is sampled all the same: the error is raised where its token is appended.
             row[:] = -1
 
     def check(self) -> None:
@@ -107,6 +108,7 @@ class Grammar:
         Raises StructuredOutputFailed for a token that is not allowed, and for an earlier error.
         """
         self.pending_mask = None
+        # try_advance() has consumed it and left the end of the choice to the slow path.
         if self._has_final_token:
             return
         if self._failure is None and not self._matcher.consume_token(token):

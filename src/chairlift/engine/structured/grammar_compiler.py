@@ -114,6 +114,7 @@ class GrammarCompiler:
 
     def _compile(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[Grammar, ...]:
         tokenizer = self.tokenizer()
+        # Asked again in the thread: an equal request before it may have filled the cache meanwhile.
         result = self._cached(structured)
         if result is None:
             try:

@@ -103,6 +103,7 @@ def rename_special_tokens(tokenizer_json: bytes) -> str:
         model["vocab"] = {names.get(token, token): token_id for token, token_id in vocabulary.items()}
     else:
         model["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
+    # A merge with a renamed token would refer to a name that the vocabulary does not have any more.
     if model.get("merges"):
         prefix = len(model.get("continuing_subword_prefix") or "")
         model["merges"] = [merge for merge in model["merges"] if names.keys().isdisjoint(_merged(merge, prefix))]
@@ -150,6 +151,7 @@ def add_reasoning_prefix(source: str, prefix: ReasoningPrefix, special_ids: Mapp
         grammars = json.loads(source)["grammars"]
     except ValueError:
         grammars = [{"lark_grammar": source}]
+    # The prefix refers to the structured part by this name, and is the first grammar, where llguidance starts.
     grammars[0]["name"] = ANSWER
     return json.dumps({"grammars": [{"lark_grammar": _prefix_grammar(prefix, special_ids)}, *grammars]})
 

@@ -37,6 +37,7 @@ class PendingMasks:
         assert len(pending) == len(sample_indices), "a row without a mask"
         self._batches = list(dict.fromkeys(batch for batch, _ in pending))
         self._rows: list[tuple[MaskBatch, int]] = []
+        # In the usual case one batch has exactly the rows of the step, and its memory is used without a copy.
         bitmask = self._batches[0].bits
         if len(self._batches) > 1 or [row for _, row in pending] != list(range(len(bitmask))):
             self._rows, bitmask = pending, np.empty((len(pending), bitmask.shape[1]), np.int32)
@@ -123,6 +124,7 @@ class MaskWorker:
         remaining, self._engine_thread_grammars = self._engine_thread_grammars, ()
         if not remaining:
             return
+        # Some of these may have finished since, or were not scheduled.
         sampled_ids = set(map(id, sampled))
         grammars = [grammar for grammar in remaining if id(grammar) in sampled_ids]
         if not grammars:
@@ -146,6 +148,7 @@ class MaskWorker:
             self._thread = ThreadPoolExecutor(
                 1, thread_name_prefix="chairlift-masks", initializer=pin_thread, initargs=(self._cpus,)
             )
+        # A worker that still computes the batch before holds no GIL, so there is nothing to wait for.
         is_worker_free = self._latest is None or self._latest.done.done()
         batch.done = self._thread.submit(self._filler.fill, grammars, batch)
         self._latest = batch

@@ -47,7 +47,7 @@ class GivenOptions:
 
 
 def read_fields(config: Any, name: str) -> dict[str, Any]:
-    """Return the fields of a configuration that are not None. Raises ConfigError for what is no configuration."""
+    """Return the fields of a configuration that are not None. Raises ConfigError for what is not a configuration."""
     if config is None:
         return {}
     if isinstance(config, Mapping):

@@ -257,7 +257,8 @@ class ContinuousBatchingManager:
 
         A request that can never be served has one output, whose `error` says why. Raises DuplicateRequestId for an id
         that is open, queue.Full after 10 s without room in the queue (at once in an event loop, which must not wait),
-        EngineDead when the manager was stopped or its engine has failed, and TypeError for what is no token id or flag.
+        EngineDead when the manager was stopped or its engine has failed, and TypeError for what is not a token id or a
+        flag.
         """
         if request_id is None:
             request_id = self._requests.new_id()

@@ -31,7 +31,7 @@ class RequestQueue:
     """Requests in order of arrival. The manager's lock guards it; readers get numbers of a moment.
 
     Attributes:
-        maxsize: requests that may wait for their first token, in this queue and in the engine; 0 is no limit.
+        maxsize: requests that may wait for their first token, in this queue and in the engine; 0 means no limit.
     """
 
     def __init__(self, maxsize: int) -> None:
@@ -81,7 +81,7 @@ _TOKENIZE = "; a manager has no tokenizer, so pass tokenizer(text).input_ids"
 
 
 def plain_prompts(inputs: Any) -> list[list[int]]:
-    """Return the token ids of several prompts. Raises TypeError for what is no sequence of prompts."""
+    """Return the token ids of several prompts. Raises TypeError for what is not a sequence of prompts."""
     prompts = inputs.tolist() if hasattr(inputs, "tolist") else inputs
     if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
         raise TypeError(f"inputs must be prompts, each a list of token ids, got {type(prompts).__name__}{_TOKENIZE}")
@@ -97,7 +97,7 @@ def plain_prompts(inputs: Any) -> list[list[int]]:
 
 
 def plain_ids(input_ids: Any) -> list[int]:
-    """Return token ids as a list. Raises TypeError for what is no sequence of integers, or has several prompts."""
+    """Return token ids as a list. Raises TypeError for what is not a sequence of integers, or has several prompts."""
     ids = input_ids.tolist() if hasattr(input_ids, "tolist") else input_ids
     if isinstance(ids, str | bytes):
         raise TypeError(f"input_ids must be token ids, got the text {ids!r:.40}{_TOKENIZE}")

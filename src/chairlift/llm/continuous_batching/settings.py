@@ -45,7 +45,7 @@ class ManagerSettings:
         temperature: of a greedy manager's request that sets do_sample; None for 1.
         num_return_sequences: outputs of each request.
         return_logprobs: whether outputs have logprobs.
-        max_queue_size: requests that wait for their first token; 0 is no limit.
+        max_queue_size: requests that wait for their first token; 0 means no limit.
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
         given_names: name of an option or a sampling parameter here -> another name by which the user gave it.
     """
@@ -240,7 +240,7 @@ class LogitProcessors:
         self._holder = holder
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of the parameters; a temperature of 0 is no parameter, because it only chooses greedily."""
+        """Yield the names of the parameters; a temperature of 0 is not one: it only chooses greedily."""
         for name, value in self._holder.settings.sampling.items():
             is_neutral = value == NEUTRAL_VALUES.get(name) or (name == "temperature" and value == 0)
             if (name in NEUTRAL_VALUES or name in PENALTIES) and not is_neutral:

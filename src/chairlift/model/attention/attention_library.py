@@ -124,6 +124,7 @@ class AttentionLibrary:
         def call(*args: Any, **options: Any) -> Any:
             try:
                 return function(*args, **options)
+            # Memory is not the package's fault: the step is tried again with fewer tokens.
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
@@ -195,6 +196,7 @@ def apply_sinks(attended: Tensor, logsumexp: Tensor, sinks: Tensor, out: Tensor)
         sinks: [heads].
         out: [T, heads, head_dim], may be `attended`.
     """
+    # d / (d + e**sink) with d = e**logsumexp, in a form that does not overflow.
     torch.mul(attended, torch.sigmoid(logsumexp - sinks.float())[..., None], out=out)
 
 

@@ -47,6 +47,7 @@ def copy_blocks(kv: list[PagedKV], pairs: Tensor) -> None:
     source, target = pairs.long().unbind(1)
     for layer in kv:
         for cache in (as_elements(layer.key), as_elements(layer.value)):
+            # Gathered before anything is written: a target may be the source of another pair.
             cache.index_copy_(0, target, cache.index_select(0, source))
 
 

@@ -27,6 +27,7 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     if spec.sinks is not None:
         kv_heads, shared = query.shape[-4:-2]
         sinks = spec.sinks.to(wide).view(kv_heads, shared, 1, 1).expand(*scores.shape[:-1], 1)
+        # The sink takes its share of the softmax and has no value, so its column is dropped.
         weights = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
     else:
         weights = scores.softmax(-1)

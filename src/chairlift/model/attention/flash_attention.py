@@ -6,7 +6,7 @@ https://github.com/Dao-AILab/flash-attention:
 
     flash_attn_with_kvcache   q [T, heads, D], k_cache and v_cache [pages, page size, kv_heads, D] of any page size,
                               int32 cache_seqlens [S], page_table [S, W] and cu_seqlens_q [S + 1], all on the device
-    window_size               (keys before a token that it sees, keys behind it); -1 is no limit
+    window_size               (keys before a token that it sees, keys behind it); -1 means no limit
     causal                    counted from the end of a row's keys
     softcap                   0.0 is none
     return_softmax_lse        returns also the logarithms of the denominators, natural, float32 [heads, T]
@@ -103,6 +103,7 @@ class FlashAttention3(LibraryAttention):
 
         Raises ConfigError if the package fails in the first call.
         """
+        # The step of a CUDA graph has no lists: then only the device knows which tokens are padding.
         num_real = batch.cu_q_list[-1] if batch.cu_q_list else batch.num_tokens
         real = out[:num_real]
         result = self._call(query[:num_real], kv, batch, spec, plan)
@@ -120,6 +121,7 @@ class FlashAttention3(LibraryAttention):
         if kind not in plan.pages:
             plan.pages[kind] = visible_pages(batch, *kind, kv.key.shape[1])
         pages, lengths = plan.pages[kind]
+        # Only the first call can tell what the package refuses; a later error is one of the step.
         attention = self._attention if self._has_run else FLASH_ATTENTION.refusing(self._attention)
         result = attention(
             q=query, k_cache=kv.key, v_cache=kv.value, cache_seqlens=lengths, page_table=pages,

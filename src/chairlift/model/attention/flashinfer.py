@@ -154,9 +154,11 @@ class FlashInferAttention(LibraryAttention):
         plan: FlashInferPlan,
     ) -> _Wrapper:  # fmt: skip
         """Return the wrapper of a layer's kind, planned for these rows of the step."""
+        # A plan of the package holds all of these, so layers that differ in one cannot share it.
         key = ((spec.group, spec.window, spec.softcap, spec.scale), is_decode)
         if key not in self._wrappers:
             kernels = DECODE_KERNELS if is_decode else CHUNK_KERNELS
+            # All wrappers share the workspace: their kernels run one after another on one stream.
             made = self._make_wrapper(float_workspace_buffer=self._workspace, kv_layout="NHD", backend=kernels)
             event = CudaStream().make_event() if self._device.type == "cuda" else None
             self._wrappers[key] = _Wrapper(made, event)

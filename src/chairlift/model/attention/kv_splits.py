@@ -50,6 +50,7 @@ def choose_kv_splits(
     tiles = math.ceil(max_seqlen_k / tile_keys)
     if window is not None:
         tiles = min(tiles, math.ceil(window / tile_keys) + 1)
+    # Enough splits that all rows together fill the GPU once.
     wanted = math.ceil(num_processors * PROGRAMS_PER_PROCESSOR / max(1, num_decodes * kv_heads))
     max_splits = min(MAX_SPLITS, max(wanted, math.ceil(tiles * tile_keys / MAX_SPLIT_KEYS), 1))
     return KVSplits(max_splits, MIN_SPLIT_TILES, max(1, min(max_splits, math.ceil(tiles / MIN_SPLIT_TILES))))

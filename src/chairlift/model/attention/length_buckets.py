@@ -17,6 +17,7 @@ def split_into_buckets(spans: Sequence[int], most: int, operation: int) -> list[
     Returns rows by bucket, longest first; with a single bucket, in their original order.
     """
     rows = [row for row, span in enumerate(spans) if span]
+    # Longest first: the first row of a bucket sets its width, and the others only add padding.
     order = sorted(rows, key=lambda row: -spans[row])
     buckets: list[list[int]] = []
     longest = padding = 0

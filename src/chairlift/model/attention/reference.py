@@ -92,6 +92,7 @@ class ReferenceAttention:
             first = 0 if spec.window is None else max(0, seq_len - new - spec.window + 1)
             key, value = (each.to(query.dtype) for each in _gather(kv, table[row], first, seq_len))
             for start in range(rows.start, rows.stop, MAX_QUERIES):
+                # A part of the row is a row that ends earlier: its keys end with its own last token.
                 part = slice(start, min(start + MAX_QUERIES, rows.stop))
                 end = seq_len - (rows.stop - part.stop)
                 begin = first if spec.window is None else max(0, end - (part.stop - start) - spec.window + 1)
@@ -141,6 +142,7 @@ def _attend_row(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, 
 
 def _mask(new: int, keys: int, window: int | None, device: torch.device, plan: ReferencePlan) -> Tensor | None:
     """Return bool [new, keys], true if a new token sees a key; None if each token sees all keys."""
+    # The only new token is the last one: it sees every key that was gathered.
     if new == 1:
         return None
     before = plan.max_keys if window is None else min(plan.max_keys, window - 1)

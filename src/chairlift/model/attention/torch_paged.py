@@ -138,6 +138,7 @@ class TorchAttention:
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is the last slot of the spare block."""
         slots = as_elements(_slots_of(kv, spare=True))
+        # Padding needs no mask: its slot -1 is the last one of the spare block, which no sequence reads.
         slots[slot_mapping, 0] = as_elements(as_stored(key, kv.key.dtype))
         slots[slot_mapping, 1] = as_elements(as_stored(value, kv.key.dtype))
 
@@ -179,6 +180,7 @@ class TorchAttention:
                 out[: batch.num_decodes] = attended
             else:
                 out.index_copy_(0, bucket.index, attended)
+        # Rows without a key are in no bucket; their output must not be what the memory held before.
         if sum(len(bucket.rows) for bucket in buckets) < batch.num_decodes:
             empty = [row for row in range(batch.num_decodes) if batch.seq_lens_list[row] == 0]
             out[empty] = 0
@@ -206,12 +208,14 @@ class TorchAttention:
         key, value = (each[:, None].expand(-1, shared, -1, -1) for each in (key, value))
         grouped = query.transpose(0, 1).view(-1, shared, new, query.shape[-1])  # [kv_heads, shared, Q, D]
         is_plain = spec.softcap is None and spec.sinks is None
+        # A whole prompt whose window hides nothing: is_causal needs no mask in memory.
         if is_plain and start == 0 and (window is None or seq_len <= window):
             attended = functional.scaled_dot_product_attention(grouped, key, value, is_causal=True, scale=spec.scale)
             out.copy_(attended.flatten(0, 1).transpose(0, 1))
             return
         for begin in range(0, new, MAX_QUERIES):
             part = slice(begin, min(begin + MAX_QUERIES, new))
+            # The oldest key that the first token of this part sees; later ones see none before it.
             low = first if window is None else max(0, start + begin - window + 1)
             visible = slice(low - first, start + part.stop - first)
             mask = _chunk_mask(part.stop - begin, visible.stop - visible.start, batch, window, query, plan)
@@ -275,6 +279,7 @@ def _slots(
     offsets = torch.arange(block_size, device=blocks.device)
     skipped = first % block_size
     slots = (blocks[:, None] * block_size + offsets).flatten()[skipped : skipped + end - first]
+    # One bound for all rows and kinds of layers of a step: kv_memory.py leaves memory for so many.
     if plan.num_cached + end - first <= MAX_CACHED_INDICES:
         plan.num_cached += end - first
         plan.chunks[kind] = slots
@@ -315,9 +320,11 @@ def _keys(
     start, count, end = (each[:, None] for each in _extents(batch, spec, kv, rows))
     block_size, device = kv.key.shape[1], index.device
     steps, first = np.arange(count.max()), start // block_size
+    # Padding must be blocks of the row itself: another sequence's contents could reach the sums as 0 * NaN.
     block_indices = np.where(steps < count, first + steps, first)
     table = batch.groups[spec.group].block_table.index_select(0, index)
     blocks = table.gather(1, torch.from_numpy(block_indices).to(device)).flatten().long()
+    # The visible slots of one row lie side by side, so a slice takes the place of the mask.
     if len(rows) == 1:
         before = int(start[0, 0] % block_size)
         return _Keys(blocks, None, None, slice(before, before + int(end[0, 0] - start[0, 0])))

@@ -72,6 +72,7 @@ class _Scores:
         window = spec.window or 0
         if spec.softcap is None:
             return cls(spec.scale * LOG2_E, 0.0, window)
+        # cap * tanh(x) is cap * (1 - 2 / (e**2x + 1)), with e**2x as a power of 2: see _visit_keys.
         return cls(spec.scale / spec.softcap * 2 * LOG2_E, spec.softcap * LOG2_E, window)
 
 
@@ -138,6 +139,7 @@ class TritonAttention:
     ) -> None:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
         query = _with_dense_heads(query)
+        # The kernels know one stride of a tensor, that of its tokens.
         target = out if _has_dense_heads(out) else query.new_empty(query.shape)
         num_decodes = 0 if self._deterministic else batch.num_decodes
         if num_decodes:

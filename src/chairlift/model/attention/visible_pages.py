@@ -33,6 +33,7 @@ def visible_pages(batch: ForwardBatch, group: int, window: int | None, block_siz
     # A row sees window - 1 tokens before its new ones; the first of them may be the last of its block.
     width = min(columns, -(-(window + batch.max_seqlen_q - 2) // block_size) + 1)
     index = first[:, None] + torch.arange(width, dtype=torch.int32, device=first.device)
+    # Short rows have fewer blocks than `width`: what they repeat lies beyond their length.
     pages = table.gather(1, index.clamp_(max=columns - 1).long())
     return pages, batch.seq_lens - first * block_size
 

@@ -71,6 +71,7 @@ class SlotBlockTables:
 
     def apply(self, plan: StepPlan) -> None:
         """Apply a plan's released slots, new sequences and new blocks, in this order."""
+        # A new sequence may have fewer blocks than the last one of its slot, so nothing of that may be left.
         cleared = [*plan.released_slots, *(new.slot for new in plan.new_sequences)]
         if cleared:
             slots = np.asarray(cleared)

@@ -22,7 +22,7 @@ _NAMES: Mapping[str, str] = {"lasttoken": "last", "mean": "mean"}
 def read_pooling(folder: Path) -> str | None:
     """Return the pooling of a model folder; None if it names none. It may be one that is not supported.
 
-    Raises ModelError that names the file, if it is no JSON object or names several modes.
+    Raises ModelError that names the file, if it is not a JSON object or names several modes.
     """
     path = folder / "1_Pooling" / "config.json"
     if not path.exists():

@@ -85,8 +85,8 @@ class TransformersConfig(ModelConfig):
 def parse_transformers_config(content: Mapping[str, Any]) -> TransformersConfig:
     """Turn the object in config.json into a TransformersConfig.
 
-    Raises ModelError, UnsupportedModel or UnsupportedArchitecture: for a model that is no decoder of text, and for any
-    where transformers is not installed.
+    Raises ModelError, UnsupportedModel or UnsupportedArchitecture: for a model that is not a decoder of text, and for
+    any where transformers is not installed.
     """
     check_not_quantized(content)
     architecture = _supported_name(content)

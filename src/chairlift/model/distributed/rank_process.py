@@ -62,7 +62,7 @@ class RankProcess:
         return self._process.pid
 
     def send(self, frame: bytes) -> None:
-        """Write an encoded message; the end of the process, which `on_end` reports, is no error here.
+        """Write an encoded message; the end of the process, which `on_end` reports, is not an error here.
 
         Raises EngineDead when the process does not read for SEND_SECONDS.
         """

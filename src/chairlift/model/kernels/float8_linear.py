@@ -94,6 +94,7 @@ def check_products(dtype: torch.dtype, device: torch.device) -> None:
     wide, wide_weight = (
         each.double() * by.double()[:, None] for each, by in ((values, scales), (weight.values, weight.scales))
     )
+    # The reference has the quantized numbers: only the product is on trial, not the quantization.
     exact = wide @ wide_weight.T + bias.double()
     try:
         products = [multiply(values[:count], scales[:count], weight, bias, dtype) for count in TRIAL_ROWS]
@@ -106,6 +107,7 @@ def check_products(dtype: torch.dtype, device: torch.device) -> None:
             "quantization to none"
         ) from failure
     limit = (ROUNDINGS * torch.finfo(dtype).eps + 1e-5) * float(exact.abs().max())
+    # Also if the error is NaN.
     if not error <= limit:
         raise _refused(
             f"a product of 8-bit floats on the device {device} is wrong by {error:.3g}, the limit is {limit:.3g}; set "

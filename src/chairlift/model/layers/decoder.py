@@ -180,6 +180,7 @@ class DecoderLayer:
         The sum is left to the next norm, which is computed together with it.
         """
         x, normed = self.before_attention.of_sum(x, update, ops)
+        # Before the norm, which needs the whole sum and not a rank's part of it.
         attended = ops.sum_over_ranks(self.attention(normed, rotation, context, ops))
         if self.after_attention is not None:
             attended = self.after_attention(attended, ops)

@@ -55,7 +55,7 @@ def padded_rows(count: int) -> int:
 
 
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether these products work on this machine; a trial decides, as they are no public interface of torch."""
+    """Return whether these products work on this machine; a trial decides, as they are not a public API of torch."""
     if device.type != "cpu" or platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     rows, outputs, inputs = _TRIAL

@@ -93,6 +93,7 @@ class DecodeGraphs:
         """Return the bucket of a step; None for one that has longer rows or too many, and once a capture has failed."""
         if self._has_failed or plan.num_tokens != plan.num_rows or not 0 < plan.num_rows <= self._rows[-1]:
             return None
+        # Each row has one token, so the longest sequence ends with it.
         longest = int(plan.start_positions.max()) + 1
         if longest > self._lengths[-1]:
             return None
@@ -116,6 +117,7 @@ class DecodeGraphs:
             positions=inputs.positions, cu_seqlens_q=inputs.cu_seqlens, seq_lens=inputs.seq_lens,
             logits_indices=self._all_rows[:rows], groups=inputs.groups(), cu_q_list=(), seq_lens_list=(),
         )  # fmt: skip
+        # The capture, and what warms it up, must not touch the cache of a running sequence.
         self._stream.run(inputs.make_padding)
         step, compute, outputs = StepInputs(inputs.input_ids, batch), self._compute, self._outputs
         try:
@@ -125,12 +127,14 @@ class DecodeGraphs:
                 if self._is_sharded:
                     raise
                 log.warning("too little memory for the CUDA graph of %d rows of %d tokens: %s", rows, length, error)
+                # Its steps run without a graph; trying again in each of them would cost more than it brings.
                 self._too_large.add(bucket)
                 return False
             if at_start and self._is_required:
                 raise
             log.warning("CUDA graphs are off: the capture of %d rows failed: %s", rows, error)
             self._has_failed = True
+            # Their memory serves no other step, and none of them will be used.
             self._graphs.clear()
             return False
         return True

@@ -107,6 +107,7 @@ class DeviceResult:
             logprobs = _spread(self.on_host.logprobs, on_host, count)
         row_errors = dict(step.row_errors)
         for index, error in sorted(errors.items()):
+            # An error of the prompt logprobs came first and stays.
             row_errors.setdefault(int(plan.sample_rows[index]), error)
         return StepResult(
             step_id=plan.step_id, tokens=tokens, cu_tokens=np.arange(count + 1, dtype=np.int32), logprobs=logprobs,
@@ -177,6 +178,7 @@ class DeviceExecutor:
         bucket = None if self._graphs is None or self._needs_states else self._graphs.bucket_of(plan)
         if self._graphs is not None and bucket is not None and self._graphs.capture(bucket):
             step.rows = plan.sample_rows.astype(np.int64)
+            # The graph's sampler takes no masks, so a step with some is sampled outside of it.
             step.is_sampled = not len(plan.masked_samples)
             by_row = np.full(plan.num_rows, -1, np.int32)
             if step.is_sampled:
@@ -208,6 +210,7 @@ class DeviceExecutor:
         self._tables.apply(plan)
         on_device = []
         for new in plan.new_sequences:
+            # The slot's last sequence may have been sampled on the host, which must forget it.
             self._release(new.slot)
             self._prompt_logprobs.admit(new)
             self._prompt_pooling.admit(new)
@@ -218,6 +221,7 @@ class DeviceExecutor:
                 self._host_sampler.add_sequence(new)
         if on_device:
             self._stream.run(lambda: self._device_sampler.add_sequences(on_device))
+        # Given before the layers, which on the same stream read the copied blocks.
         if len(copies := plan.block_copies):
             self._stream.run(lambda: self.backend.copy_blocks(self.kv, copy_from_pinned(copies, self.loaded.device)))
 
@@ -256,6 +260,7 @@ class DeviceExecutor:
     def _sample_on_device(self, step: DeviceStep, masks: TokenMasks | None) -> None:
         """Sample all rows of the device by one launch outside of a graph."""
         plan, on_device, device = step.plan, step.on_device, self.loaded.device
+        # The logits of a graph have all rows of its bucket; none behind the last sample row is sampled.
         count = int(step.rows.max()) + 1
         slots = np.full(count, -1, np.int32)
         slots[step.rows[on_device]] = plan.slots[plan.sample_rows][on_device]
@@ -275,6 +280,7 @@ class DeviceExecutor:
         states = step.states.index_select(0, copy_from_pinned(step.rows[step.on_host], self.loaded.device))
         slots = plan.slots[plan.sample_rows][step.on_host].astype(np.int64)
         if masks is not None:
+            # The sampler gets the rows of the host only, so masks are renumbered to these.
             chosen = step.on_host[masks.sample_indices]
             index = (step.on_host.cumsum() - 1).astype(np.int32)[masks.sample_indices[chosen]]
             masks = TokenMasks(index, masks.bitmask[chosen]) if chosen.any() else None

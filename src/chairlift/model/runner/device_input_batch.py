@@ -117,6 +117,7 @@ class DeviceInputBatch:
     def apply(self, plan: StepPlan) -> None:
         """Take a plan's new blocks; `inputs` writes them. Slots that are released need nothing."""
         self._new_blocks = plan.new_blocks if len(plan.new_blocks) else self._new_blocks[:0]
+        # A plan without rows gets no inputs, and its blocks must not be lost.
         if not plan.num_rows:
             self._write_new_blocks()
 
@@ -154,9 +155,11 @@ class DeviceInputBatch:
         cu_q = np.zeros(rows + 1, np.int32)
         np.cumsum(counts, out=cu_q[1:])
         assert cu_q[-1] == plan.num_tokens, f"{cu_q[-1]} tokens in rows, {plan.num_tokens} input ids"
+        # Only the device knows the tokens that LAST_SAMPLED stands for; it has sampled them itself.
         check_ids(plan.input_ids[plan.input_ids != LAST_SAMPLED], self.vocab_size)
         logits_indices, new_blocks = cu_q[plan.sample_rows + 1] - 1, self._new_blocks
         self._new_blocks = new_blocks[:0]
+        # In one array, since each copy to the device has a fixed cost.
         by_row = (plan.slots, counts, plan.start_positions, cu_q[:-1])
         sampled = np.empty(0, np.int32) if sample_slots is None else sample_slots
         packed = self._staging.copy((*by_row, plan.input_ids, new_blocks, logits_indices, sampled))

@@ -93,6 +93,7 @@ def make_executor(
         loaded, backend, kv, populator, tables=tables, stream=stream, host_sampler=sampler,
         prompt_logprobs=prompt_logprobs, max_slots=slots,
     )  # fmt: skip
+    # Graphs belong to one executor: that of a warm-up, which does not write, would capture them in vain.
     if writes and not (obstacle or _unwanted_graphs(loaded, config)):
         _use_graphs(executor, tables, stream, config, loaded.config.context_length(config.max_model_len))
     return executor
@@ -138,7 +139,7 @@ def has_graphs(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBack
 
 
 def _reason_without_graphs(loaded: LoadedModel, config: RunnerConfig, backend: AttentionBackend) -> str:
-    """Return why decode steps are no CUDA graphs; "" if they are."""
+    """Return why decode steps are not CUDA graphs; "" if they are."""
     return graph_obstacle(loaded, backend, device_stream(loaded)) or _unwanted_graphs(loaded, config)
 
 

@@ -150,6 +150,7 @@ def free_memory(device: torch.device, *, proc: Path = PROC, cgroup: Path = CGROU
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
+        # The driver counts what torch's allocator holds as used, but new tensors get that first.
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return FreeMemory(free + reusable, f"free on {device}")
     readings = host_readings(proc, cgroup)

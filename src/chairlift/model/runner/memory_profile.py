@@ -125,9 +125,11 @@ def profile_steps(
             memory.reset_peak()
             cache = _temporary_cache(loaded, config, backend)
             cache_bytes = sum(each.key.nbytes + each.value.nbytes for each in cache)
+            # Made within the measurement: the executor's own tensors are a part of what steps need.
             executor = make_executor(loaded, config, backend, cache, PagePrefaulter(()), writes=False)
             held = memory.allocated_bytes()
             run_step(executor, next(plans))
+            # Read behind the decode step and before the larger ones: graphs need the memory of decode steps only.
             decode_bytes = max(0, memory.peak_bytes() - held)
             for plan in plans:
                 run_step(executor, plan)

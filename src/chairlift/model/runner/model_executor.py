@@ -77,6 +77,7 @@ class ModelExecutor:
         pooled = self.prompt_pooling.compute(plan, hidden)
         if self.prompt_pooling.needs_no_token(plan):
             return PendingSample(plan, None, prompt_logprobs, row_errors, pooled)
+        # Where every row has one token, its state needs no gathering.
         is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
         # Without masks to wait for, all states are used before the next step overwrites them.
         states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
@@ -103,6 +104,7 @@ class ModelExecutor:
         )
 
     def _apply(self, plan: StepPlan) -> None:
+        # Released first: a new sequence may have the same slot.
         for slot in plan.released_slots:
             self.sampler.remove_slot(slot)
             self.prompt_logprobs.release(slot)

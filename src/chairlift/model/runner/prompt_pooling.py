@@ -64,6 +64,7 @@ class PromptPooling:
                 sums.append(_as_float(hidden[end - 1]))
         if not rows:
             return ()
+        # One copy for all rows, as each would wait for the device.
         pooled = torch.stack(sums).cpu().numpy()
         return tuple(zip(rows, pooled, strict=True))
 

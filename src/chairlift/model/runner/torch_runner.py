@@ -147,9 +147,11 @@ class TorchRunner:
         assert engine is not None, "launch before start, or after stop"
         use_device(engine.loaded.device)  # this may be another thread than that of start()
         engine.populator.pause_for_step()
+        # Masks may come before their launch: then the step need not wait for them.
         masks = self._masks.pop(plan.step_id, None)
         waits = len(plan.masked_samples) > 0 and masks is None
         has_waiting = bool(self._results) and isinstance(self._results[-1], _WaitingStep)
+        # The device samples in the order of its launches: a later step would read tokens that are not sampled yet.
         assert not (engine.is_asynchronous and has_waiting), "a launch while a step on the device waits for masks"
         with StepErrors(engine.loaded.device), torch.inference_mode():
             step = engine.forward(plan, waits=waits)
@@ -233,6 +235,7 @@ class TorchRunner:
             self._engine.populator.stop()
         was_on_cuda = self._engine is not None and self._engine.loaded.device.type == "cuda"
         self._engine = None
+        # A reference here would keep the model's memory on the device.
         self._preloaded = None
         self._results.clear()
         self._masks.clear()

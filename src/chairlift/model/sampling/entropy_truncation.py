@@ -47,8 +47,10 @@ def _atypical(weights: Tensor, typical_p: Tensor) -> Tensor:
     distance = (-likely.log() - _sum(torch.special.entr(likely))).abs_()  # infinite where the weight is 0
     ordered, order = distance.sort(dim=-1, stable=True)
     last = (likely.gather(1, order).cumsum(-1) < typical_p).sum(-1, keepdim=True).clamp_(max=weights.shape[1] - 1)
+    # By distance and not by rank, so that tokens of equal surprise are kept or dropped together.
     return (distance > ordered.gather(1, last)) & (typical_p < 1)
 
 
 def _unlikely(weights: Tensor, bound: Tensor) -> Tensor:
+    # The most likely token always stays, also if its probability is below the bound.
     return (_normalised(weights) < bound) & (weights < weights.amax(-1, keepdim=True))

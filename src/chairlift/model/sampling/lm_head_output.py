@@ -62,6 +62,7 @@ def compute_lm_head_output(logits: Tensor, request: LogitsRequest) -> LMHeadOutp
             masked_logits = logits[at]
             apply_masks(masked_logits, list(request.masks.bitmask[some]))
             parts.append(argmax(masked_logits))
+            # argmax has read the raw logits above, so these may be overwritten by the masked ones.
             if request.needs_logits[rows[some]].any():
                 logits[at] = masked_logits
         masked_max_logits = np.concatenate([max_logit for max_logit, _ in parts])

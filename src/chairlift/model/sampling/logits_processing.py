@@ -85,6 +85,7 @@ class RowLogitsProcessor:
         self.history: TokenCounts | None = None
         if self.penalises:
             start = len(new.token_ids) - new.num_output_tokens
+            # Only the repetition penalty counts the prompt's tokens.
             prompt = new.token_ids[:start] if self.repetition != 1.0 else ()
             self.history = TokenCounts(prompt, new.token_ids[start:])
         bias = {token: value for token, value in params.logit_bias.items() if value > BAN}
@@ -93,10 +94,12 @@ class RowLogitsProcessor:
         self._ngram = params.no_repeat_ngram_size or 0
         self._words = BadWords(params.bad_words_ids)
         self._biased_away = np.array([token for token, value in params.logit_bias.items() if value <= BAN], np.int64)
+        # Bans that hold in every step are put together once.
         self._always = np.unique(np.concatenate([self._biased_away, self._words.always]))
         self.allowed = np.unique(np.array(params.allowed_token_ids, np.int64))
         self._min_tokens = params.min_tokens
         ends = np.unique(np.array([*new.eos_token_ids, *params.stop_token_ids], np.int64))
+        # An end-of-sequence id may lie outside the model's vocabulary; it cannot be sampled anyway.
         self._ends = ends[ends < vocab_size]
         self.processors = build_processors(params.logits_processors, factories)
         looks_back = self._ngram or self._words.needs_tail or self.processors
@@ -162,6 +165,7 @@ def process_logits(logits: Tensor, row_processors: Sequence[RowLogitsProcessor |
     ]
     sizes = [len(history.token_ids) for _, _, history in penalised]
     if sum(sizes):
+        # One gather and one scatter for all rows of the step, however many tokens each has.
         at = _at(logits, [row for row, _, _ in penalised], [history.token_ids for _, _, history in penalised])
         counts = torch.from_numpy(np.concatenate([history.counts for _, _, history in penalised])).to(logits)
         rules = np.array([(s.repetition, s.presence, s.frequency) for _, s, _ in penalised]).repeat(sizes, axis=0)
@@ -181,6 +185,7 @@ def process_logits(logits: Tensor, row_processors: Sequence[RowLogitsProcessor |
     for row, row_processor in present:
         if len(row_processor.allowed):
             allowed = torch.from_numpy(row_processor.allowed).to(logits.device)
+            # Behind the other bans, whose -inf is kept.
             kept = logits[row, allowed]
             logits[row] = -torch.inf
             logits[row, allowed] = kept
@@ -202,6 +207,7 @@ def run_custom_processors(
             continue
         scores = logits[row : row + 1]
         try:
+            # Copies: a processor that writes to its arguments must change neither the history nor what others return.
             input_ids = torch.from_numpy(row_processor.tail.ids.copy()).to(logits.device)[None]
             for processor in row_processor.processors:
                 scores = processor.apply(input_ids, scores.clone())
@@ -220,6 +226,7 @@ def apply_masks(logits: Tensor, masks: Sequence[Int32 | None]) -> None:
         return
     packed = torch.from_numpy(np.stack([bits for _, bits in present]).view(np.uint8)).to(logits.device)
     bans = embedding(packed.int(), _bans_of_bytes(logits.device).to(logits.dtype)).flatten(1)[:, : logits.shape[1]]
+    # The grammar's vocabulary may be smaller than the model's padded one: no such token is allowed.
     if (short := logits.shape[1] - bans.shape[1]) > 0:
         bans = pad(bans, (0, short), value=-torch.inf)
     if len(present) == len(logits):

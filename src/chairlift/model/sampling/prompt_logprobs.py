@@ -51,6 +51,7 @@ class PromptLogprobs:
         """Add a sequence; replaces the previous one of its slot."""
         self.release(new.slot)
         num_prompt = len(new.token_ids) - new.num_output_tokens
+        # After a preemption or on another choice they may have been delivered already.
         if new.params.prompt_logprobs is not None and new.prompt_logprobs_from < num_prompt:
             prompt = np.array(new.token_ids[:num_prompt], np.int64)
             self._requests[new.slot] = _PromptLogprobsRequest(
@@ -83,6 +84,7 @@ class PromptLogprobs:
             if request is None:
                 continue
             start, count = int(plan.start_positions[row]), int(plan.num_new_tokens[row])
+            # The state of a position predicts the token after it, so targets are one behind the row's positions.
             first, last = max(start + 1, request.first), min(start + count, len(request.prompt) - 1)
             if last < first:
                 continue
@@ -103,6 +105,7 @@ class PromptLogprobs:
         self, hidden: Tensor, request: _PromptLogprobsRequest, first: int, head: Callable[[Tensor], Tensor]
     ) -> tuple[TokenLogprob, ...]:
         entries: list[TokenLogprob] = []
+        # A whole prompt's logits may be gigabytes: [tokens, V] in float32.
         for start in range(0, len(hidden), self._chunk):
             logits = head(hidden[start : start + self._chunk])
             raw = logits if logits.dtype == torch.float64 else logits.float()

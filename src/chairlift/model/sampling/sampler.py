@@ -104,12 +104,14 @@ class Sampler:
                 self._sample_rows(
                     _SampleBatch(output.logits, logits_index, slots, later_masks, tokens, logprobs, row_errors), rows
                 )
+        # Last, when the errors of all rows are known: a failed row has no output.
         row_errors.update(self._state.observe(slots, tokens, list(row_errors)))
         return SamplerOutput(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), row_errors)
 
     def _logits_request(self, slots: Int64, masks: TokenMasks | None) -> tuple[LogitsRequest, Allowed]:
         """Return the request to the head, and the masks of rows that need raw logits and are masked later."""
         state = self._state
+        # The usual greedy step: the lm_head returns the argmax of each row, and no logits are kept.
         if not state.slots_needing_logits:
             return LogitsRequest(np.zeros(len(slots), bool), masks), {}
         raw = state.logprobs[slots] >= 0
@@ -118,6 +120,7 @@ class Sampler:
         needs_logits = raw | ~state.greedy[slots]
         if masks is None or not raw.any():
             return LogitsRequest(needs_logits, masks), {}
+        # Logprobs are of raw logits, and logits processors run before masks: the head must not apply these.
         later_masks = raw[masks.sample_indices]
         head_masks = (
             masks
@@ -146,6 +149,7 @@ class Sampler:
         for index in _non_finite_rows(output.masked_max_logits):
             row = int(rows[index])
             num_outputs = int(self._state.num_outputs[slots[row]])
+            # A row whose raw logits are not finite has that error already, which says more.
             row_errors.setdefault(row, no_token_error(float(output.masked_max_logits[index]), None, num_outputs, True))
 
     def _sample_rows(self, batch: "_SampleBatch", rows: Int64) -> None:
@@ -154,12 +158,14 @@ class Sampler:
             self._sample_together(batch, rows)
             return
         except Exception:
+            # What the failed attempt has written is written again, row by row; errors of it would remain.
             for row in rows.tolist():
                 batch.row_errors.pop(row, None)
         for each in rows[:, None]:
             try:
                 self._sample_together(batch, each)
             except Exception as error:
+                # A device without memory, or one that has failed, is not the fault of this row.
                 if is_of_device(error):
                     raise
                 batch.row_errors[int(each[0])] = as_sampling_error(error)
@@ -173,8 +179,10 @@ class Sampler:
         raw_rows = rows[~is_processed & ~state.greedy[slots[rows]]]
         if len(raw_rows):
             self._sample_truncated(batch, batch.logits_of(raw_rows), raw_rows)
+        # In chunks, since each is a copy of its logits that processors change.
         for some in chunks(rows[is_processed], batch.logits.shape[1]):
             self._sample_processed(batch, batch.logits_of(some, copied=True), some)
+        # Of the raw logits and the sampled tokens, so behind the sampling.
         logprob_rows = [row for row in rows[state.logprobs[slots[rows]] >= 0].tolist() if row not in batch.row_errors]
         for some in chunks(np.array(logprob_rows, np.int64), batch.logits.shape[1]):
             counts, tokens = state.logprobs[slots[some]], batch.tokens[some].astype(np.int64)
@@ -198,6 +206,7 @@ class Sampler:
                 )
         batch.row_errors.update({int(rows[index]): error for index, error in failed.items()})
         random = ~state.greedy[slots]
+        # A row that has failed may have no finite logit, which sample_tokens() demands.
         random[list(failed)] = False
         if random.any():
             some = np.flatnonzero(random)

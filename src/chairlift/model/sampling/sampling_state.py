@@ -46,6 +46,7 @@ class SamplingState:
         slot, params = new.slot, new.params
         self.remove_slot(slot)
         self.num_outputs[slot], self.choice[slot] = new.num_output_tokens, new.choice_index
+        # If the parameters raise, the slot is sampled like a greedy one, and its error is reported.
         self.greedy[slot], self.logprobs[slot] = True, -1
         try:
             assert params.seed is not None, "sampling parameters are resolved before they reach the runner"
@@ -75,6 +76,7 @@ class SamplingState:
     def observe(self, slots: Int64, tokens: NDArray[np.int32], failed: Sequence[int]) -> dict[int, ChairliftError]:
         """Add the tokens of all rows but the failed, at most one per slot; returns the errors of histories by row."""
         row_errors: dict[int, ChairliftError] = {}
+        # Only slots that need logits read their number of outputs.
         if not self.slots_needing_logits:
             return row_errors
         self.num_outputs[np.delete(slots, failed) if failed else slots] += 1

@@ -117,6 +117,7 @@ def sample_tokens(logits: Tensor, rules: TruncationParams, numbers: Float64) -> 
         tokens[rows] = _sample_by_id(_select_rows(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
     for rows in chunks(np.flatnonzero(ordered), vocab_size):
         narrow_rows = rows[top_k[rows] <= _WIDE_TOP_K]
+        # Wider than the largest top_k, so that tokens as likely as the k-th are usually among them.
         width = 2 * int(top_k[narrow_rows].max(initial=_TOP_P_WIDTH // 2)) + 64
         wide_rows = rows[top_k[rows] > _WIDE_TOP_K]
         for selected, num_ranked in ((narrow_rows, width), (wide_rows, vocab_size)):
@@ -159,6 +160,7 @@ def top_k_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     count = min(count, vocab_size)
     values, ids = _leading(logits, 2 * count + 64)
     if values.shape[1] < vocab_size and count:
+        # Tokens as likely as the last one may be missing, and of equals the lowest ids are wanted.
         wide_rows = (values[:, count - 1] <= values[:, -1]).nonzero().flatten()
         if len(wide_rows):
             exact_values, exact_ids = _leading(logits[wide_rows], vocab_size)
@@ -179,6 +181,7 @@ def _leading(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     if width >= logits.shape[1]:
         values, ids = logits.sort(dim=-1, descending=True, stable=True)
         return values, ids
+    # topk leaves the order of equals open: sorted by id first, a stable sort by value settles it.
     ids = logits.topk(width, dim=-1, sorted=False).indices.sort(dim=-1).values
     values, order = logits.gather(1, ids).sort(dim=-1, descending=True, stable=True)
     return values, ids.gather(1, order)
@@ -218,7 +221,9 @@ def _sample_by_rank(logits: Tensor, rules: TruncationParams, numbers: Float64, w
     values, ids, weights, kept, is_open = _ranked(logits, rules, width)
     sure = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
     if values.shape[1] < logits.shape[1]:
+        # A kept token as unlikely as the last one of the width may have equals beyond it.
         sure = ~((kept | is_open) & (values <= values[:, -1:])).any(-1)
+    # The running sum goes by token id, as it does over the whole vocabulary.
     ids, order = ids.sort(dim=-1)
     sampled = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
     return ids.gather(1, sampled)[:, 0], sure
@@ -239,6 +244,7 @@ def _ranked(logits: Tensor, rules: TruncationParams, width: int) -> tuple[Tensor
     is_open = kept & _column(limit < vocab_size, logits)
     weights = _weights(values, max_logit, rules).masked_fill_(~kept, 0.0)
     sums = weights.cumsum(-1)
+    # With top_k, the total for top_p is that of its tokens; without it, that of the whole row, computed below.
     total = sums[:, -1:].clone()
     whole = np.flatnonzero((limit == vocab_size) & (rules.top_p < 1))
     if len(whole):

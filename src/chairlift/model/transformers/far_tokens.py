@@ -72,6 +72,7 @@ def check_far_tokens(base: nn.Module, attention: PagedAttention, context_length:
     first = max(context_length - 2, 0)
     ids, positions = torch.zeros(2, dtype=torch.int64, device=device), torch.arange(first, first + 2, device=device)
     cache = Cache(layers=[LongLayer(first) for _ in attention.calls])
+    # Both passes have the same ids and positions; only the length of the cache differs between them.
     with torch.inference_mode(), attention.recording() as from_positions:
         base_states(base, ids, positions, use_cache=False)
     with torch.inference_mode(), attention.recording() as from_cache:
@@ -91,6 +92,7 @@ def check_cache_reads(base: nn.Module, attention: PagedAttention) -> None:
     mask = torch.ones(1, 4, dtype=torch.int64, device=device)  # without one, transformers reads the positions
     with torch.inference_mode(), attention.recording():
         base_states(base, ids, positions, past_key_values=Cache(layers=layers), use_cache=True, attention_mask=mask)
+    # Without weights there are no numbers to compare, so every read counts.
     if any(layer.num_reads for layer in layers[1:]):
         raise _reads_length()
 
@@ -102,6 +104,7 @@ def _reads_length() -> UnsupportedArchitecture:
 def _agree(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape:
         return False
+    # A NaN in both passes is not a difference, but would make every norm NaN.
     one, other = one.double().nan_to_num(), other.double().nan_to_num()
     return bool((one - other).norm() <= TOLERANCE * one.norm())
 
@@ -116,9 +119,11 @@ def check_cache_windows(config: Any, calls: Mapping[int, Sequence[LayerCall]], c
     """
     kinds = getattr(config, "layer_types", None) or ()
     for layer, kept in enumerate(kept_windows(config)):
+        # No sequence is long enough to lose a token.
         if kept is None or kept >= context_length:
             continue
         for window in {call.spec.window for call in calls.get(layer, ())} - {kept}:
+            # A chunk never sees more tokens than such a cache keeps.
             if window == OTHER and layer < len(kinds) and kinds[layer] == "chunked_attention":
                 continue
             sees = "all tokens" if window is None else f"{window} tokens" if window > 0 else "others"
@@ -141,6 +146,7 @@ def check_block_sparse(base: nn.Module, config: Any, context_length: int) -> Non
     """
     if not any(getattr(module, "attention_type", None) == "block_sparse" for module in base.modules()):
         return
+    # transformers' own bound: up to it BigBird turns to full attention.
     limit = (5 + 2 * config.num_random_blocks) * config.block_size
     if context_length > limit:
         raise unsupported(

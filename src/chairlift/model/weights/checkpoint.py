@@ -285,7 +285,7 @@ def _update_with_samples(digest: "hashlib._Hash", opened: BinaryIO) -> None:
 def _headers(file: Path) -> dict[str, StoredTensor]:
     try:
         with safe_open(file, framework="pt") as opened:
-            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  (it is no mapping)
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  (it is not a mapping)
             return {
                 name: StoredTensor(file, name, tuple(part.get_shape()), part.get_dtype())
                 for name, part in slices.items()

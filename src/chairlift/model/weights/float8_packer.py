@@ -26,7 +26,7 @@ def takes_float8(parts: Sequence[Part]) -> bool:
 
 
 class Float8Packer:
-    """A Pack (parameter_loader.py) to Float8Weight; weights that are no layer's or do not fit stay as they are."""
+    """A Pack (parameter_loader.py) to Float8Weight; weights that are not a layer's or do not fit stay as they are."""
 
     def __init__(self, pack: Callable[[Tensor], Tensor]) -> None:
         """`pack` returns the layout of a weight that stays as it is."""

@@ -87,7 +87,7 @@ def reasoning_part(text: str) -> Json:
 
 
 def whole_logprobs(logprobs: Any) -> list[Json]:
-    """Return the logprobs of a choice as those of a text: a token that is no text has no bytes."""
+    """Return the logprobs of a choice as those of a text: a token that is not text has no bytes."""
     tokens = [] if logprobs is None else logprobs.get("content") or []
     return [_token(token) | {"top_logprobs": [_token(top) for top in token["top_logprobs"]]} for token in tokens]
 

@@ -133,6 +133,7 @@ class Attempt:
         first = inter = None
         if self.first_token_at is not None and self.last_token_at is not None and self.sent_at is not None:
             first = self.first_token_at - self.sent_at
+            # n tokens have n - 1 gaps between them.
             if self.num_tokens > 1:
                 inter = (self.last_token_at - self.first_token_at) / (self.num_tokens - 1)
         return RecordOutcome(

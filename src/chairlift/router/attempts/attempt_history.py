@@ -82,6 +82,7 @@ class AttemptHistory:
         A lost replica that is still healthy after LOST_SECONDS was not lost: it may be tried again.
         """
         self.record_retry_after(retry_after)
+        # A lost replica still counts as healthy until its health checks fail.
         self._has_ready_replica = any(each not in self._lost_at for each in ready)
         for replica in ready:
             if now - self._lost_at.get(replica, now) >= LOST_SECONDS:
@@ -123,6 +124,7 @@ class AttemptHistory:
             self._resume_until = now + self._limits.resume_wait_seconds
         if self._retry_after is None:
             return self._replacement_wait_seconds(now)
+        # A client that has no byte can be told when to come back instead.
         if not has_sent:
             return None
         seconds = max(MIN_RETRY_SECONDS, self._retry_after)

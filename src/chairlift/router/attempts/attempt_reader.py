@@ -67,6 +67,7 @@ class AttemptReader:
                 events = self._read_events()
             except BadChunk:
                 events = [AttemptBroken(self._attempt, FailureReason.BAD_STREAM)]
+        # Behind the reading: what is pending is only what no event has taken.
         if len(self._pending) > self._max:
             events = [*events, self._too_large()]
         self._has_ended = any(not isinstance(event, ChunksReceived) for event in events)
@@ -97,12 +98,14 @@ class AttemptReader:
     def _pass_events(self) -> list[AttemptEvent]:
         """Return all complete events as one chunk, and the end behind `[DONE]`."""
         pending = self._pending
+        # Servers of other projects may end lines by any of the three ways of SSE. Without a match, `end` is at most 3.
         end = max(pending.rfind(b"\n\n") + 2, pending.rfind(b"\r\n\r\n") + 4, pending.rfind(b"\r\r") + 2)
         if end < 4:
             return []
         payload = bytes(pending[:end])
         del pending[:end]
         events: list[AttemptEvent] = [ChunksReceived(self._attempt, (Chunk(payload),))]
+        # The end is short, and nothing follows it, so only the last bytes are searched.
         if any(line in _DONE_LINES for line in payload[-64:].splitlines()):
             events.append(ResponseEnded(self._attempt))
         return events
@@ -123,6 +126,7 @@ class AttemptReader:
             elif payload.startswith(b"event: "):
                 last = self._read_named(payload, chunks)
         del pending[:begin]
+        # The last byte may be the first half of the empty line.
         self._searched = max(0, len(pending) - 1)
         return [ChunksReceived(self._attempt, chunks), *last] if chunks else last
 

@@ -135,6 +135,7 @@ class ClientResponse:
         """Return the last bytes for the client: the event that ends a stream, or the whole body. Raises BadChunk."""
         if attempt.mode is ResponseMode.PROGRESS:
             payload = self.delivered.merge_logprobs(payload)
+        # A response that was parsed has counted its tokens already.
         if not self.delivered.num_tokens:
             self._usage.read(payload)
         if self.fields.alias:

@@ -64,6 +64,7 @@ class HedgeController:
     def record_first_token(self, seconds: float) -> None:
         """Add a request's time to its first token, counted from its first attempt."""
         if len(self._recent) == self._config.num_samples:
+            # Equal times are the same number, so any of them may leave.
             del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
         self._recent.append(seconds)
         insort(self._sorted, seconds)

@@ -74,6 +74,7 @@ class OpenAttempts:
             self.actions.append(AbortAttempt(attempt.number))
         self.release_permit(attempt)
         if attempt.replica is not None:
+            # The outcome comes first: it is reported through the reservation that the second action gives back.
             self.actions.append(attempt.outcome(outcome))
             self.actions.append(ReleaseReplica(attempt.number, attempt.replica.replica_id))
 
@@ -115,6 +116,7 @@ class OpenAttempts:
         events, attempt.frozen = attempt.frozen, None
         if events is None:
             return []
+        # freeze() has stopped its timer; it gets the whole time again.
         kind = TimerKind.FIRST_TOKEN if attempt.first_token_at is None else TimerKind.INTER_TOKEN
         self.set_timer(attempt, kind)
         return events
@@ -131,6 +133,7 @@ class OpenAttempts:
 
     def hedge_timer_fired(self, attempt: Attempt) -> bool:
         """Return whether the hedge timer ran for this attempt; it runs no more."""
+        # A timer that was cleared may have fired before, and its event may still be in the queue.
         was_set = self._hedge_timer == attempt.number
         self._hedge_timer = 0 if was_set else self._hedge_timer
         return was_set

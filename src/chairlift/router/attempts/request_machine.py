@@ -70,6 +70,7 @@ class RequestMachine:
         if not self._is_final:
             if not self._open.keep_frozen(event):
                 self._HANDLERS[type(event)](self, event)
+        # The request has ended while the replica was picked: its reservation still has to be given back.
         elif isinstance(event, ev.ReplicaPicked):
             self._emit(act.ReleaseReplica(event.attempt, event.replica_id))
         return actions
@@ -84,6 +85,7 @@ class RequestMachine:
         if self._hedging is not None:
             self._hedging.record_request()
         if self._deadline is not None:
+            # The replica knows the deadline, too: its own error may still come before the router's.
             left = max(0.0, self._deadline - self._now) + self._limits.deadline_grace_seconds
             self._emit(act.SetTimer(TimerKind.DEADLINE, 0, left))
         self._pick(AttemptPurpose.FIRST)
@@ -104,6 +106,7 @@ class RequestMachine:
             self._emit(act.ReleaseReplica(event.attempt, event.replica_id))
             self._go_on_without(attempt, None, frozenset({(event.replica_id, event.incarnation)}))
             return
+        # From now on two replicas compute the same tokens; only one of them may add to the response.
         for other in self._open.others(attempt) if attempt.purpose is AttemptPurpose.HANDOVER else ():
             self._open.freeze(other)
         is_resumable = self.response.is_resumable_on(event)
@@ -111,6 +114,7 @@ class RequestMachine:
         attempt.mode, attempt.phase = self.response.mode(is_resumable=is_resumable), AttemptPhase.CONNECTING
         self.history.record_replica(event)
         left = None if self._deadline is None else max(0.0, self._deadline - self._now)
+        # Another server may reject members that it does not know.
         members = self.response.members() if is_resumable else {}
         self._emit(act.SendAttempt(attempt.number, event.replica_id, attempt.mode, members, left, attempt.purpose))
         self._open.set_timer(attempt, TimerKind.CONNECT)
@@ -128,6 +132,7 @@ class RequestMachine:
         self.history.record_no_replica(retry_after, ready, self._now)
         if len(self._open):
             return
+        # Nothing was sent to the client, so any replica may start the response again.
         if attempt.purpose is AttemptPurpose.MOVE or (self.response.has_progress and not self.response.has_sent):
             self.response.restart()
             self._pick_required()
@@ -158,12 +163,14 @@ class RequestMachine:
         if attempt is None or attempt.phase is not AttemptPhase.CONNECTING:
             return None if attempt is None or attempt.phase is AttemptPhase.PICKING else attempt
         attempt.phase, attempt.sent_at = AttemptPhase.SENT, self._arrived_at
+        # The place in the other queue is given up only now that this replica has the request.
         for other in self._open.others(attempt) if attempt.purpose is AttemptPurpose.MOVE else ():
             self._open.end(other, HealthOutcome.NEUTRAL)
             self.history.allow(other.replica)
         self.first_sent_at = self._now if self.first_sent_at is None else self.first_sent_at
         self._open.clear_timer(attempt)
         self._open.set_timer(attempt, TimerKind.FIRST_TOKEN)
+        # A response that is read whole shows no first token, so it cannot be found late.
         may_hedge = attempt.purpose is AttemptPurpose.FIRST and attempt.mode is not ResponseMode.WHOLE
         if self._hedging is not None and may_hedge:
             delay = self._hedging.delay_seconds()
@@ -204,6 +211,7 @@ class RequestMachine:
                     parts.append(self.response.append(attempt, chunk))
         except BadChunk:
             is_bad = True
+        # What came before the bad chunk is right, and the client may have it.
         self._deliver(attempt, b"".join(parts))
         if is_bad:
             self._fail_attempt(attempt, FailureReason.BAD_STREAM, HealthOutcome.FAULT)
@@ -238,6 +246,7 @@ class RequestMachine:
         except BadChunk:
             self._fail_attempt(attempt, FailureReason.BAD_STREAM, HealthOutcome.FAULT)
             return
+        # Only now: a response without a valid end is a fault of its replica.
         self._open.end(attempt, HealthOutcome.SUCCESS, aborts=False)
         self._deliver(attempt, payload)
         self._finish(act.CompleteResponse(attempt.number))
@@ -270,9 +279,11 @@ class RequestMachine:
         if attempt is None or not may_move or not attempt.is_resumable or attempt.frozen is not None:
             return
         others = self._open.others(attempt)
+        # Another replica has the request already, so this one is not needed.
         if any(other.replica is not None for other in others):
             self._open.end(attempt, HealthOutcome.NEUTRAL)
             self._thaw()
+        # A pick that is under way serves the drain, too.
         elif others:
             others[0].purpose = AttemptPurpose.HANDOVER
         else:
@@ -292,6 +303,7 @@ class RequestMachine:
             self._fail(FailureCause.DEADLINE)
         elif event.kind is TimerKind.RETRY and self.is_waiting:
             self.is_waiting = False
+            # The replicas that were full are what the request has waited for.
             self.history.forget_full()
             self._pick_required()
         elif attempt is not None and event.kind is TimerKind.HEDGE:
@@ -344,14 +356,17 @@ class RequestMachine:
     def _retry(self, attempt: Attempt, reason: FailureReason) -> None:
         """Replay or resume the request on another replica, if anything is left to be done and may be tried."""
         response = self.response
+        # The client has all tokens and the finish reasons, so the router can write the end itself.
         if response.lacks_only_end:
             self._emit(act.DeliverBytes(attempt.number, DONE))
             self._finish(act.CompleteResponse(attempt.number))
+        # The client has bytes, and no other replica can go on behind them.
         elif response.has_sent and not response.fingerprint:
             self._fail(FailureCause.UNRESUMABLE)
         elif not self.history.has_attempts_left:
             self._fail(FailureCause.ATTEMPTS)
         else:
+            # Without a byte at the client the tokens need not be kept: any replica may start again.
             if reason is FailureReason.RESUME_REJECTED and not response.has_sent:
                 response.restart()
             is_required = response.has_progress or not attempt.is_failure_counted or reason in ev.LOST_REPLICA
@@ -371,6 +386,7 @@ class RequestMachine:
 
     def _finish(self, action: FinalAction) -> None:
         """End the request with its final answer; nothing stays open."""
+        # Iterating over the attempts yields a copy, so they can be ended meanwhile.
         for attempt in self._open:
             self._open.end(attempt, HealthOutcome.NEUTRAL)
         if self._is_started:

@@ -52,6 +52,7 @@ def read_generation_fields(body: Mapping[str, Any], random: Random, alias: str =
     options = body.get("stream_options")
     n, resume = body.get("n"), body.get("resume")
     num_prompts = _num_prompts(body.get("prompt"))
+    # type() and not isinstance(): true is an int of Python, but not a number of choices.
     num_choices = (1 if n is None else n) * num_prompts if type(n) in (int, type(None)) else 0
     is_valid = 1 <= num_choices <= MAX_CHOICES and (resume is None or _are_token_lists(resume, num_choices))
     if not is_valid:
@@ -80,6 +81,7 @@ def append_members(body: bytes, members: Mapping[str, Any]) -> bytes:
             members = {name: value for name, value in members.items() if name != "model"}
     if not members:
         return body
+    # Without its closing brace; parsing and writing it again could change the client's numbers.
     begin = body.rstrip(b" \t\r\n")[:-1]
     separator = b"" if begin.strip(b" \t\r\n") == b"{" else b","
     return begin + separator + orjson.dumps(dict(members))[1:]
@@ -123,6 +125,7 @@ class DeliveredTokens:
 
     def resume_field(self) -> list[list[int]]:
         """Return the body's field `resume`; the next attempt goes on behind these tokens."""
+        # The last response has the logprobs behind these tokens; merge_logprobs() puts those so far before them.
         self._num_kept_logprobs = [len(entries) for entries in self._logprobs]
         return [tokens.tolist() for tokens in self._token_ids]
 
@@ -136,6 +139,7 @@ class DeliveredTokens:
         index, token_ids, position = chunk.choice_index, chunk.token_ids, chunk.position
         if index >= len(self._token_ids):
             raise BadChunk(f"a chunk is of choice {index}, the request has {len(self._token_ids)} choices")
+        # What follows a finish reason repeats what an earlier attempt has brought.
         if self._is_finished[index]:
             return False
         num_delivered = len(self._token_ids[index])

@@ -58,6 +58,7 @@ class ActiveHealth:
         if is_success:
             self._num_consecutive_successes += 1
             self.num_consecutive_failures = 0
+            # A replica that starts is used after its first success; only one that has failed must prove itself.
             if not self._has_been_healthy or self._num_consecutive_successes >= config.min_successes:
                 self.is_healthy = self._has_been_healthy = True
         else:

@@ -110,6 +110,7 @@ class Breaker:
 
         Returns why the replica should be ejected, or None. A wish that is not granted comes again at the next fault.
         """
+        # A request from before the ejection says nothing about a replica that has returned.
         if outcome is HealthOutcome.NEUTRAL or self.state is not BreakerState.HEALTHY or epoch != self.epoch:
             return None
         is_fault = outcome is HealthOutcome.FAULT
@@ -131,6 +132,7 @@ class Breaker:
 
     def eject(self, now: float, *, seconds: float | None = None) -> None:
         """Eject the replica: for its n-th time n × recovery_timeout, or for `seconds`, which other routers chose."""
+        # A failed trial ejects again without a healthy time in between, and takes nothing back.
         if self.state is BreakerState.HEALTHY:
             healthy_seconds = max(0.0, now - self._healthy_since)
             self._multiplier -= min(self._multiplier, int(healthy_seconds / self._config.max_ejection_seconds))
@@ -176,6 +178,7 @@ class Breaker:
 
     def cancel_trial(self, *, epoch: int) -> None:
         """Leave the trial to the next request: the last one ended without an outcome."""
+        # The trial of an older epoch must not free the place of the present one.
         if epoch == self.epoch:
             self._has_trial = False
 
@@ -203,6 +206,7 @@ class _OutcomeWindow:
     def add(self, is_fault: bool, now: float) -> tuple[int, int]:
         """Count an outcome and return the window's faults and outcomes."""
         number = int(now / self._part_seconds)
+        # A time before the newest part counts to that one, so the parts stay in order.
         if not self._parts or self._parts[-1][0] < number:
             self._parts.append([number, 0, 0])
         self._parts[-1][1] += is_fault

@@ -131,6 +131,7 @@ class WebhookNotifier:
         for attempt in range(config.max_attempts):
             if attempt:
                 seconds = min(config.retry_seconds * 2 ** (attempt - 1), config.max_retry_seconds)
+                # With jitter: several routers see the same transition at the same time.
                 await asyncio.sleep(seconds * (0.5 + self._random.random() / 2))
             error, may_retry = await self._post(body)
             if not error:

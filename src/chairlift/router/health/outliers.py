@@ -109,6 +109,7 @@ class LatencyOutliers:
         self._next_check = now + self._config.interval_seconds
         oldest = now - self._config.window_seconds
         outliers: list[LatencyOutlier] = []
+        # Copies, since replicas and pools without a recent sample are deleted.
         for key, pool in list(self._pools.items()):
             for replica_id, samples in list(pool.items()):
                 while samples and samples[0][0] < oldest:
@@ -133,6 +134,7 @@ class LatencyOutliers:
         }
         if len(medians) < config.min_replicas:
             return []
+        # The median of medians: replicas with many samples weigh as much as others.
         pool_median = statistics.median(medians.values())
         limit = max(config.factor * pool_median, pool_median + config.min_excess_seconds)
         return [

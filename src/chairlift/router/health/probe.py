@@ -106,6 +106,7 @@ class ReplicaClient:
                 timeout=aiohttp.ClientTimeout(total=self.timeout_seconds),
             ) as response:  # fmt: skip
                 body = bytearray()
+                # One byte more than is allowed, so that a body over the limit is told from one that reaches it.
                 while chunk := await response.content.read(max_bytes + 1 - len(body)):
                     body += chunk
                     if len(body) > max_bytes:
@@ -157,12 +158,14 @@ async def probe_replica(client: ReplicaClient, memory: ProbeMemory, now: float) 
 
 
 async def _check_health(client: ReplicaClient, memory: ProbeMemory) -> ProbeResult:
+    # The path that worked last time comes first, so a probe is usually one request.
     paths = [memory.health_path, *(path for path in HEALTH_PATHS if path != memory.health_path)]
     for path in paths:
         status, content_type, body = await client.get(path, MAX_MODELS_BYTES if path == MODELS else MAX_BODY_BYTES)
         if status not in NO_SUCH_ROUTE:
             memory.health_path = path
             return _judge(path, status, content_type, body, memory.kind)
+    # The next probe begins anew: another server may be there by then.
     memory.health_path = READYZ
     raise ProbeFailed(f"none of {', '.join(HEALTH_PATHS)} exists; is the URL that of an OpenAI-compatible server?")
 
@@ -172,6 +175,7 @@ def _judge(path: str, status: int, content_type: str, body: bytes, kind: Replica
     answer = f"{path} answers {status}"
     if status in UNAUTHORIZED:
         raise ProbeFailed(f"{answer}; check the API key of the replica")
+    # A server that limits its clients works; to take it out would send its load to the others.
     if status == TOO_MANY_REQUESTS:
         return ProbeResult(is_success=True, reason=answer)
     is_chairlift = path == READYZ and kind is ReplicaKind.CHAIRLIFT
@@ -218,6 +222,7 @@ class _Details:
             status, _, body = await self._client.get(LOAD)
         except ProbeFailed:
             return
+        # Only a missing route tells that; any other failure may be over with the next probe.
         if status in NO_SUCH_ROUTE and memory.kind is ReplicaKind.AUTO:
             memory.kind = ReplicaKind.OPENAI
         if status != 200:
@@ -236,6 +241,7 @@ class _Details:
             if memory.kind is ReplicaKind.CHAIRLIFT:
                 self.nonsense = f"{LOAD} answers nonsense: {str(error)[:200]}"
             return
+        # A new process may serve other models, so it is asked at once.
         if self.load.incarnation != memory.incarnation:
             memory.incarnation, memory.models_at_seconds = self.load.incarnation, None
 

@@ -95,6 +95,7 @@ class ReplicaProber:
             self._tasks.clear()
             for task in tasks:
                 task.cancel()
+            # A task that still runs could probe with a session that is closed next.
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _match_tasks(self) -> None:
@@ -115,7 +116,7 @@ class ReplicaProber:
                 await self._probe(endpoint, memory)
                 has_bug = False
             except Exception:
-                if not has_bug:  # a bug of ours is no fault of the replica; log only the first of a series
+                if not has_bug:  # a bug of ours is not a fault of the replica; log only the first of a series
                     log.exception("the probe of replica %s failed", replica_id)
                 has_bug = True
             await asyncio.sleep(self._set.next_probe_seconds(replica_id, self._random))

@@ -75,6 +75,7 @@ class ReplicaHealth:
         if self.active.record(is_success=is_success) and self.is_ejected:
             self.breaker.close(now)
         ready = {None, ReplicaState.READY}
+        # Ready or unknown on both sides leaves its report as it is, so the probes are the cause.
         if state in ready and self.reported_state in ready:
             self.reported_state = state or self.reported_state
         elif state is not None:
@@ -119,6 +120,7 @@ class ReplicaHealth:
     def record_restart(self, now: float) -> Transition | None:
         """Forget the outcomes of the last process; an ejection of it ends with a trial of the new one."""
         self._slow_start_since = now
+        # Outcomes of the last process must not count against the new one: both branches begin an epoch.
         if self.breaker.state is BreakerState.HEALTHY:
             self.breaker.close(now)
         else:
@@ -160,6 +162,7 @@ class ReplicaHealth:
         if old is new:
             return None
         self.state, self.cause, self.reason, self.since_seconds = new, cause, reason, now
+        # A warm replica was there before the router: it needs no slow start after its first probes.
         if new is HealthState.HEALTHY and not (self._is_warm and old is HealthState.PENDING):
             self._slow_start_since = now
         if new is not HealthState.HEALTHY:

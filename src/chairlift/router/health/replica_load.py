@@ -143,6 +143,7 @@ def parse_load(fields: object, now: float) -> ReplicaLoad:
         output_tokens=int(_number(fields, "output_tokens")),
         adapters=frozenset(_names(fields, "adapters")),
         fingerprints=_fingerprints(fields),
+        # A header has only a few fields; the others are then those of the last full report.
         missing=frozenset(name for name, keys in SOURCES.items() if fields.keys().isdisjoint(keys)),
     )
 
@@ -173,6 +174,7 @@ def _number(fields: Mapping[str, object], key: str) -> float:
     value = fields.get(key)
     if value is None:
         return 0.0
+    # A bool is an int of Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{key} of the load report must be a number, got {_short(value)}")
     if not 0 <= value <= MAX_COUNT or math.isnan(value):

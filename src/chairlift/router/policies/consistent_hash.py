@@ -2,7 +2,7 @@
 
 Multi-probe consistent hashing (Appleton and O'Reilly, 2015) with bounded loads (Mirrokni et al., 2016): a key is hashed
 to several places on a ring; the replica whose point follows its place most closely gets it. Points of replicas that
-are no candidates are skipped, which gives the choice of a ring without them, so a retry needs no new ring.
+are not candidates are skipped, which gives the choice of a ring without them, so a retry needs no new ring.
 """
 
 from bisect import bisect_left

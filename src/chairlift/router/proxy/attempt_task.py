@@ -118,6 +118,7 @@ class RunningAttempt:
         try:
             await self._send(may_reuse=is_repeatable)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            # A new connection that ends is a fault of the replica, and no response that has begun is asked for again.
             if not self._is_reused or not is_repeatable or _has_received(error, self._response):
                 raise
             log.info("%s had closed an idle connection: %s", self._attempt.replica_id, error)
@@ -134,6 +135,7 @@ class RunningAttempt:
         ) as answer:  # fmt: skip
             if answer.status < OK_STATUSES.start:  # 101, or no status of HTTP; 100, 102 and 103 are skipped
                 raise aiohttp.ClientError(f"a response has the status {answer.status}")
+            # Before the first event, whose handling reads them.
             response.status, response.headers = answer.status, response_headers(answer)
             response.load_header = answer.headers.get("x-chairlift-load", "")
             if answer.status in OK_STATUSES:
@@ -154,6 +156,7 @@ class RunningAttempt:
 
     def _on_connected(self, is_reused: bool) -> None:
         self._is_reused = is_reused
+        # The second connection of an attempt is not another request.
         if not self._is_sent:
             self._is_sent = True
             self._report([RequestSent(self._number)])
@@ -161,6 +164,7 @@ class RunningAttempt:
     async def _read(self, answer: aiohttp.ClientResponse) -> None:
         """Report the events of a body until its end."""
         mode = _mode_of(self._attempt.mode, answer)
+        # The client gets one JSON body, though the replica sends a stream of progress events.
         if mode is ResponseMode.PROGRESS:
             self._response.headers = _whole_headers(self._response.headers)
         reader = AttemptReader(self._number, mode)
@@ -184,6 +188,7 @@ class RunningAttempt:
 
     async def _read_error(self, answer: aiohttp.ClientResponse) -> None:
         """Report a response with an error; only the body of a client's error is passed on, so others may be late."""
+        # A full or faulty replica is followed by another one, so its error is reported before its body is read.
         is_passed = answer.status < 500 and answer.status != 429
         event = ResponseReceived(self._number, answer.status, retry_after_seconds(answer.headers, time.time()))
         if not is_passed:
@@ -260,6 +265,7 @@ def _mode_of(mode: ResponseMode, answer: aiohttp.ClientResponse) -> ResponseMode
     """Return how to read the response: a server that does not know the progress events sends the whole body."""
     is_stream = answer.content_type == "text/event-stream"
     is_encoded = answer.headers.get("content-encoding", "identity").lower() != "identity"
+    # Encoded bytes have no events that the router could read.
     if not is_stream or is_encoded:
         return ResponseMode.WHOLE
     return ResponseMode.BYTES if mode is ResponseMode.WHOLE else mode

@@ -57,6 +57,7 @@ class RequestMover:
             return
         now = self._now()
         self._ready_until[transition.replica_id] = now + READY_SECONDS
+        # A round that comes soon serves this replica, too.
         if self._next_round_at > now + SETTLE_SECONDS:
             self._schedule(now, SETTLE_SECONDS)
 
@@ -70,6 +71,7 @@ class RequestMover:
         self._call_later(seconds, lambda: self._run_round(at))
 
     def _run_round(self, at: float) -> None:
+        # Another round was scheduled since, earlier than this one.
         if at != self._next_round_at:
             return
         now, self._next_round_at = self._now(), inf
@@ -114,6 +116,7 @@ def queue_of(status: ReplicaStatus, num_taken: int = 0) -> ReplicaQueue:
     load, num_open = status.load, status.open_requests + num_taken
     if load is None or (status.load_age_seconds or 0.0) > MAX_REPORT_AGE_SECONDS:
         return ReplicaQueue(replica_id=status.replica_id, weight=status.weight, open_requests=num_open)
+    # The report has the requests of other routers, and this router's count the newest of its own.
     num_open = max(num_open, load.running_requests + load.waiting_requests + num_taken)
     return ReplicaQueue(
         replica_id=status.replica_id, weight=status.weight, open_requests=num_open,

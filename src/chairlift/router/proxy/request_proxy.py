@@ -132,6 +132,7 @@ class RequestProxy:
     def waiting_place(self) -> tuple[str, str, float] | None:
         """Replica and model with which the request waits for a first token, and since when; None if it may not move."""
         attempt, since = self._machine.movable_attempt, self._machine.first_sent_at
+        # An event that waits may be the first token.
         if attempt is None or since is None or self._events:
             return None
         reservation = self._reservations[attempt.number]
@@ -205,6 +206,7 @@ class RequestProxy:
             pieces: list[bytes] = []
             final: Action | None = None
             number = 0
+            # What came while the client was slow goes out in one write.
             while self._events and final is None:
                 event, arrived_at = self._events.popleft()
                 if isinstance(event, TimerFired):
@@ -225,6 +227,7 @@ class RequestProxy:
                         self._perform(action)
             if not self._has_output and self._machine.response.has_progress:
                 self._note_first_output(is_token=True)
+            # All events are handled, so the attempts may read on while the client is written to.
             self._unread_bytes = 0
             if self._unread is not None and not self._unread.done():
                 self._unread.set_result(None)
@@ -239,9 +242,11 @@ class RequestProxy:
     def _has_fired(self, event: TimerFired) -> bool:
         """Return whether the machine should know; a timer that was replaced, or that a slow client held, has not."""
         timer = self._timers.get((event.kind, event.attempt))
+        # Compared by identity: an event of a timer that was replaced may be in the queue already.
         if timer is None or timer.event is not event:
             return False
         del self._timers[event.kind, event.attempt]
+        # While the client blocked a write no event was handled: that a token is late is not the replica's fault.
         if event.kind is TimerKind.INTER_TOKEN and self._now() - self._blocked_until < timer.seconds:
             self._set_timer(SetTimer(event.kind, event.attempt, timer.seconds))
             return False

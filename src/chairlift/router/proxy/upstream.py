@@ -127,6 +127,7 @@ class Upstream:
         try:
             key, admin_key = self._config.read_key(), self._config.read_admin_key()
             self._config.make_ssl_context()  # finds every fault before the context in use changes
+            # Into the context in use: aiohttp's connectors keep the one that they were made with.
             self._config.load_files(self._ssl)
         except ConfigError as error:
             log.error("the old key and certificates towards the replicas stay: %s", error)
@@ -156,6 +157,7 @@ class Upstream:
             for name, value in headers
             if name not in removed and not name.startswith((b"sec-", b"x-forwarded-"))
         ]
+        # The router reads and rewrites the response, so it must not be compressed.
         return [*passed, ("accept-encoding", "identity"), *self.key_headers().items(), *extra.items()]
 
     def request(
@@ -168,6 +170,7 @@ class Upstream:
         had requests before. Without `may_reuse` it is a new one, which is closed behind the response.
         """
         assert target.startswith("/"), "the target would be a part of the host"
+        # A new connection for each request: a pooled one may be ended by the replica at any moment.
         session = self.session if may_reuse else self._unpooled_session
         return session.request(
             method, URL(replica_url + target, encoded=True), headers=headers, data=body, allow_redirects=False,

@@ -36,7 +36,7 @@ class ReplicaEvents:
         self.membership_listeners: list[Callable[[], None]] = []
 
     def emit(self, transition: Transition | None) -> None:
-        """Log a transition and pass it on; None is no transition."""
+        """Log a transition and pass it on; None means no transition."""
         if transition is None:
             return
         words = transition.replica_id, transition.new, transition.old, transition.reason

@@ -310,7 +310,7 @@ def _charge_reply(reply: Reply | None) -> ChargeReply:
 
 
 def _text(limit: float | None) -> str:
-    """Return a limit as scripts read it; "" is no limit."""
+    """Return a limit as scripts read it; "" means no limit."""
     return "" if limit is None else repr(limit)
 
 

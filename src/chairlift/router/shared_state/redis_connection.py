@@ -123,7 +123,7 @@ class RedisConnection:
         """End the lease and the connection."""
         if self.epoch:
             await self.call(redis_scripts.END_LEASE, [self.key("leases")], [self.owner])
-        self._is_reported = True  # the end of the connection is no outage
+        self._is_reported = True  # the end of the connection is not an outage
         if self._task is not None:
             await cancel_and_wait(self._task)
 

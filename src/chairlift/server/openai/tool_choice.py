@@ -61,6 +61,7 @@ class ToolChoice:
     @property
     def prefill(self) -> str:
         """The first text of the response, which is placed at the end of the prompt."""
+        # Where the model reasons first, its call cannot begin at the end of the prompt.
         if not self.is_forced or self.tool_format is None or self.tool_format.follows_reasoning:
             return ""
         return self.tool_format.prefill
@@ -71,6 +72,7 @@ class ToolChoice:
         tool_format = self.tool_format
         if not self.is_forced or tool_format is None or tool_format.notation is not None:
             return False
+        # Behind reasoning the model writes the marker itself, so the call is not bare.
         return not (tool_format.follows_reasoning and tool_format.prefill)
 
     @property
@@ -114,12 +116,14 @@ def read_tools(
     names, is_forced = _callable_names(choice, schemas)
     if choice == NONE:
         return ToolChoice()
+    # A choice that names one function asks for one call of it.
     if isinstance(choice, dict) and choice["type"] == FUNCTION:
         allows_parallel = False
     allowed = {name: schema for name, schema in schemas.items() if name in names}
     structured: StructuredOutput | None = None
     allows_answer = tool_format.may_answer_json and not is_forced and _is_json(answer)
     if not is_forced and not tool_format.is_enforced:
+        # Where the model may choose, only tools with `strict` are enforced; the arguments of the others are any object.
         strict = {tool["function"]["name"] for tool in tools if _is_strict(tool)}
         names = strict & allowed.keys() if tool_format.auto_notations else ()
     enforceable, ignored = _enforceable(tools, schemas, names, budget or LoweringBudget())
@@ -169,7 +173,7 @@ def check_messages(messages: list[Any]) -> None:
 def parsed_arguments(messages: list[Any]) -> list[Any]:
     """Return the messages with call arguments parsed into objects, as chat templates expect them.
 
-    Arguments that are no JSON object, because max_tokens had cut the call off, stay text.
+    Arguments that are not a JSON object, because max_tokens had cut the call off, stay text.
     """
     return [_with_arguments(message) if isinstance(message, dict) else message for message in messages]
 
@@ -197,6 +201,7 @@ def _calls(message: Mapping[str, Any], at: str) -> list[Any]:
 def _check_call(call: Any, at: str) -> str:
     """Return the id of a valid call. Raises InvalidRequest."""
     function = call.get("function") if isinstance(call, dict) else None
+    # A call of another type has no function: its type makes the better message.
     if function is None:
         _check_type(call, at)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -213,7 +218,7 @@ def _check_call(call: Any, at: str) -> str:
 
 
 def _parse_arguments(arguments: str | dict[str, Any] | None) -> dict[str, Any] | str:
-    """Return a call's arguments as an object, or as they are where they are no JSON object.
+    """Return a call's arguments as an object, or as they are where they are not a JSON object.
 
     Parses strictly: orjson rejects NaN and 1e999, and json keeps integers of any size. An empty text is an empty
     object: OpenAI's own models write that for a call without arguments.
@@ -238,6 +243,7 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
     schemas: dict[str, dict[str, Any]] = {}
     for index, tool in enumerate(tools):
         at = f"tools[{index}]"
+        # A tool of another type has no function: the hint about its type is the better message.
         _check_type(tool, at)
         if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
             raise invalid_param(at, "must be an object of type function with a function")
@@ -274,6 +280,7 @@ def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
     if parameters.get("type", "object") != "object":
         raise invalid_param(at, "must be a schema of type object")
     try:
+        # The limits of a structured output's schema hold for tools, too; only the name in its message differs.
         StructuredOutput(json_schema=parameters)
     except InvalidRequest as error:
         raise invalid_param(at, error.message.removeprefix("structured.json_schema ")) from None
@@ -332,6 +339,7 @@ def _enforced_output(grammar: str, prefix: ReasoningPrefix | None) -> Structured
     try:
         return StructuredOutput(grammar=grammar, reasoning_prefix=prefix)
     except InvalidRequest as error:
+        # The client has sent tools and not a grammar, so the error names these.
         message = error.message.removeprefix("structured.grammar ")
         raise invalid_param("tools", f"cannot be enforced: the grammar of all tools {message}") from None
 

@@ -130,7 +130,7 @@ def _read_call(scanner: Scanner, name: str) -> Scan[None]:
 
 
 class _StringArguments:
-    """Writes arguments that are no JSON as one JSON string; no text is an empty object."""
+    """Writes arguments that are not JSON as one JSON string; no text is an empty object."""
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
@@ -177,4 +177,4 @@ HARMONY_WITH_CHANNELS = replace(
     make_text_parser=partial(_make_parser, keeps_channels=True),
     make_answer_parser=partial(_make_answer_parser, keeps_channels=True),
 )
-"""HARMONY without reasoning: what is no call stays text, with its channels."""
+"""HARMONY without reasoning: what is not a call stays text, with its channels."""

@@ -184,7 +184,7 @@ def _cut(
 
 
 def _may_continue(word: str) -> bool:
-    """Return whether a word at the end may be the beginning of a number, or of another word that is no string."""
+    """Return whether a word at the end may be the beginning of a number, or of another word that is not a string."""
     if not word or word in _WORDS:
         return False
     is_cut_number = _CUT_NUMBER.fullmatch(word) is not None and not is_json(word)

@@ -196,7 +196,7 @@ def read_text_before(scanner: Scanner, markers: Sequence[str], write: Callable[[
 
 
 def _read_rest(scanner: Scanner, closing: str, ends: ValueEnds) -> Scan[str | None]:
-    """Return the rest of a value after an end of its call; None, with everything put back, if it is no value."""
+    """Return the rest of a value after an end of its call; None, with everything put back, if it is not a value."""
     text, stops = list(closing), (ends.end, *ends.starts)
     last_chars, longest = {stop[-1] for stop in stops}, max(map(len, stops))
     while True:

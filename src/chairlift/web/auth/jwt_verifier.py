@@ -102,7 +102,7 @@ class JWTVerifier:
         """Return the key that the header's `kid` names. Raises InvalidToken.
 
         A token without `kid` fits the key without an id, and a single key. A `kid` must be the id of a key; only where
-        the single key has no id, any `kid` fits that is no path.
+        the single key has no id, any `kid` fits that is not a path.
         """
         keys = self.keys.by_id
         if "kid" not in header:
@@ -127,7 +127,7 @@ class JWTVerifier:
         return frozenset({ADMIN, USER}.intersection(role_names))
 
     def _tenant(self, claims: Mapping[str, Any]) -> str:
-        """Return the tenant; a subject that is no tenant's name is one by its hash."""
+        """Return the tenant; a subject that is not a tenant's name is one by its hash."""
         tenant, subject = _find(claims, self.config.tenant_claim, None), claims.get("sub")
         if tenant is not None:
             if not isinstance(tenant, str) or not TENANT_NAME.fullmatch(tenant):

@@ -99,7 +99,7 @@ class ConsulClient:
         return True
 
     async def deregister(self, service_id: str) -> None:
-        """Remove a service; one that the agent does not know is no error."""
+        """Remove a service; one that the agent does not know is not an error."""
         response = await self._client.call("PUT", f"/v1/agent/service/deregister/{quote(service_id, safe='')}")
         if response.status != HTTPStatus.NOT_FOUND:
             _require_success(response)

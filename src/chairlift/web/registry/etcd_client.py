@@ -127,7 +127,7 @@ class EtcdClient:
             return int(body["result"].get("TTL", 0)) > 0
 
     async def revoke_lease(self, lease: int) -> None:
-        """End a lease, which deletes its keys; a lease that has ended is no error."""
+        """End a lease, which deletes its keys; a lease that has ended is not an error."""
         response = await self._call("/v3/lease/revoke", {"ID": str(lease)})
         if response.status != HTTPStatus.OK and "lease not found" not in response.describe():
             raise DiscoveryFailed(f"etcd does not revoke the lease: {response.describe()}")

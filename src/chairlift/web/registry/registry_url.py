@@ -58,7 +58,7 @@ class RegistryURL:
         return None if text is None else Path(text).expanduser()
 
     def seconds(self, option: str, default: float, *, least: float, most: float) -> float:
-        """Return an option's seconds. Raises ConfigError for a value that is no number or not within its limits."""
+        """Return an option's seconds. Raises ConfigError for a value that is not a number or not within its limits."""
         text = self.options.get(option)
         try:
             value = default if text is None else float(text)

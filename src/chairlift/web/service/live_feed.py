@@ -275,7 +275,7 @@ class LiveFeed:
 
 
 def _as_json(entry: object) -> object:
-    """Return an entry of a log as JSON has it. Raises TypeError for one that is no JSON."""
+    """Return an entry of a log as JSON has it. Raises TypeError for one that is not JSON."""
     if isinstance(entry, HasJson):
         return entry.as_json()
     raise TypeError(f"{type(entry).__name__} is no JSON")

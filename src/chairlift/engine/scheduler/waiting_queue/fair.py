@@ -70,6 +70,7 @@ class FairQueue:
             self._insert(tenant, sequence.arrival_index)
             if len(self._service) > self._max_tenants:
                 self._forget_idle()
+        # A preempted sequence may be older than all that its tenant has in the queue.
         elif sequence.arrival_index < -self._keys[tenant][1]:
             self._stale.add(tenant)
         self._queues[tenant].add(sequence)
@@ -97,10 +98,12 @@ class FairQueue:
 
     def __iter__(self) -> Iterator[Sequence]:
         """Walk as if each yielded sequence started and its prompt were charged at once."""
+        # Not in the generator: that would run only when its first sequence is read.
         self._reposition()
         return self._walk()
 
     def _walk(self) -> Iterator[Sequence]:
+        # The heap has the tenants of which a sequence was yielded, with the service that they would have by then.
         walks: dict[str, Iterator[Sequence]] = {}
         heap: list[tuple[float, int, Sequence]] = []
         next_index = len(self._order) - 1

@@ -40,6 +40,7 @@ class FifoQueue:
             self._newest = sequence.arrival_index
             self._arrivals[sequence.arrival_index] = sequence
         else:
+            # Also a deferred choice, where later requests have arrived meanwhile.
             insort(self._preempted, sequence, key=_arrival)
 
     def remove(self, sequence: Sequence) -> None:

@@ -52,6 +52,7 @@ class PriorityQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence."""
+        # Sequences start at the head, so nearly always it is the last entry that leaves.
         if self._keys and self._keys[-1][2] is sequence:
             self._keys.pop()
             return

@@ -98,6 +98,7 @@ def contains_alternatives(lowering: "Lowering", node: Node, low: int, high: floa
     if low > MAX_ALTERNATIVES:
         raise UnsupportedSchemaError(node.at("minContains"), f"is {low}, the limit is {MAX_ALTERNATIVES}")
     matching = lowering.define(lowering.strictly(part)) if high else False
+    # Without an upper bound the other items may match, too, so no complement is needed.
     other: Schema = True if high == math.inf else lowering.define(lowering.negative(part))
     alternatives: list[Schema] = []
     lowering.document.budget.add_alternatives(0, node.at("contains"))
@@ -115,6 +116,7 @@ def contains_alternatives(lowering: "Lowering", node: Node, low: int, high: floa
 def _choices(low: int, high: float, num_positions: int) -> list[tuple[int, ...]]:
     """Return sets of positions, `low` to `high` of them where the number of sets allows it."""
     counts = range(low, int(min(high, num_positions)) + 1) if high != math.inf else range(low, low + 1)
+    # Fewer positions lose some arrays; those that are left still match.
     while num_positions > low and sum(math.comb(num_positions, count) for count in counts) > MAX_ALTERNATIVES:
         num_positions -= 1
         counts = range(low, int(min(counts.stop - 1, num_positions)) + 1)

@@ -60,6 +60,7 @@ class _Search:
             visited.add(id(schema))
             keywords = schema.keys() - ANNOTATIONS - _DEFINITIONS
             in_place = keywords & {"$ref", "anyOf"}
+            # A closed object would forbid what another schema of the same value asks for.
             if keywords & _COMBINING or (in_place and len(keywords - {"type"}) > 1):
                 combined.append(schema)
             elif "$ref" in schema:

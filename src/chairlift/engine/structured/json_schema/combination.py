@@ -23,6 +23,7 @@ def all_of(parts: Iterable[Schema]) -> Schema:
         if part is True or not part:
             continue
         names = part.keys()
+        # Together these would mean something else: the same keyword twice, or one that refers to its neighbours.
         if names & merged.keys() or any(names & unit and merged.keys() & unit for unit in _UNITS):
             rest.append(part)
         else:

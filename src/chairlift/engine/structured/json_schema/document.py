@@ -135,6 +135,7 @@ class SchemaDocument:
         """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError."""
         target = self._target(node, keyword)
         self.budget.spend(1, node.at(keyword))
+        # A definition that nothing refers to may be malformed: the schema is still valid to use.
         if self._malformed:
             tokens = target.pointer.split("/")
             for length in range(len(tokens), 0, -1):

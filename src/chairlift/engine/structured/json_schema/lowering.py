@@ -80,6 +80,7 @@ class Lowering:
     def lower_document(self) -> Schema:
         """Lower the root and all schemas that it refers to. Raises ValueError."""
         root = self.positive(self.document.root)
+        # Definitions may refer to further ones, and to themselves: they are lowered one by one, not within each other.
         while self._pending:
             name, node = self._pending.pop()
             self._definitions[name] = self.positive(node)
@@ -148,6 +149,7 @@ class Lowering:
                 try:
                     self._definitions[name] = self.negative(target)
                 except UnsupportedSchemaError:
+                    # A later reference must raise, too, and not refer to what could not be lowered.
                     del self._names[key]
                     self._names[f"{target.pointer} failed", True] = name  # no other definition gets this number
                     self._definitions[name] = False
@@ -185,6 +187,7 @@ class Lowering:
             raise UnsupportedSchemaError(
                 node.at("oneOf"), f"has {len(needed)} overlapping parts, the limit is {MAX_ONE_OF}"
             )
+        # Defined once: each complement is a condition of all parts that overlap with its own.
         complements = {index: self.define(self.negative(parts[index])) for index in needed}
         return [[complements[other] for other in others] for others in overlaps]
 
@@ -291,9 +294,11 @@ def _not(lowering: Lowering, node: Node) -> list[Schema]:
 def _if(lowering: Lowering, node: Node) -> list[Schema]:
     then = lowering.positive(node.child("then")) if "then" in node.schema else True
     otherwise = lowering.positive(node.child("else")) if "else" in node.schema else True
+    # Without either branch `if` has no effect, whatever its complement would need.
     if then is True and otherwise is True:
         return []
     condition = node.child("if")
+    # Strictly: with a part of the condition left out, values would count as matching that do not.
     holds = all_of([lowering.strictly(condition), then]) if then is not False else False
     fails = all_of([lowering.negative(condition), otherwise]) if otherwise is not False else False
     return [any_of([holds, fails])]

@@ -170,6 +170,7 @@ def _dependent(keyword: str) -> Rule:
         alternatives: list[Schema] = []
         for name, part in objects.dependencies(Node({keyword: node.schema[keyword]}, node.pointer, node.base)):
             if isinstance(part, list):
+                # A property that requires itself never fails.
                 alternatives += [all_of([objects.present(name), objects.absent(each)]) for each in part if each != name]
             else:
                 alternatives.append(all_of([objects.present(name), lowering.negative(part)]))

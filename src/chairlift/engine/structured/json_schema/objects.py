@@ -60,6 +60,7 @@ def _properties(lowering: "Lowering", node: Node) -> list[Schema]:
     for pattern in node.schema.get("patternProperties", ()):
         place = node.child("patternProperties", pattern)
         safe = grammar_pattern(pattern, place.pointer, lowering.document.budget)
+        # A pattern without a limit of its own matters only where it keeps names out of additionalProperties.
         if (lowered := lowering.positive(place)) is not True or rest is not True:
             patterns[safe] = lowered
     if patterns:
@@ -116,6 +117,7 @@ def _min_properties(lowering: "Lowering", node: Node) -> list[Schema]:
         raise UnsupportedSchemaError(
             node.at("minProperties"), f"leaves more than {MAX_ALTERNATIVES} choices of properties, the limit"
         )
+    # Each alternative requires as many optional properties as are missing; others may follow.
     alternatives: list[Schema] = [present(*names) for names in itertools.combinations(optional, needed)]
     if not _is_closed(node):
         others = {"properties": dict.fromkeys(optional, False)}
@@ -140,6 +142,7 @@ def _max_properties(lowering: "Lowering", node: Node) -> list[Schema]:
         raise UnsupportedSchemaError(
             node.at("maxProperties"), f"leaves more than {MAX_ALTERNATIVES} choices of properties, the limit"
         )
+    # Each alternative lists all optional properties, so it costs as much as they are many.
     lowering.document.budget.add_alternatives(len(choices) * len(optional) // 16, node.at("maxProperties"))
     alternatives: list[Schema] = []
     for names in choices:

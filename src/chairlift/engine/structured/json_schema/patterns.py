@@ -81,6 +81,7 @@ def _complement(node: dict[str, Any]) -> str:
     """Return an expression for the strings that do not lead from this node of a trie to an end."""
     chars = [char for char in node if char]
     excluded = "".join(map(_in_class, chars)) + (EXCLUDED_CONTROLS if {'"', "\\"} & set(chars) else "")
+    # Any character that leads away from the trie, then anything; or anything behind a leaf.
     alternatives = [f"[^{excluded}]{ANY}*" if chars else f"{ANY}+"]
     alternatives += [f"{escape(char)}(?:{_complement(node[char])})" for char in chars]
     if "" not in node:

@@ -60,6 +60,7 @@ def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
             _run([*compiler, *FLAGS, *WARNING_FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", str(to)])
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2) as pool:
+            # The kernels of an instruction set take longest, so they are started first.
             list(pool.map(compile_object, jobs[::-1], objects[::-1]))
         linked = Path(folder) / LIBRARY
         _run([*compiler, "-shared", "-pthread", *extra, *map(str, objects), "-o", str(linked)])

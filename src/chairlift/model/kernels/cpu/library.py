@@ -183,6 +183,7 @@ class DecoderHandle:
         assert self.address, f"the selected instruction set {instruction_set} is not available"
 
     def __del__(self) -> None:
+        # __init__ may have failed before it set the attribute.
         if address := getattr(self, "address", None):
             load().decoder_free(address)
 

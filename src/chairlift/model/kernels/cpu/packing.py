@@ -73,6 +73,7 @@ class Packer:
         """
         packed = self.allocate([tuple(part.shape) for part in parts], gated=gated)
         weight = packed.struct
+        # The library adds to these in each call: they are sums over all parts.
         errors = (ctypes.c_double * 2)()
         first = 0
         placements = (library.GATES, library.UPS) if gated else (library.STACKED,) * len(parts)
@@ -95,6 +96,7 @@ class Packer:
             outputs = 2 * -(-shapes[0][0] // 16) * 16
         panels = -(-outputs // library.PANEL)
         per_step = 2 if self.kind == library.BFLOAT16 else 4
+        # Inputs are padded to whole steps, or to whole groups, each of which has a scale.
         unit = library.GROUP if self.kind == library.INT8_GROUP else per_step
         steps = -(-inputs // unit) * unit // per_step
         data = self._arena.allocate(panels * steps * library.PANEL * 4)

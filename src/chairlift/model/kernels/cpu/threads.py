@@ -60,6 +60,7 @@ def chosen_cpus(threads: int | None) -> tuple[int, ...]:
         threads = len(cores) if len(cores) <= SHARED_WITH_OTHERS else len(cores) - 1
     if threads < 1:
         raise ConfigError(f"cpu_threads must be at least 1, got {threads}", option="cpu_threads")
+    # Pinned, some threads would share a processor, and all others would wait for these at each barrier.
     if threads > len(cores):
         return (ANYWHERE,) * threads
     return cores[-threads:]  # the first core handles most interrupts

@@ -67,6 +67,7 @@ def _visit_keys(
             blocks = tl.load(table + at // BLOCK_SIZE, mask=loaded, other=0)
         else:
             blocks = tl.load(table + at // BLOCK_SIZE)
+        # In 64 bits: a cache may have more than 2**31 elements.
         offsets = (blocks.to(tl.int64) * STRIDE_BLOCK + at % BLOCK_SIZE * STRIDE_SLOT)[:, None] + columns[None, :]
         if MASKED:
             wanted = loaded[:, None] & (columns < HEAD_DIM)[None, :]
@@ -87,6 +88,7 @@ def _visit_keys(
             if HAS_WINDOW:
                 visible = visible & (at[None, :] > position[:, None] - window)
             scores = tl.where(visible, scores, float("-inf"))
+        # A row that sees none of these keys keeps LOWEST, which is finite: its weights are exp2(-inf) = 0 and not NaN.
         new_highest = tl.maximum(highest, tl.max(scores, 1))
         weights = tl.exp2(scores - new_highest[:, None])
         shrink = tl.exp2(highest - new_highest)
@@ -150,6 +152,7 @@ def decode_kernel(
     first, begin, size = _split(seq_len, window, max_splits, min_tiles, TILE_KEYS, HAS_WINDOW)
     begin += split * size
     end = tl.minimum(begin + size, seq_len)
+    # Shorter rows have fewer splits than are launched; reduce_kernel reads only those that `used` counts.
     if IS_SPLIT and begin >= end:
         return
     rows, columns = tl.arange(0, TILE_ROWS), tl.arange(0, WIDTH)
@@ -160,6 +163,7 @@ def decode_kernel(
     tile = tl.load(query + row.to(tl.int64) * STRIDE_QUERY + offsets, mask=is_element, other=0.0)
     attended, highest, total = _start_sums(sinks, head, is_row, TILE_ROWS, WIDTH, HAS_SINKS)
     if HAS_SINKS:
+        # The sinks count once for each row, whatever the number of its splits.
         highest = tl.where(split == 0, highest, LOWEST)
         total = tl.where(split == 0, total, 0.0)
     attended, highest, total = _visit_keys(
@@ -174,6 +178,7 @@ def decode_kernel(
         tl.store(statistics + at * 2, highest, mask=is_row)
         tl.store(statistics + at * 2 + 1, total, mask=is_row)
     else:
+        # Padding rows have no key: their result is 0 / 1.
         result = attended / tl.where(total == 0.0, 1.0, total)[:, None]
         tl.store(out + row.to(tl.int64) * STRIDE_OUT + offsets, result.to(out.dtype.element_ty), mask=is_element)
 
@@ -196,6 +201,7 @@ def reduce_kernel(
     for start in range(0, used, SPLITS):
         split = start + tl.arange(0, SPLITS)
         is_used = split < used
+        # Splits that are not used were never written: they count as splits without keys.
         maxima = tl.load(statistics + (base + split) * 2, mask=is_used, other=LOWEST)
         totals = tl.load(statistics + (base + split) * 2 + 1, mask=is_used, other=0.0)
         is_element = is_used[:, None] & (columns < HEAD_DIM)[None, :]
@@ -213,6 +219,7 @@ def reduce_kernel(
 @triton.jit
 def _row_of_tile(cu_seqlens, first_token, num_rows, tile, TILE_TOKENS: tl.constexpr):
     """Return which of num_rows + 1 rows a tile is of; row i owns the tiles from (its first token // size) + i on."""
+    # No host may read cu_seqlens, as a graph can hold the launch: each program finds its row by bisection.
     low, high = tile * 0, num_rows
     while low < high:
         middle = (low + high + 1) // 2
@@ -231,6 +238,7 @@ def _chunk_range(lowest, end, window, TILE_KEYS: tl.constexpr, HAS_WINDOW: tl.co
         first = tl.maximum(lowest - window + 1, 0)
         begin = first // TILE_KEYS * TILE_KEYS
         common = tl.maximum(tl.cdiv(tl.maximum(end - window, 0), TILE_KEYS) * TILE_KEYS, begin)
+    # The token at `lowest` sees the keys up to its own, and so do all later tokens of the tile.
     whole = tl.maximum((lowest + 1) // TILE_KEYS * TILE_KEYS, common)
     if end <= 0:
         begin, common, whole = end, end, end
@@ -263,7 +271,7 @@ def extend_kernel(
     row_begin, row_end = tl.load(cu_seqlens + row), tl.load(cu_seqlens + row + 1, mask=row < num_rows, other=num_tokens)
     start = (tile - (row_begin - first_token) // tile_tokens - row) * tile_tokens
     if row_begin + start >= row_end:
-        return
+        return  # the grid has one tile more for each row than some rows need
     seq_len = tl.load(seq_lens + row, mask=row < num_rows, other=0)
     rows, columns = tl.arange(0, TILE_ROWS), tl.arange(0, WIDTH)
     token, head = row_begin + start + rows // HEADS, first_head + rows % HEADS

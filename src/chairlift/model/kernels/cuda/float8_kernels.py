@@ -47,7 +47,9 @@ def quantize_rows_kernel(
     for start in range(0, SIZE, COLUMNS):
         numbers = tl.load(source + start, mask=start + column < SIZE, other=0.0).to(tl.float32)
         highest = tl.maximum(highest, tl.abs(numbers))
+    # The scale stays finite and above 0: for a row of zeros, and for one with an infinity.
     largest = tl.minimum(tl.maximum(tl.max(highest, axis=0), LEAST), LARGEST)
+    # Rounded as torch does it, so that both ways give the same 8-bit numbers.
     factor = tl.div_rn(LIMIT, largest)
     for start in range(0, SIZE, COLUMNS):
         numbers = tl.load(source + start, mask=start + column < SIZE, other=0.0).to(tl.float32)

@@ -107,6 +107,7 @@ def add_rms_norm_kernel(
     left = tl.load(x + row * x_stride + column, mask=mask, other=0.0).to(tl.float32)
     right = tl.load(y + row * y_stride + column, mask=mask, other=0.0).to(tl.float32)
     factors = tl.load(weight + column, mask=column < SIZE, other=0.0).to(tl.float32)
+    # The norm is that of the stored sum, so that it has the same bits as a norm that reads it.
     rounded = (left + right).to(total.dtype.element_ty)
     tl.store(total + row * SIZE + column, rounded, mask=mask)
     values = rounded.to(tl.float32)
@@ -145,6 +146,7 @@ def _tanh(x):
     square = x * x
     series = 2.1869488e-2 - square * 8.8632355e-3
     series = 1.3333333e-1 + square * (-5.3968254e-2 + square * series)
+    # Near 0 the other form would lose its digits in 1 - decay.
     near = x + x * square * (-3.3333333e-1 + square * series)
     decay = tl.exp(-2.0 * tl.abs(x))
     far = (1.0 - decay) / (1.0 + decay)

@@ -60,6 +60,7 @@ def tile_sums(
     x_tile, weight_tile = x_rows[:, None] + inner[None, :], weight_rows[None, :] + inner[:, None]
     sums = tl.zeros([TILE_ROWS, TILE_OUTPUTS], dtype=tl.float32)
     for start in range(0, INPUTS, TILE_INNER):
+        # INPUTS is a constant, so only one of these is compiled.
         if INPUTS % TILE_INNER == 0:
             left = tl.load(x_tile, mask=is_row[:, None], other=0.0)
             right = tl.load(weight_tile, mask=is_output[None, :], other=0.0)

@@ -115,6 +115,7 @@ def _sample(
         )  # fmt: skip
         total = tl.sum(sums, 0).to(tl.float64)
         target = tl.maximum(tl.ceil(tl.load(floats + TOP_P) * total).to(tl.int64), 1)
+        # For top_p the candidates suffice only if their weights alone reach its mass.
         if are_all_there & (is_top_k == 0):
             is_collected = candidate_mass(candidates, peak, inverse, SCALE_BITS, BLOCK) >= target
         row, num, masked = _row(is_collected, logits, num_ids, num_masked, candidates, BLOCK)
@@ -165,6 +166,7 @@ def sample_kernel(
         num_masked = 0
         if HAS_MASK:
             mask_row = tl.load(mask_rows + row).to(tl.int64)
+            # A row without a grammar reads no bits; its pointer stays within the bitmask.
             num_masked = tl.where(mask_row >= 0, num_ids, 0)
             bitmask += tl.maximum(mask_row, 0) * mask_stride
         largest, peak, token, lane_maxima = argmax(logits, num_ids, bitmask, num_masked, BLOCK)
@@ -172,6 +174,7 @@ def sample_kernel(
         tl.store(max_logits + row * 2 + 1, peak)
         floats += slot * NUM_COLUMNS
         integers += slot * NUM_COLUMNS
+        # A row with NaN or infinity keeps its argmax: the host reports it by `max_logits`.
         is_finite = (tl.abs(largest) < float("inf")) & (tl.abs(peak) < float("inf"))
         if is_finite & (tl.load(floats + TEMPERATURE) > 0):
             token = _sample(
@@ -181,6 +184,7 @@ def sample_kernel(
             )  # fmt: skip
         tl.store(tokens + row, token)
         tl.store(last_sampled + slot, token)
+        # The next step of this slot may be launched before the host knows this token.
         tl.store(integers + NUM_OUTPUTS, tl.load(integers + NUM_OUTPUTS) + 1)
 
 

@@ -31,6 +31,7 @@ def _allowed(logits, ids, num_ids, bitmask, num_masked):
 def _key(values):
     """Return int32 keys in the order of the values; all NaN have the largest, and -0.0 that of 0.0."""
     bits = tl.where(values == 0.0, 0.0, values).to(tl.int32, bitcast=True)
+    # The bits of negative numbers grow with their size: all but the sign are inverted.
     key = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     return tl.where(values != values, 0x7FFFFFFF, key)  # noqa: PLR0124 (NaN differs from itself)
 
@@ -53,7 +54,9 @@ def argmax(logits, num_ids, bitmask, num_masked, BLOCK: tl.constexpr):
         ids = start + tl.arange(0, BLOCK)
         values, is_allowed = _load(logits, ids, num_ids, bitmask, num_masked)
         largest = tl.maximum(largest, _key(values))
+        # The lanes beyond the vocabulary are below -inf, so a row whose logits are all -inf still gets a valid id.
         keys = tl.where(ids < num_ids, _key(tl.where(is_allowed, values, float("-inf"))), -0x7FFFFFFF)
+        # Only a greater key replaces an id, so each lane keeps its lowest one.
         best_ids = tl.where(keys > best, ids, best_ids)
         best = tl.maximum(best, keys)
     best_key = tl.max(best, 0)
@@ -70,6 +73,7 @@ def key_bound(lane_maxima, rank, least):
     """
     low, high = tl.full((), -0x7FFFFFFF, tl.int32), tl.max(lane_maxima, 0)
     for _ in range(33):  # a range of 2**32 keys
+        # The mean without a sum of both, which may overflow.
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
         middle = tl.where(middle == low, high, middle)
         is_reached = tl.sum((lane_maxima >= middle).to(tl.int32), 0) >= rank
@@ -118,6 +122,7 @@ def _mass(values, peak, inverse, MEASURE: tl.constexpr, SCALE_BITS: tl.constexpr
     if MEASURE == COUNT:
         return tl.full(values.shape, 1, tl.int64)
     if MEASURE == FAST:
+        # Errors here cost further passes, not bits: the exact search that follows starts from the guess.
         weights = tl.exp2((values - peak) * (inverse * 1.4426950408889634).to(tl.float32))
         return (weights * (1 << SCALE_BITS)).to(tl.int64)
     return _fixed(_weights(values, peak, inverse), SCALE_BITS)
@@ -126,6 +131,7 @@ def _mass(values, peak, inverse, MEASURE: tl.constexpr, SCALE_BITS: tl.constexpr
 @triton.jit
 def _pivot(low, high, is_low_there, is_high_there, guess, width):
     """Return a value in [low, high), at which a search divides its range."""
+    # At least two steps of float32, or the pivot would be `high` itself.
     width = tl.maximum(width, tl.abs(high) * 2.4e-7)
     pivot = tl.where(is_high_there, high - width, guess)
     pivot = tl.where(is_low_there, tl.where(is_high_there, low * 0.5 + high * 0.5, low + width), pivot)
@@ -153,6 +159,7 @@ def search(
             values = _allowed(logits, start + tl.arange(0, BLOCK), num_ids, bitmask, num_masked)
             is_above = (values > pivot) & (values <= high)
             least = tl.min(tl.where(is_above, values, float("inf")), 0)
+            # Weights cost more than comparisons, and after the first passes most blocks have no logit in the range.
             if least <= high:
                 masses += tl.where(is_above, _mass(values, peak, inverse, MEASURE, SCALE_BITS), 0)
             least_above = tl.minimum(least_above, least)
@@ -160,10 +167,12 @@ def search(
         mass = tl.sum(masses, 0)
         is_reached = base + mass >= target
         base = tl.where(is_reached, base, base + mass)
+        # Both ends move to logits of the row, so each pass takes at least one of them out of the range.
         high = tl.where(is_reached, high, tl.maximum(tl.max(below, 0), low))
         low = tl.where(is_reached, least_above, low)
         is_low_there = is_low_there | is_reached
         is_high_there = is_high_there | (is_reached == 0)
+        # A guess that is far off costs few passes: the step from it grows.
         width *= 16.0
     return high, base
 
@@ -232,6 +241,7 @@ def top_p_cutoff(
     cutoff, base = search(
         logits, num_ids, bitmask, num_masked, low, peak, guess, target, inverse, EXACT, SCALE_BITS, BLOCK
     )  # fmt: skip
+    # At least 1: the weight of a logit far below the peak is rounded to 0.
     weight = tl.maximum(_fixed(_weights(cutoff, peak, inverse), SCALE_BITS), 1)
     num_kept = (target - base + weight - 1) // weight
     ties = block_sums(

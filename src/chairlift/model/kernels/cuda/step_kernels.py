@@ -72,6 +72,7 @@ def _build_inputs(
         tl.store(cu_seqlens + row + 1, first + count)
         if slots_begin >= 0:
             tl.store(sample_slots + row, tl.load(packed + slots_begin + row))
+        # The sampler of the step before has written it: both run on one stream.
         last = tl.load(last_sampled + slot)
         own_table = tables + slot * slot_stride
         for begin in range(0, count, SIZE):
@@ -96,6 +97,7 @@ def _build_inputs(
             for group in tl.static_range(NUM_GROUPS):
                 block = tl.load(own_table + group * group_stride + index, mask=is_there, other=0)
                 place = block_table + group * table_group_stride + row * table_stride + index
+                # An entry behind a window may not be a block; 0 keeps kernels that load whole tables within the cache.
                 tl.store(place, tl.maximum(block, 0), mask=is_there)
 
 

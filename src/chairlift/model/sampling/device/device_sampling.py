@@ -69,6 +69,7 @@ class DeviceSampler:
         for row, new in enumerate(sequences):
             assert new.params.seed is not None, "sampling parameters are resolved before they reach the runner"
             rules.set(row, new.params)
+            # The kernel knows greedy rows by a temperature of 0.
             rules.temperature[row] = 0.0 if new.params.greedy else rules.temperature[row]
             seeds[row] = new.params.seed
         rows = table_of(rules, seeds)
@@ -76,6 +77,7 @@ class DeviceSampler:
         rows[:, NUM_OUTPUTS] = torch.tensor([new.num_output_tokens for new in sequences])
         rows[:, SLOT] = torch.tensor([new.slot for new in sequences])
         if self.table.device.type == "cuda":
+            # A copy from pinned memory does not make the host wait.
             rows = rows.pin_memory()
         rows = rows.to(self.table.device, non_blocking=True)
         self.table.index_copy_(0, rows[:, SLOT], rows)

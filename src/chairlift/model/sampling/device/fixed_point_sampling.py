@@ -112,11 +112,13 @@ def sample_rows(
     floats = rules.view(torch.float64)
     bits = philox_bits(rules[:, SEED], rules[:, CHOICE], rules[:, NUM_OUTPUTS])
     is_random = (floats[:, TEMPERATURE] > 0) & largest.isfinite() & peak.isfinite()
+    # Rows that are not sampled are computed, too, as the host does not know which they are; zeros make no NaN.
     sampled = sample_by_bits(torch.where(is_random[:, None], values, 0.0), rules, bits)
     tokens = torch.where(slots >= 0, torch.where(is_random, sampled, argmax_ids), 0).int()
     buffers.tokens[:num_rows] = tokens
     buffers.max_logits[:num_rows] = torch.stack([largest, peak], -1)
     buffers.last_sampled[slots.long()] = tokens
+    # Rows without a slot (-1) write to the last row of the table, which belongs to none.
     table[slots.long(), NUM_OUTPUTS] += 1
 
 
@@ -149,6 +151,7 @@ def share(bits: Tensor, totals: Tensor) -> Tensor:
     """Return floor(bits * total / 2**53), exactly; bits are below 2**53 and totals below 2**62, all int64."""
     high, low = bits >> 27, bits & ((1 << 27) - 1)
     total_high, total_low = totals >> 31, totals & ((1 << 31) - 1)
+    # The product has up to 115 bits: it is computed in parts that fit into int64.
     middle = high * total_low + (low * total_high << 4) + (low * total_low >> 27)
     return (high * total_high << 5) + (middle >> 26)
 

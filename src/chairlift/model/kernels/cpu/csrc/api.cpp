@@ -121,6 +121,7 @@ API void chairlift_add_attention(
     shape.sinks = sinks;
     const size_t num_plans = to.attention_plans.size();
     const int plan_index = to.add_attention_plan({group, window});
+    // The first layer of a kind makes the plan in prepare(), before all others use it.
     const bool is_new = to.attention_plans.size() > num_plans;
     to.add(std::make_unique<AttentionOp>(to, in, out, plan_index, cache_index, shape, is_new));
 }

@@ -45,6 +45,7 @@ static void find_cache_tiles(
         tiles[i] = cache + *block * call.cache.block_elements() + (size_t)within * tile_elements;
         if (++within == per_block) within = 0, block++;
     }
+    // Scores are computed for SCORE_TILES tiles at once; those of a repeated tile are not read.
     for (int more = count; more % SCORE_TILES; more++) tiles[more] = tiles[more - 1];
 }
 
@@ -103,6 +104,7 @@ static void weighted_sum(
         const uint16_t* from = values.tiles[t] + (first / 2 * dim + column) * 2;
         const uint16_t* line = ahead ? ahead[t] : nullptr;
         for (int slot = first / 2 * 2; slot < end; slot += 2, from += dim * 2) {
+            // A weight of 0 is not enough: 0 * NaN is NaN.
             const Ints in_range = broadcast((slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
             if (line)
                 for (int end = slot * dim + 2 * dim, at = slot * dim; at < end; at += LINE / 2) prefetch(line + at);
@@ -155,6 +157,7 @@ CHAIRLIFT_INLINE void dispatch_weighted_sum(
 // Returns the largest score of one row, unscaled; -inf without a visible key. Sets the scores of invisible keys to
 // -inf. With a soft cap, replaces scores by tanh(scaled score / cap), which lies within -1 and 1.
 static float mask_and_max(const AttentionCall& call, float* scores, int begin, int width, int first, int last) {
+    // Nearly all spans of a long row are visible to it as a whole and need no mask.
     const bool is_whole = first <= begin && begin + width - 1 <= last, is_capped = call.softcap > 0;
     Ints position = broadcast(begin);
     for (int lane = 0; lane < LANES; lane++) position[lane] += lane;
@@ -172,6 +175,7 @@ static float mask_and_max(const AttentionCall& call, float* scores, int begin, i
 // Converts the scores of one row to weights 2**((score - max_score) * factor) in bfloat16. Returns the sum of the
 // weights before they are rounded.
 static float exp_weights_bf16(const float* scores, uint16_t* weights, int width, float factor, float max_score) {
+    // Without a visible key every score is -inf, and -inf - -inf would be NaN.
     const float bound = max_score == -INFINITY ? 0.0f : max_score;
     Floats total = {};
     for (int i = 0; i < width; i += LANES) {
@@ -185,6 +189,7 @@ static float exp_weights_bf16(const float* scores, uint16_t* weights, int width,
 // Adds partial results to a row's: weighted sums of the values, the largest score, the total of the weights.
 CHAIRLIFT_INLINE void combine_row(
     float* sums, float& max_score, float& total, const float* new_sums, float new_max, float new_total, int dim) {
+    // A NaN of either side stays, so that the row's request fails and no other.
     const float max_of_both = max_score > new_max || max_score != max_score ? max_score : new_max;
     if (max_of_both == -INFINITY) return;
     const float factor = exp2f(max_score - max_of_both), new_factor = exp2f(new_max - max_of_both);
@@ -296,6 +301,7 @@ static void init_row(
     const AttentionCall& call, const AttentionTile& tile, int row, float* sums, float& max_score, float& total) {
     const int heads_per_kv = call.num_heads / call.cache.num_kv_heads;
     for (int i = 0; i < call.cache.head_dim; i++) sums[i] = 0.0f;
+    // A sink is a key without a value: its weight is 2**0 and adds to the total alone.
     max_score = call.sinks ? LOG2_E * call.sinks[tile.kv_head * heads_per_kv + (tile.first_row + row) % heads_per_kv]
                            : -INFINITY;
     total = call.sinks ? 1.0f : 0.0f;

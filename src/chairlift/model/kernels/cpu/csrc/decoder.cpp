@@ -70,6 +70,7 @@ int Decoder::add_attention_plan(AttentionKind kind) {
 
 void Decoder::reserve(int tokens) {
     tokens = std::max(tokens, pool.size());  // a fused norm keeps one row per thread
+    // All are freed before the first is allocated: memory may not suffice for both.
     for (Buffer& buffer : buffers) {
         free(buffer.data), free(buffer.scales), free(buffer.sums);
         buffer.data = buffer.scales = nullptr, buffer.sums = nullptr;
@@ -130,11 +131,13 @@ void Decoder::run_worker(const Step& step, int thread_index) {
             } while (!counter.compare_exchange_weak(begin, end, std::memory_order_relaxed));
             return begin;
         };
+        // The next tasks are taken before these run, so that their first data can be prefetched.
         for (int begin = take_tasks(); begin >= 0;) {
             const int stop = end, next = take_tasks();
             operation.run(step, begin, stop, next, thread_index);
             begin = next;
         }
+        // pool.run() has a barrier behind the last operation.
         if (index + 1 < operations_.size()) pool.barrier();
         if (thread_index == 0) {
             const double time = now();
@@ -189,6 +192,7 @@ void Decoder::lm_head(
             }
         },
         &job);
+    // Equal logits: the lowest id, whichever thread had its panel.
     for (int index = 0; index < 2 * count; index++) {
         ArgMax argmax = argmaxes[index];
         for (int thread_index = 1; thread_index < num_threads; thread_index++) {
@@ -212,6 +216,7 @@ void plan_attention(
     struct RowBlock { int sequence, first_row, num_rows, first_span, num_spans; };
     std::vector<RowBlock> row_blocks;
     int64_t cost = 0;
+    // Whole tokens where possible: the rows of a token see the same keys.
     const int max_rows = heads_per_kv > MAX_TILE_ROWS ? MAX_TILE_ROWS : MAX_TILE_ROWS / heads_per_kv * heads_per_kv;
     for (int sequence = 0; sequence < step.num_seqs; sequence++) {
         const int tokens = step.cu_seqlens_q[sequence + 1] - step.cu_seqlens_q[sequence];
@@ -226,6 +231,7 @@ void plan_attention(
             cost += (int64_t)row_block.num_spans * num_kv_heads;
         }
     }
+    // About 16 tiles for each thread, so that none of them waits long for the last one.
     const int64_t max_spans = std::max<int64_t>(1, cost / (16 * num_threads));  // of a tile
     size_t partial_index = 0;
     for (const RowBlock& block : row_blocks)

@@ -76,6 +76,7 @@ CHAIRLIFT_INLINE void multiply(
             for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
         accumulate<LINES>(sums, rows, call.rows.stride, data, weight.steps, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
+        // The sums begin with -128 * the sum of the row, which cancels the weights' offset of 128.
         Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
@@ -99,6 +100,7 @@ CHAIRLIFT_INLINE void multiply(
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
                 sums[r][v] = range.begin ? load<Floats>(range.carried_sums + r * PANEL + v * LANES) : Floats{};
+        // Ranges are visited in order, so each sum has the same order of groups as in one pass.
         rows += range.begin * GROUP, data += range.begin * steps * STEP_BYTES;
         for (int group = range.begin; group < range.end; group++) {
             Ints int_sums[ROWS][VECTORS];
@@ -140,6 +142,7 @@ static void update_argmax(ArgMax& argmax, const float* logits, int width, int co
     const float max_value = reduce_max(max_values);
     // A NaN or infinity makes the sum of products with 0 NaN.
     const bool max_is_exact = reduce_sum(zero_products) == 0.0f && column + width <= outputs;
+    // Panels come in any order, so an equal logit with a lower id still counts.
     if (max_is_exact && !(max_value > argmax.value || (max_value == argmax.value && column < argmax.id))) return;
     for (int i = 0; i < width && column + i < outputs; i++) {
         const ArgMax other = {logits[i], column + i};
@@ -155,6 +158,7 @@ static void update_masked_argmax(
     for (int half = 0; half < width; half += HALF_PANEL, column += HALF_PANEL, logits += HALF_PANEL) {
         const int word = column / HALF_PANEL;
         const uint32_t bits = word < mask_words ? bitmask[word] : 0;
+        // No output of these 32 is allowed, and the row's logits are not read.
         if (!bits && !keeps_logits) continue;
         Floats max_values = disallowed;
         for (int i = 0; i < HALF_PANEL; i += LANES) {
@@ -249,6 +253,7 @@ CHAIRLIFT_INLINE void dispatch_tile(
     switch (rows) {
         case 1:
             return multiply_tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+        // Tiles of more than MAX_ROWS rows are not compiled; no caller asks for them.
         case 2:
             if constexpr (MAX_ROWS >= 2)
                 return multiply_tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
@@ -317,6 +322,7 @@ static void multiply_half_panels(
         if (count == 2) return multiply_panel<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, argmax);
     for (int i = 0; i < count; i++) {
         multiply_panel<KIND, HALF_VECTORS>(call, (half + i) / 2, (half + i) % 2 * HALF_PANEL, ahead, bytes, argmax);
+        // The second half panel would prefetch the same lines again.
         bytes = 0;
     }
 }

@@ -47,6 +47,7 @@ struct Norm : Operation {
         NormCall norm = {from.data, false, from.stride, weight, eps, from.width, mode, to.data, to.stride};
         if (quantized < 0) return decoder.kernels.norm(norm, begin, end);
         QuantizeCall quantize = quantize_call(to, decoder.buffers[quantized]);
+        // One row for each thread, at once quantized: it stays in the thread's cache.
         norm.out = (char*)to.data + to.bytes(thread_index), norm.out_stride = 0;
         quantize.in = norm.out, quantize.in_stride = 0;
         for (int row = begin; row < end; row++) {
@@ -136,6 +137,7 @@ struct AttentionOp : Operation {
         const int num_kv_heads = shape.cache.num_kv_heads, dim = shape.cache.head_dim;
         if (makes_plan)
             plan_attention(plan, step, shape.num_heads / num_kv_heads, num_kv_heads, dim, decoder.pool.size());
+        // All attention operations share them: they run one after another.
         if (decoder.partials.size() < plan.partial_floats) decoder.partials.resize(plan.partial_floats);
         if (finished_parts.size() < plan.num_splits.size())
             finished_parts = std::vector<std::atomic<int>>(plan.num_splits.size());
@@ -163,6 +165,7 @@ struct AttentionOp : Operation {
             const int next_index = i + 1 < end ? i + 1 : next;
             decoder.kernels.attention(call, plan.tiles[i], next_index < 0 ? nullptr : &plan.tiles[next_index]);
             const int split = plan.split_index[i];
+            // acq_rel: the thread that combines must see the partial results of all others.
             if (split < 0 || finished_parts[split].fetch_add(1, std::memory_order_acq_rel) + 1 < plan.num_splits[split])
                 continue;
             // The thread that finishes the last part combines all. The parts of a row block are adjacent in the plan.

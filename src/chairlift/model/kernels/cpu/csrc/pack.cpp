@@ -60,6 +60,7 @@ uint16_t best_scale(const Lanes* values, float max_abs) {
     float least_loss = rounding_loss<false>(values, bf16_to_f32(first_scale));
     for (int scale_bits = first_scale - below; scale_bits <= first_scale + above; scale_bits++) {
         const float scale = bf16_to_f32((uint16_t)scale_bits);
+        // From first_scale on, no value exceeds 127 scales.
         const bool clips = scale_bits < first_scale;
         const float loss = clips ? rounding_loss<true>(values, scale) : rounding_loss<false>(values, scale);
         if (loss < least_loss) least_loss = loss, best = (uint16_t)scale_bits;
@@ -89,6 +90,7 @@ struct Job {
         uint8_t* to = at(output(row));
         int i = 0;
         for (; i + 1 < weight.inputs; i += 2, to += STEP_BYTES) memcpy(to, from + i, 4);
+        // An odd last input: the other half of the step stays zero.
         if (i < weight.inputs) memcpy(to, from + i, 2);
     }
 

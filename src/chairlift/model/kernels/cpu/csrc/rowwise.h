@@ -212,6 +212,7 @@ static void rope_cache(const RopeCacheCall& call, int begin, int end) {
             rotate(
                 call, in + head * width, call.norm ? call.norm + head * width : nullptr, position,
                 queries + head * width);
+        // Queries are needed also where keys and values are not written, as in a warm-up.
         if (slot < 0) continue;
         const int offset = slot % cache.block_size;
         uint16_t* keys = cache.keys + slot / cache.block_size * cache.block_elements();
@@ -221,6 +222,7 @@ static void rope_cache(const RopeCacheCall& call, int begin, int end) {
             uint16_t rotated[MAX_HEAD_DIM];
             rotate(call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, position, rotated);
             uint16_t* key = keys + head * cache.head_elements() + offset / KEY_TILE * KEY_TILE * width;
+            // Pairs of dimensions lie side by side, with those of 16 tokens in a row: see KVCache in kernels.h.
             for (int i = 0; i < width / 2; i++)
                 memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * 2, rotated + 2 * i, 4);
             const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;

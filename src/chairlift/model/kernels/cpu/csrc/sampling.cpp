@@ -128,6 +128,7 @@ private:
         double cumulative = 0.0;
         int64_t token = 0;
         for (size_t i = 0; i < count; i++) {
+            // Candidates lie by ascending id, so the running sum has the order of the whole vocabulary.
             if (candidate_weights_[i] < params.min_p || candidate_weights_[i] == 0.0) continue;
             token = candidates_[i].id;
             cumulative += candidate_weights_[i];
@@ -148,6 +149,7 @@ private:
         double cumulative = 0.0;
         for (int32_t i : order_) {
             const double weight = candidate_weights_[i];
+            // Nothing comes before the first candidate, so one always stays.
             if (!(cumulative < top_p * total)) candidate_weights_[i] = 0.0;
             cumulative += weight;
         }
@@ -184,6 +186,7 @@ private:
         while (bin < BINS - 1 && cumulative + bins_[bin] < limit) cumulative += bins_[bin++];
         candidates_.clear();
         for (size_t block = 0; block < block_max_.size(); block++) {
+            // No logit of this block is large enough for the bin.
             if (bin_of(block_max_[block], scale) > bin) continue;
             const int end = std::min(vocabulary_, first_id_of(block) + LOGITS_BLOCK);
             for (int id = first_id_of(block); id < end; id++)
@@ -217,6 +220,7 @@ private:
             cumulative += block_sums_[block];
         }
         if (block == block_max_.size()) cumulative -= block_sums_[last_nonzero];  // rounding: uniform is just below 1
+        // The weights of the sample's block are computed again: keeping those of all blocks would be 8 bytes a token.
         sum_kept(last_nonzero, params, cutoff);
         int64_t token = first_id_of(last_nonzero);
         const int count = std::min(LOGITS_BLOCK, vocabulary_ - first_id_of(last_nonzero));

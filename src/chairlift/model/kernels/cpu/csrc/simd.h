@@ -180,6 +180,7 @@ CHAIRLIFT_INLINE void store_bf16(uint16_t* to, Floats values) {
 #else
     Words bits = (Words)values;
     Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    // The quiet bit: a NaN whose upper half is that of infinity would become infinity.
     Words nan = (bits >> 16) | 0x40u;
     Words chosen = (values != values) ? nan : rounded;
 #if defined(__AVX512F__)
@@ -220,6 +221,7 @@ CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
 #if defined(__AVX512VNNI__)
     return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
 #elif defined(__AVX512BW__)
+    // Even and odd bytes apart, in 16 bits: maddubs would saturate the sum of two products.
     const __m512i even = _mm512_set1_epi32(0x00ff00ff);
     __m512i left_even = _mm512_and_si512((__m512i)left, even), left_odd = _mm512_srli_epi16((__m512i)left, 8);
     __m512i right_even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)right, 8), 8);
@@ -284,6 +286,7 @@ CHAIRLIFT_INLINE Floats power_of_two(Floats x) {
 }
 
 CHAIRLIFT_INLINE Floats hyperbolic_tangent(Floats x) {
+    // exponential() takes at most 88, and beyond 9 tanh is 1 up to the last bit. NaN fails both comparisons and stays.
     Floats bounded = x > 9.0f ? broadcast(9.0f) : (x < -9.0f ? broadcast(-9.0f) : x);
     return 1.0f - 2.0f / (exponential(2.0f * bounded) + 1.0f);
 }

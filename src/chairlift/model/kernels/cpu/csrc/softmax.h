@@ -33,6 +33,7 @@ static void block_max(const float* logits, int count, float* block_maxima) {
 // Returns e**x in float64 for x <= 0, with an error of at most 2 ulp; 0 for x < -708 and for -inf.
 CHAIRLIFT_INLINE Doubles exponential(Doubles x) {
     const Doubles lowest = Doubles{} - 708.0, shift = Doubles{} + 6755399441055744.0;  // 1.5 * 2**52: see round_to_ints
+    // Below, the exponent of the result would wrap around; the result is 0 in any case.
     Doubles bounded = x > lowest ? x : lowest;
     Doubles shifted = bounded * 1.4426950408889634 + shift;
     Int64s power = (Int64s)shifted - (Int64s)shift;

@@ -26,6 +26,7 @@ PlanError PlannedStep::fill_tokens(Plan& plan) {
     max_seq_len_ = 0, cu_seqlens_q_[0] = 0;
     for (int row = 0, token = 0; row < plan.num_rows; row++) {
         const int32_t slot = slots[row], start = starts[row], count = counts[row];
+        // Indices are checked here once: no kernel checks them again.
         if (slot < 0 || slot >= plan.num_slots || count < 1 || count > plan.num_tokens - token) return INVALID_PLAN;
         if (start < 0 || start > plan.max_blocks * (int64_t)plan.block_size - count) return INVALID_PLAN;
         const int32_t end = token + count;

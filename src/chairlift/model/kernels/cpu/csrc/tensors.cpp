@@ -38,6 +38,7 @@ void multiply(
     LinearCall call = {&weight, {(const uint8_t*)rows.data, rows.stride * 2, rows.count, nullptr, nullptr},
                        bias, mode, activation, out, out_stride, false, nullptr, 0};
     std::vector<uint16_t> padded;
+    // The kernels read whole steps, so rows that end within one are copied with zeros behind them.
     if (width != (size_t)weight.inputs) {
         padded.resize(rows.count * width);
         for (int row = 0; row < rows.count; row++)

@@ -57,6 +57,7 @@ ThreadPool::~ThreadPool() {
 // increments and stores before it are sequentially consistent.
 void ThreadPool::run(void (*task)(void*, int), void* context) {
     std::lock_guard<std::mutex> lock(run_mutex_);
+    // Visible to the other threads by the increment below, which they read first.
     task_ = task, context_ = context;
     run_generation_.fetch_add(1, std::memory_order_seq_cst);
     run_generation_.notify_all();
@@ -68,6 +69,7 @@ void ThreadPool::barrier() {
     if (size() == 1) return;
     const uint32_t generation = barrier_generation_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
+        // Reset before the generation changes: the first thread that leaves may come to the next barrier at once.
         arrived_.store(0, std::memory_order_relaxed);
         barrier_generation_.store(generation + 1, std::memory_order_seq_cst);
         barrier_generation_.notify_all();
@@ -93,6 +95,7 @@ void ThreadPool::wait_for_change(std::atomic<uint32_t>& counter, uint32_t genera
 
 void ThreadPool::worker_loop(int thread_index) {
     pin_thread(cpus_[thread_index]);
+    // Each thread counts the runs itself: it takes part in every one, so it can miss none.
     for (uint32_t generation = 0;; generation++) {
         wait_for_change(run_generation_, generation);
         if (is_closing_) return;
