@@ -15,6 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Several workers share few processors, where threads that spin while they wait take a processor from those that work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Threads of the native kernels wait for each other at each barrier, for long where other tests use the processors.
+os.environ.setdefault("CHAIRLIFT_CPU_THREADS", "1")
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs run on the CPU
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -25,11 +27,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import HealthCheck, settings
 
+from chairlift.model.kernels.cpu import threads
 from chairlift.observability.logging import current_id, current_trace_id
 from support_shares import FULL, choose_share
 from support_triton_products import fix_products_at_import
 
 fix_products_at_import()
+if not FULL:  # before any module has imported it: one thread where a test asks for no number
+    get_thread_pool = threads.get_thread_pool
+    threads.get_thread_pool = lambda number: get_thread_pool(number or 1)
 
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 

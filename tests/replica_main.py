@@ -76,7 +76,6 @@ def main(parameters: dict[str, Any]) -> int:
     files = {"key_file": parameters.get("keys"), **parameters.get("tokens", {})}
     sources = CredentialSources(**{name: Path(file) for name, file in files.items() if file is not None},
                                 token_config=JWTConfig(**parameters.get("token_config", {})))  # fmt: skip
-    listening = ListenAddress(port=parameters.get("port", 0), **tls)
     tracer = open_tracer({}, os.environ, "chairlift-server")
     code = run(ServerParts(
         config=server_config, listening=listening, tls=listening.tls_context(),

@@ -33,10 +33,11 @@ def check_engine_dead_errors(results: list[tuple[int, str]]) -> None:
 
 
 @pytest.mark.parametrize(("number", "watch"), [
-    (signal.SIGKILL, {}), (signal.SIGSTOP, {"heartbeat_timeout": 1.0}),
+    (signal.SIGKILL, {}), (signal.SIGSTOP, {"heartbeat_timeout": 3.0}),
 ], ids=["killed", "hangs"])  # fmt: skip
 def test_an_engine_that_is_gone_under_streams(number: int, watch: dict[str, float]) -> None:
-    with fake_server(SLOW_ENGINE, admin=True, watch=watch) as server:
+    # The next engine takes long enough to start that the server is seen to be not ready.
+    with fake_server(SLOW_ENGINE, admin=True, factory="slow_start", watch=watch) as server:
         num_files, pid = server.open_files, server.engine_pid
         statuses: list[int] = []
 
