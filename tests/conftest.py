@@ -47,19 +47,16 @@ settings.load_profile("full" if FULL else "share")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    skip_full = pytest.mark.skip(reason="runs only in `make test-all` (CHAIRLIFT_FULL=1)")
-    skip_share = pytest.mark.skip(
-        reason="only a share of the cases runs in `make test`, all of them in `make test-all`"
-    )
-    skip_browser = pytest.mark.skip(reason="runs only in `make test-browser` (CHAIRLIFT_BROWSER=1) and `make test-all`")
-    for item in items:
-        if not FULL and item.get_closest_marker("full"):
-            item.add_marker(skip_full)
-        if not BROWSER and item.get_closest_marker("browser"):
-            item.add_marker(skip_browser)
-    for item in [] if FULL else outside_of_shares(items):
-        item.add_marker(skip_share)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the chosen part of the tests does not have; pytest counts it as deselected."""
+    left_out = set()
+    if not FULL:
+        left_out = {item for item in items if item.get_closest_marker("full")} | set(outside_of_shares(items))
+    if not BROWSER:
+        left_out |= {item for item in items if item.get_closest_marker("browser")}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -81,6 +78,14 @@ def pytest_collection_finish() -> None:
     """Keep the tests and modules, a million objects, out of every later collection of garbage."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def processors_as_before() -> Iterator[None]:
+    """A test leaves its thread where it may run and as it is preferred: later ones would be slow without a reason of their own."""
+    before = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    assert (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)) == before
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from support_batches import Row, make_batch
 from support_flash_attn import flash_attn_with_kvcache
 from support_flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from support_native import need_native
+from support_shares import FULL
 
 CPU = torch.device("cpu")
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -56,7 +57,7 @@ def make(name: str) -> AttentionBackend:
     if name != "native":
         return make_backend(name)
     need_native()
-    return NativeAttention(get_thread_pool(2), selected_instruction_set())
+    return NativeAttention(get_thread_pool(2 if FULL else 1), selected_instruction_set())
 
 
 def widest(backend: str) -> torch.dtype:

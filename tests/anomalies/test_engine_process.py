@@ -93,6 +93,7 @@ def test_an_idle_engine_that_is_killed_comes_back() -> None:
         check_restarted(client, pid)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stopped_engine_is_noticed_by_its_silence(stream: bool) -> None:
     with engine(fake_spec(SLOW_ENGINE), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
@@ -115,6 +116,7 @@ def test_a_step_that_hangs_is_noticed_although_the_process_answers() -> None:
         check_restarted(client, pid)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("token", "message"), [(DIE, "the device fell off the bus"), (EXIT, "exit code 3")])
 def test_a_runner_with_a_fatal_error_ends_its_process(token: int, message: str) -> None:
     with engine(spec_of(faulty, SLOW_ENGINE)) as client:
@@ -278,6 +280,7 @@ def test_malformed_bytes_are_dropped_and_the_engine_lives() -> None:
         assert can_generate(client) and client.restarts == 0
 
 
+@pytest.mark.full
 def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
     fake = FakeConfig(max_model_len=1_000_000, num_blocks=100_000, verify=False, seconds_per_step=0.0005)
     with engine(fake_spec(fake), SchedulerConfig(max_model_len=20_000)) as client:

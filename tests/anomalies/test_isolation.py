@@ -68,6 +68,7 @@ def run_with_failing_request(llm: LLM, failed: SamplingParams = GREEDY) -> tuple
     return results[3], results[:3] + results[4:]
 
 
+@pytest.mark.share(1)
 def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], expected: list[list[int]]) -> None:
     with LLM(folder, **options) as llm:
         for _ in range(2):  # the second time with the blocks that had the NaN

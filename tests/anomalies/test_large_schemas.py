@@ -82,6 +82,7 @@ def test_two_thousand_optional_properties_are_followed_or_named_as_too_large() -
                 assert result.error is None
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_limit_that_a_later_token_exceeds_ends_that_request_alone(stream: bool) -> None:
     """The grammar of LATE compiles; its second token exceeds the limit."""

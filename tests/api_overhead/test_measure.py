@@ -31,6 +31,7 @@ def test_what_is_no_stream_is_a_mistake() -> None:
         _EventCounter([0], None).head(429, [])
 
 
+@pytest.mark.full
 def test_streams_are_counted(replica: RunningReplica) -> None:
     result = asyncio.run(measure_streams(replica, 4, 1.0, scrapes_per_second=10.0))
     assert 0 < result["chunks_per_second"] <= 4 / 0.02 * 1.2
@@ -38,6 +39,7 @@ def test_streams_are_counted(replica: RunningReplica) -> None:
     assert result["api_core_share"] >= 0
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("stream", [False, True])
 def test_requests_are_timed(replica: RunningReplica, stream: bool) -> None:
     result = asyncio.run(measure_requests(replica, 20.0, 5, 1.0, stream=stream))
@@ -46,6 +48,7 @@ def test_requests_are_timed(replica: RunningReplica, stream: bool) -> None:
     assert 0 < result["outside_seconds"]["p50"] < result["request_seconds"]["p50"]
 
 
+@pytest.mark.full
 def test_the_same_is_timed_in_process() -> None:
     service = start_service(0.02)
     with closing(service.client):

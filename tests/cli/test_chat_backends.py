@@ -111,6 +111,7 @@ def scripted_url() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("status", "body", "sentence"), [
     (500, b"<html>oops</html>", "oops"),
     (401, b'{"error": {"message": "a key is needed"}}', "a key is needed"),

@@ -59,6 +59,7 @@ def logged_levels(text: str) -> list[str]:
 ALL = ["debug", "info", "warning", "error"]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("words", "levels"),
     [

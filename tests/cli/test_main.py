@@ -42,6 +42,7 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 # -- help --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -97,6 +98,7 @@ def test_python_m_chairlift_is_the_command_line() -> None:
 # -- invalid input -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -214,6 +216,7 @@ def test_a_broken_pipe_ends_the_command_quietly() -> None:
         assert running.wait(60) == 141
 
 
+@pytest.mark.full
 def test_output_is_utf_8_whatever_the_encoding_of_the_terminal() -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
     completed = subprocess.run(
@@ -223,7 +226,7 @@ def test_output_is_utf_8_whatever_the_encoding_of_the_terminal() -> None:
     assert completed.returncode == 0 and "中" in completed.stdout.decode("utf-8")
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("words", "code"), [("--prompt x", 0), ("--prompt -", 2), ("--prompts -", 2)])
 def test_closed_streams_are_empty(tmp_path: Path, words: str, code: int) -> None:
     command = f"{sys.executable} -m chairlift generate {RANDOM} --max-tokens 1 {words} --output out.jsonl <&- >&- 2>&-"
@@ -231,6 +234,7 @@ def test_closed_streams_are_empty(tmp_path: Path, words: str, code: int) -> None
     assert (tmp_path / "out.jsonl").exists() == (code == 0)
 
 
+@pytest.mark.full
 def test_messages_are_never_among_the_results() -> None:
     command = f"{sys.executable} -m chairlift generate {RANDOM} --json --max-tokens 1 --prompt x 2>&-"
     completed = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)

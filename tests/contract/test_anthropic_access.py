@@ -50,6 +50,7 @@ def test_a_key_and_its_tenants_limit(server: Server) -> None:
         assert client.messages.create(**ASK).usage.output_tokens == 2, "another tenant has its own limit"
 
 
+@pytest.mark.share(1)
 def test_both_headers_or_none(server: Server) -> None:
     url, key = f"{server.url}/v1/messages/count_tokens", KEYS["alice"]
     body = {"model": ASK["model"], "messages": ASK["messages"]}

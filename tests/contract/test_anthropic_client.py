@@ -98,6 +98,7 @@ def test_a_message_has_the_fields_of_its_type(url: str) -> None:
     assert message.usage.output_tokens > 0 and message.id.startswith("msg_")
 
 
+@pytest.mark.share(1)
 def test_the_events_of_thinking_and_of_a_call(url: str) -> None:
     events = stream(url, ask("think about the weather in Rome", tools=[WEATHER]))
     assert kinds(events) == [
@@ -110,7 +111,7 @@ def test_the_events_of_thinking_and_of_a_call(url: str) -> None:
     assert json.loads(arguments) == {"city": "Rome"}
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("text", "fields"), [
     ("sunny in Paris", {}),
     ("sunny in Paris", {"max_tokens": 3}),
@@ -179,6 +180,7 @@ def test_thinking_goes_back_with_a_call(client: anthropic.Anthropic) -> None:
     assert counts[0].input_tokens > counts[1].input_tokens + len("I need the weather.")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("choice", "num_calls"), [
     ({"type": "auto", "disable_parallel_tool_use": True}, 1), ({"type": "none"}, 0), ({"type": "auto"}, 2),
     ({"type": "any", "disable_parallel_tool_use": True}, 1),
@@ -199,6 +201,7 @@ def test_an_answer_continues_a_prefill(client: anthropic.Anthropic) -> None:
     assert count == message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("fields", [
     {}, {"system": "Be brief."}, {"system": [{"type": "text", "text": "Be brief."}]}, {"tools": [WEATHER]},
     {"tools": [WEATHER], "tool_choice": {"type": "any"}}, {"tools": [WEATHER], "tool_choice": {"type": "none"}},
@@ -228,6 +231,7 @@ def test_errors_are_the_clients_own(client: anthropic.Anthropic) -> None:
         client.messages.create(**ask("a" * 20_000))
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize(("body", "param"), [
     ({"messages": []}, "messages"),
     ({"messages": [user("Hi"), {"role": "user", "content": [

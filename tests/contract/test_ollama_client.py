@@ -153,6 +153,7 @@ def test_calls_in_a_stream(client: ollama.Client) -> None:
     assert parts[-1].done_reason == "stop"
 
 
+@pytest.mark.share(1)
 def test_a_format(client: ollama.Client) -> None:
     asked: Any = [{"role": "user", "content": "Describe Paris"}]
     for response in (
@@ -223,6 +224,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.share(15)
 @pytest.mark.parametrize(("path", "body", "field"), BAD)
 def test_a_bad_field_is_named_as_the_request_has_it(url: str, path: str, body: dict[str, Any], field: str) -> None:
     response = post(url, path, **body)

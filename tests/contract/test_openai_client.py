@@ -84,6 +84,7 @@ def ids_of(options: dict[str, Any]) -> frozenset[str]:
     return fields | STOP_REASON if "stop" in options else fields
 
 
+@pytest.mark.share(1)
 def test_a_chat(client: openai.OpenAI) -> None:
     completion = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0)
     check_response(ChatCompletion, completion)
@@ -132,6 +133,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_options_of_a_chat_whole_and_streamed(client: openai.OpenAI, options: dict[str, Any]) -> None:
     asked = {"model": MODEL, "messages": ASK, "temperature": 0, **options}
@@ -146,6 +148,7 @@ def test_options_of_a_chat_whole_and_streamed(client: openai.OpenAI, options: di
     assert len(whole.choices) == options.get("n", 1)
 
 
+@pytest.mark.share(1)
 def test_what_the_options_do(client: openai.OpenAI) -> None:
     def said(**options: Any) -> Any:
         asked: Any = {"model": MODEL, "messages": ASK, "temperature": 0, **options}
@@ -162,6 +165,7 @@ def test_what_the_options_do(client: openai.OpenAI) -> None:
     assert all(len(entry.top_logprobs) == 2 and entry.logprob <= 0 for entry in scored)
 
 
+@pytest.mark.share(1)
 def test_json_of_a_schema(client: openai.OpenAI) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}, "n": {"type": "integer"}},
               "required": ["city", "n"], "additionalProperties": False}  # fmt: skip
@@ -192,6 +196,7 @@ def test_a_schema_as_a_class(client: openai.OpenAI) -> None:
     assert isinstance(completion.choices[0].message.parsed, City)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("choice", [
     "auto", "required", {"type": "function", "function": {"name": "get_weather"}},
@@ -238,6 +243,7 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("options", COMPLETIONS.values(), ids=COMPLETIONS)
 def test_completions_whole_and_streamed(client: openai.OpenAI, options: dict[str, Any]) -> None:
     asked = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, **options}
@@ -352,6 +358,7 @@ def test_all_documented_fields_at_once(client: openai.OpenAI, stream: bool) -> N
         check_response(ChatCompletion, raw.parse())
 
 
+@pytest.mark.share(1)
 def test_all_documented_fields_of_a_completion_at_once(client: openai.OpenAI) -> None:
     asked: dict[str, Any] = {
         "model": MODEL, "prompt": "This is a test.", "best_of": 2, "echo": True, "frequency_penalty": -2,
@@ -376,6 +383,7 @@ def test_fields_without_effect_are_named(client: openai.OpenAI) -> None:
     assert set(raw.headers["x-ignored-parameters"].split(", ")) == {"metadata", "service_tier", "store"}
 
 
+@pytest.mark.share(1)
 def test_a_stream_goes_on_elsewhere(client: openai.OpenAI) -> None:
     asked: Any = {"model": MODEL, "messages": ASK, "temperature": 1.0, "seed": 9, "max_tokens": 24}
     whole = client.chat.completions.create(**asked, extra_body={"return_token_ids": True}).choices[0]
@@ -385,6 +393,7 @@ def test_a_stream_goes_on_elsewhere(client: openai.OpenAI) -> None:
         assert rest.choices[0].model_extra["token_ids"] == ids  # type: ignore[index]
 
 
+@pytest.mark.share(1)
 def test_logprobs_of_a_response(client: openai.OpenAI) -> None:
     response = client.responses.create(
         model=MODEL, input="Hi", max_output_tokens=8, temperature=0, top_logprobs=2,

@@ -83,6 +83,7 @@ def test_a_response_has_the_fields_of_its_type(url: str) -> None:
     assert response.output[0].id != response.id and response.model == MODEL
 
 
+@pytest.mark.share(1)
 def test_the_events_of_a_text(url: str) -> None:
     events = stream(url, {"input": "sunny in Paris"})
     assert kinds(events) == [
@@ -96,6 +97,7 @@ def test_the_events_of_a_text(url: str) -> None:
     assert events[0]["response"]["id"] == last["id"] and events[0]["response"]["status"] == "in_progress"
 
 
+@pytest.mark.share(1)
 def test_the_events_of_reasoning_and_of_a_call(url: str) -> None:
     events = stream(url, {"input": "think about the weather in Rome", "tools": [WEATHER]})
     assert kinds(events) == [
@@ -111,6 +113,7 @@ def test_the_events_of_reasoning_and_of_a_call(url: str) -> None:
     assert events[-1]["response"]["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
 
 
+@pytest.mark.share(1)
 def test_an_answer_that_is_cut_off_is_incomplete(url: str, client: openai.OpenAI) -> None:
     events = stream(url, {"input": "sunny in Paris", "max_output_tokens": 3})
     assert events[-1]["type"] == "response.incomplete" and events[-1]["response"]["output"][0]["status"] == "incomplete"
@@ -119,6 +122,7 @@ def test_an_answer_that_is_cut_off_is_incomplete(url: str, client: openai.OpenAI
     assert response.incomplete_details.reason == "max_output_tokens"
 
 
+@pytest.mark.share(1)
 def test_an_empty_answer_is_an_empty_message(url: str, client: openai.OpenAI) -> None:
     assert client.responses.create(model=MODEL, input="Say nothing").output_text == ""
     assert stream(url, {"input": "Say nothing"})[-1]["response"]["output"][0]["content"][0]["text"] == ""
@@ -137,6 +141,7 @@ def test_parse(client: openai.OpenAI) -> None:
         assert events.get_final_response().output_parsed == parsed.output_parsed
 
 
+@pytest.mark.share(1)
 def test_a_tool_loop(client: openai.OpenAI) -> None:
     items: Any = [{"role": "user", "content": "What is the weather in Paris and Rome?"}]
     first = client.responses.create(model=MODEL, input=items, tools=[WEATHER])
@@ -147,6 +152,7 @@ def test_a_tool_loop(client: openai.OpenAI) -> None:
     assert client.responses.create(model=MODEL, input=items, tools=[WEATHER]).output_text == "It is rainy in Rome."
 
 
+@pytest.mark.share(1)
 def test_a_conversation_goes_on_from_a_stored_response(client: openai.OpenAI) -> None:
     first = client.responses.create(model=MODEL, input="weather in Paris", tools=[WEATHER])
     (call,) = first.output
@@ -192,6 +198,7 @@ def test_stored_responses(client: openai.OpenAI) -> None:
         client.responses.retrieve(unstored.id)
 
 
+@pytest.mark.share(9)
 @pytest.mark.parametrize(("body", "param"), [
     ({"input": []}, "input"),
     ({"input": None}, "input"),
@@ -251,6 +258,7 @@ NOT_COUNTED = frozenset({"temperature", "store"})
 FORMAT: Any = {"type": "json_schema", "name": "city", "schema": City.model_json_schema()}
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("body", [
     {"input": "sunny in Paris"},
     {"input": "sunny in Paris", "instructions": "Be brief.", "temperature": 0.5, "store": False},
@@ -271,6 +279,7 @@ def test_input_tokens_are_counted_as_the_response_counts_them(client: openai.Ope
     assert counted.object == "response.input_tokens"
 
 
+@pytest.mark.share(1)
 def test_the_tokens_of_a_stored_conversation_are_counted(client: openai.OpenAI) -> None:
     first = client.responses.create(model=MODEL, input="weather in Paris", tools=[WEATHER])
     (call,) = first.output
@@ -283,6 +292,7 @@ def test_the_tokens_of_a_stored_conversation_are_counted(client: openai.OpenAI) 
     assert counted == usage.input_tokens > first.usage.input_tokens
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(("body", "status", "param"), [
     ({"input": [7]}, 400, "input[0]"), ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/x"}]}]}, 400,

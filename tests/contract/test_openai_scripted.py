@@ -55,6 +55,7 @@ def asked(text: str, **options: Any) -> dict[str, Any]:
     return {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
 
 
+@pytest.mark.share(1)
 def test_reasoning(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(model=MODEL, messages=LEGS).choices[0].message
     assert (whole.model_extra or {})["reasoning_content"] == REASONING and whole.content == "Eight."
@@ -73,6 +74,7 @@ def test_an_echoed_answer_with_reasoning(client: openai.OpenAI) -> None:
     assert reply.choices[0].message.content == "It is sunny in Paris."
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_loop_with_parallel_calls(client: openai.OpenAI, stream: bool) -> None:
     question = asked("What is the weather in Paris and Rome?", tools=[WEATHER])
@@ -95,6 +97,7 @@ def test_a_tool_loop_with_parallel_calls(client: openai.OpenAI, stream: bool) ->
     assert reply.choices[0].message.content == "It is rainy in Rome." and reply.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("stream", [False, True])
 def test_reasoning_before_a_call(client: openai.OpenAI, stream: bool) -> None:
     question = asked("Please think about the weather in Rome.", tools=[WEATHER])
@@ -108,6 +111,7 @@ def test_reasoning_before_a_call(client: openai.OpenAI, stream: bool) -> None:
     assert choice.message.reasoning_content == "I need the weather."
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_a_forced_call(client: openai.OpenAI, choice: Any) -> None:
     """The reply has only the arguments; the grammar adds the notation of the call."""
@@ -117,6 +121,7 @@ def test_a_forced_call(client: openai.OpenAI, choice: Any) -> None:
     assert completion.choices[0].finish_reason == "tool_calls"
 
 
+@pytest.mark.share(1)
 def test_a_parsed_object(client: openai.OpenAI) -> None:
     completion = client.chat.completions.parse(**asked("Describe Paris"), response_format=City)
     assert completion.choices[0].message.parsed == City(name="Paris", population=2_100_000, is_capital=True)
@@ -134,6 +139,7 @@ def test_an_empty_answer(client: openai.OpenAI) -> None:
     assert completion.choices[0].message.content == "" and completion.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.share(1)
 def test_an_asynchronous_client(url: str) -> None:
     async def ask_all() -> list[str]:
         async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

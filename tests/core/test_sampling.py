@@ -115,6 +115,7 @@ def test_what_is_not_finite_or_huge_is_refused(name: str, value: Any) -> None:
     check_rejected(name, value)
 
 
+@pytest.mark.share(60)
 @pytest.mark.parametrize("name", [*NUMBERS, *INTEGERS])
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=lambda value: type(value).__name__)
 def test_what_is_no_number_is_refused(name: str, value: Any) -> None:

@@ -32,6 +32,7 @@ def test_there_are_a_dozen_of_all_sorts() -> None:
     assert any("tools" in talk for talk in TALKS) and any(len(list(turns(talk))) > 2 for talk in TALKS)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("talk", TALKS, ids=lambda talk: str(talk["messages"][0]["content"])[:30])
 def test_a_conversation_goes_word_for_word(llm: LLM, talk: dict[str, Any]) -> None:
     for before, expected in turns(talk):
@@ -66,6 +67,7 @@ def test_the_tokenizer_of_transformers_reads_its_folder_the_same_way() -> None:
         assert list(ours.encode_chat(rendered)) == theirs(rendered.text, add_special_tokens=False)["input_ids"]
 
 
+@pytest.mark.full
 def test_transformers_says_the_same() -> None:
     """Tokens of generate() in float64 are the engine's: the model is an ordinary one."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")

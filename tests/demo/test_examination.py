@@ -29,7 +29,7 @@ def share(llm: LLM, skill: str, count: int) -> float:
     return sum(task.is_right(text) for task, text in zip(tasks, said, strict=True)) / count
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("skill", PROMISED)
 def test_what_is_promised_is_right(llm: LLM, skill: str) -> None:
     assert share(llm, skill, COUNT if FULL else 50) >= PROMISED[skill]

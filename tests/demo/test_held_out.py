@@ -64,6 +64,7 @@ def test_none_of_their_strings_is_in_the_training_data() -> None:
         assert among(tasks, read) == [], skill
 
 
+@pytest.mark.full
 def test_what_is_read_would_be_found() -> None:
     """Both ways: a task as it was asked, and the text of its one message."""
     tasks = examination("echo", 3)

@@ -68,6 +68,7 @@ def test_the_wheel_carries_the_package_and_the_model_and_nothing_else(wheel: Pat
     assert wheel.stat().st_size <= 10 * MEGABYTE
 
 
+@pytest.mark.full
 def test_the_unpacked_wheel_answers_offline_with_nothing_else(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")

@@ -28,6 +28,7 @@ def few(seed: str, drilling: float = 0.0) -> list[Conversation]:
     return list(islice(conversations(seed, drilling), FEW))
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_and_another_one_others() -> None:
     assert few("a") == few("a")
     assert sum(first == second for first, second in zip(few("a"), few("b"), strict=True)) < FEW / 50
@@ -46,6 +47,7 @@ def test_turns_are_whole_and_end_with_the_assistants() -> None:
             assert after in {"user": ("assistant",), "tool": ("assistant",), "assistant": ("user", "tool")}[before]
 
 
+@pytest.mark.full
 def test_every_task_in_them_is_named_and_none_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nearly everything is held out, nothing of that comes in."""
     for share in (made.HELD_OUT, 2):
@@ -81,6 +83,7 @@ def test_what_is_held_out_hangs_on_what_is_said_and_not_on_the_tools() -> None:
         assert is_held_out(task) == is_held_out(replace(task, tools=())) == is_held_out(replace(task, answer="x"))
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("skill", SKILLS)
 def test_an_examination_is_of_different_tasks_that_are_held_out(skill: str) -> None:
     tasks = examination(skill, 50)

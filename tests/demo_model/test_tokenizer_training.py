@@ -28,6 +28,7 @@ def template_of(folder: Path) -> ChatTemplate:
     return ChatTemplate.load(folder, HFTokenizer.load(folder))
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_files(made: Path, tmp_path: Path) -> None:
     tokenizer_training.save(tokenizer_training.train(1, SAMPLE), tmp_path)
     for file in made.iterdir():
@@ -43,6 +44,7 @@ def test_the_embedded_one_is_what_its_seed_gives(tmp_path: Path) -> None:
         assert (demo.FOLDER / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "text", ["", " ", "a  b\n\n c", "中文 \U0001f6a0 é", '{"a": [1, 23]}', "x\r\ny\t z  ", "<tool_call>\n"]
 )

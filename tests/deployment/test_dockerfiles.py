@@ -122,6 +122,7 @@ def test_the_health_check_needs_no_shell_and_is_the_copied_script(path: Path) ->
     assert command[0] == "python" and command[1] in targets and len(command) == 2
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("has_tls", "has_variable", "asks_for_certificate"),
     [(False, False, False), (False, True, False), (True, True, False), (True, False, False), (True, False, True)],

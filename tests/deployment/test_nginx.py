@@ -38,6 +38,7 @@ def test_the_redirect_leads_to_the_port_of_tls() -> None:
     assert re.findall(r"https://\$host:(\d+)", text) == re.findall(r"listen (\d+) ssl", text)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", [PLAIN, TLS])
 def test_nginx_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
     pair = CertificateAuthority(tmp_path, "ca").issue("server")

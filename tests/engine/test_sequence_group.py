@@ -14,6 +14,7 @@ from support_engine import EngineHarness, expected_outcome, make_request, make_s
 FAKE = FakeConfig(vocab_size=500, num_blocks=64, block_size=4)
 
 
+@pytest.mark.share(24)
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("overlap", [True, False])
 @pytest.mark.parametrize("windows", [(None,), (None, 6), (5, 9)])

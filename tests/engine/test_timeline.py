@@ -81,6 +81,7 @@ def queue_seconds(timeline: Timeline) -> float:
     return total
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_seconds_waited_add_up_to_the_time_in_the_queue(seed: int) -> None:
     """Also with preemptions, aborts, failures and prefix waits. Events are in order of time."""

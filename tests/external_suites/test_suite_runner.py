@@ -59,6 +59,7 @@ def test_what_became_of_each_test(tmp_path: Path) -> None:
     assert (tmp_path / "a-suite.xml").exists()
 
 
+@pytest.mark.full
 def test_a_suite_of_which_nothing_ran_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)no test of a suite ran:.*nowhere\.py"):
         run_suite(suite(tmp_path, "nowhere.py"), tmp_path)

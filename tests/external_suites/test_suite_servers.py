@@ -8,6 +8,7 @@ import pytest
 from external_suites.suite_servers import demo_command, router_command, run_server, scripted_command
 
 
+@pytest.mark.full
 def test_a_server_under_some_names(tmp_path: Path) -> None:
     with run_server(demo_command(["one", "two"]), tmp_path / "log") as url:
         result = httpx.get(url + "/v1/models", timeout=30).json()["data"]
@@ -24,6 +25,7 @@ def test_a_server_with_scripted_replies(tmp_path: Path) -> None:
     assert message["content"] == "Eight." and message["reasoning_content"].startswith("A cat has 4 legs.")
 
 
+@pytest.mark.full
 def test_a_router_in_front_of_a_server(tmp_path: Path) -> None:
     with (
         run_server(scripted_command(), tmp_path / "log") as url,

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+import pytest
 
 from chairlift.autoscaler.signals import PoolSample
 from chairlift.cli.diagnosis.diagnosis import diagnose
@@ -77,6 +78,7 @@ def pool() -> Iterator[Pool]:
             server.shutdown()
 
 
+@pytest.mark.full
 def test_an_autoscaler_grows_with_the_load_and_leaves_the_replicas_running() -> None:
     with pool() as state:
         command = [sys.executable, "-m", "chairlift", "autoscaler", "--port", "0", "--cluster", f"{state.url}/scale",

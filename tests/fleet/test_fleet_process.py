@@ -131,6 +131,7 @@ class FakePrometheus(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+@pytest.mark.full
 def test_a_fleet_follows_a_query_of_prometheus(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), FakePrometheus) as prometheus:
         threading.Thread(target=prometheus.serve_forever, daemon=True).start()
@@ -231,6 +232,7 @@ def test_the_output_of_the_replicas_is_read_on_after_a_failure(
     assert lines == ["[r1] a", "[r1] b"] and caplog.text.count("the disk is full") == 1
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("body", "message"), [
     ({"arguments": ["--dtyp", "x"]}, "serve` has no option"), ({"arguments": "x"}, "must be a list of texts"),
     ({"model": 5}, "must be a text"), ({"port": 5}, "is no field of an update"), ([], "must be a JSON object"),
@@ -272,6 +274,7 @@ def idle_fleet(idle_folder: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.full
 def test_two_fleets_cannot_share_a_folder(idle_fleet: Server, idle_folder: Path) -> None:
     with fleet(idle_folder, "--min-replicas", "0", is_ready=False) as second:
         assert second.wait_for_exit() == 1

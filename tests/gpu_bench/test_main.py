@@ -32,6 +32,7 @@ def check_schema(report: dict[str, Any]) -> None:
         assert set(figure) == {"figure", "part", "value", "unit", "goal", "comparison", "aim", "is_met"}
 
 
+@pytest.mark.full
 def test_every_part_runs_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
     code, report = run(tmp_path)

@@ -61,6 +61,7 @@ def test_a_manager_that_stops_and_a_request_that_fails_are_errors() -> None:
         _drive(FakeManager(1, error="no memory"), workload, 60.0)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("shape", [TINY.large, TINY.small], ids=lambda shape: shape.name)
 def test_transformers_generates_the_workload(shape: Any) -> None:
     pytest.importorskip("transformers")

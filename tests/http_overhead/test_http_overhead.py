@@ -36,6 +36,7 @@ def test_both_arms_run_in_each_round_and_the_first_round_is_discarded() -> None:
     assert {tuple(order[at : at + 2]) for at in range(0, 8, 2)} <= {("offline", "http"), ("http", "offline")}
 
 
+@pytest.mark.full
 def test_a_resident_engine_runs_each_seed() -> None:
     out = io.StringIO()
     spec = {"model": SPEC.model, "options": dict(SPEC.options), "workload": SPEC.workload, "vocab_size": 200}

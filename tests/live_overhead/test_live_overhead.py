@@ -44,6 +44,7 @@ def test_ratios_are_of_each_round() -> None:
     assert result["batch_events_per_watcher_and_second"] == 5.0
 
 
+@pytest.mark.full
 def test_both_measurements_see_the_load_and_only_watchers_get_snapshots() -> None:
     async def scenario() -> tuple[Phase, Phase]:
         client = replica.client()

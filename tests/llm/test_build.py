@@ -102,6 +102,7 @@ def test_where_no_process_can_be_launched_early_the_start_says_so(
         prepared.start()
 
 
+@pytest.mark.full
 def test_the_engine_is_in_the_process_that_was_launched(folder: Path) -> None:
     prepared = prepare(str(folder), {"engine_mode": "process", "num_blocks": 16, "max_running_requests": 2})
     assert prepared.launched is not None and prepared.launched._process is not None

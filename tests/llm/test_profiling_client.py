@@ -191,6 +191,7 @@ def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[
     assert clock.shift(make_stats(0, started_ms=29.0, collect_started_ms=30.0)) == pytest.approx(30.0)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("client", ["inline", "process"])
 def test_the_option_makes_a_profile(client: Any, tmp_path: Path) -> None:
     with LLM(RANDOM, engine_mode=client, num_blocks=50, profile=str(tmp_path / "t.json")) as llm:

@@ -27,6 +27,7 @@ def _the_memory_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_report, "free_memory", lambda device: PLENTY)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gemma2", "deepseek_v3", "gpt_bigcode", "falcon", "gpt_neo"])
 def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
     folder = save_bridged(kind, tmp_path) if kind in BRIDGED else save_tiny(kind, tmp_path)
@@ -43,6 +44,7 @@ def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
     runner.stop()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("kind", "architecture", "layers"),
     [

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from support_prometheus import RUNBOOKS, AlertReceiver, alertmanager, prometheus
 from support_server import fake_server
 from support_services_processes import free_port
 
 
+@pytest.mark.full
 def test_a_killed_replica_is_reported_and_its_return_too(tmp_path: Path) -> None:
     port = free_port()
     with AlertReceiver() as receiver, alertmanager(tmp_path, receiver) as address:

@@ -30,6 +30,7 @@ def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_copy, "COMPILE_MODULE", COMPILE_MODULE)
 
 
+@pytest.mark.full
 def test_what_became_of_each_mutant(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     results = {each.id: each for each in judge_mutants(project, MUTANTS, full=False, jobs=2)}
@@ -111,6 +112,7 @@ def test_a_run_has_one_thread_no_pythonpath_and_all_seeds_if_asked(
         assert run_pytest(copy, ["tests/test_environment.py"], full=True, timeout_seconds=60).exit_code == 0
 
 
+@pytest.mark.full
 def test_a_stopped_reader_ends_the_runs_that_are_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_args: object, **_options: object) -> PytestRun:
         time.sleep(0.05)

@@ -22,6 +22,7 @@ def test_the_copy_leaves_out_what_no_test_reads(tmp_path: Path) -> None:
     assert not copy.root.exists() and not copy.python.exists()
 
 
+@pytest.mark.full
 def test_the_environment_has_the_packages_and_the_source_of_the_copy(tmp_path: Path) -> None:
     code = "import counting, pytest; print(counting.__file__)"
     with copy_tree(make_project(tmp_path)) as copy:

@@ -128,6 +128,7 @@ def test_an_exemplar_is_in_the_unit_of_its_bucket() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", [name for name, alias in TRANSFORMERS.items() if alias.scale != 1])
 def test_scaled_bounds_are_round_numbers(name: str) -> None:
     (metric,) = [metric for metric in aliased_metrics(with_aliases(TRANSFORMERS)).values() if metric.name == name]

@@ -92,6 +92,7 @@ def test_a_gauge_shows_the_last_value(name: str) -> None:
     assert value(metrics, name, **labels) == 0.5
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.HISTOGRAM])
 def test_a_histogram_counts_below_its_bounds(name: str) -> None:
     metrics, labels = Metrics(), {label: f"some {label}" for label in METRICS[name].labels}

@@ -46,6 +46,7 @@ def use_host(monkeypatch: pytest.MonkeyPatch, made: Callable[[], AttentionBacken
     monkeypatch.setattr(torch_runner, "make_backend", lambda *_, **options: made())
 
 
+@pytest.mark.share(1)
 def test_logits_are_those_of_the_reference(backend: str, folder: str) -> None:
     """In chunks and batches, where blocks behind a window hold NaN."""
     model = load(RunnerConfig(model=folder, dtype="bfloat16", device="cpu", kernels="torch")).model
@@ -56,6 +57,7 @@ def test_logits_are_those_of_the_reference(backend: str, folder: str) -> None:
         assert (one - other).abs().max() <= 0.05 * other.abs().max()
 
 
+@pytest.mark.full
 def test_a_device_and_graphs_change_no_token(backend: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_host(monkeypatch, lambda: make(backend))
     wanted = tokens(folder)

@@ -53,7 +53,7 @@ def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[Sa
     return prompts, params
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=600, max_chunk_tokens=16) as llm:
@@ -74,6 +74,7 @@ def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
                 assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("architecture", "name", "overlap"), each_value(["llama", "qwen3"], DRAWN, [False, True], count=10)
 )
@@ -138,6 +139,7 @@ def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: s
         assert tight.scheduler_state()["preemptions"] > 0 and tight.check_integrity() == []
 
 
+@pytest.mark.share(1)
 def test_a_flushed_cache_does_not_change_a_draw(folder: str) -> None:
     params = DRAWN["cut"]
     with LLM(folder, dtype="float64", num_blocks=200) as llm:

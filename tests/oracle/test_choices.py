@@ -33,12 +33,14 @@ def test_choices_are_the_same_with_every_engine_option(folder: str) -> None:
         assert tokens(folder, **options) == plain, options
 
 
+@pytest.mark.share(1)
 def test_the_first_is_that_of_one_alone(folder: str) -> None:
     from dataclasses import replace
 
     assert [choices[:1] for choices in tokens(folder)] == tokens(folder, replace(ASKED, n=1))
 
 
+@pytest.mark.share(1)
 def test_of_many_drawn_those_with_the_highest_mean_logprob_come_back(folder: str) -> None:
     from dataclasses import replace
 

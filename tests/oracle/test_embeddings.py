@@ -31,6 +31,7 @@ def assert_close(embedding: list[float], right: np.ndarray) -> None:
     assert np.abs(np.array(embedding) - right).max() <= 1e-5 * max(1.0, float(np.abs(right).max()))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("pooling", "chunk", "architecture"), each_value(["mean", "last"], [None, 1, 7], ARCHITECTURES)
 )

@@ -32,7 +32,7 @@ def continuations(architecture: str) -> list[tuple[list[int], tuple[torch.Tensor
     return results
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("chunk", [7, None])
 def test_float32_tokens_equal_generate_but_at_near_ties(architecture: str, chunk: int | None, tmp_path) -> None:

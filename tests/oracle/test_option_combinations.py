@@ -26,7 +26,7 @@ def test_the_cases_of_make_test_have_every_value_of_every_factor() -> None:
         assert {getattr(case, name) for case in cases(SHARE)} == set(values)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("case", cases(COUNT if FULL else SHARE), ids=lambda case: f"{case.seed}")
 def test_tokens_equal_generate(case: Case) -> None:
     check_case(case)

@@ -26,6 +26,7 @@ def check(logprobs: list[TokenLogprob | None] | None, right: torch.Tensor, promp
         assert [value for _, value in entry.top] == pytest.approx(values.tolist(), abs=1e-6)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("chunk", "architecture"), each_value([None, 1, 7, 16], ARCHITECTURES))
 def test_they_are_those_of_the_whole_prompt(architecture: str, chunk: int | None) -> None:
     reference = oracle(architecture, 20 if architecture in {"mistral", "gemma3"} else None)

@@ -48,6 +48,7 @@ def cut(result: RequestOutput, rng: random.Random) -> list[list[int]]:
     return [choice.token_ids[: rng.randrange(len(choice.token_ids) + 1)] for choice in result.outputs]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
     requests = [random_request(number) for number in range(COUNT)]
@@ -74,6 +75,7 @@ def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
             assert replace(left, token_logprobs=None) == replace(right, token_logprobs=None)
 
 
+@pytest.mark.full
 def test_it_goes_on_in_an_engine_of_another_process() -> None:
     requests = [random_request(number) for number in range(24 if FULL else 8)]
     prompts, params = [prompt for prompt, _ in requests], [chosen for _, chosen in requests]

@@ -75,7 +75,7 @@ def check_seed(seed: int) -> Played:
     return check_run(run, make_runner, expected)
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_request_has_the_tokens_that_it_has_alone(part: int) -> None:
     torch.set_num_threads(1)
@@ -104,7 +104,7 @@ def check_seed_on_device(seed: int) -> int:
     return num_replays
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(DEVICE_SHARE))
 def test_on_a_device_graphs_and_overlap_change_no_token(part: int) -> None:
     torch.set_num_threads(1)
@@ -151,6 +151,7 @@ def check_seed_on_ranks(seed: int) -> None:
             each.close()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("part", range(RANK_SHARE))
 def test_on_two_ranks_every_request_has_the_tokens_that_it_has_alone(
     part: int,

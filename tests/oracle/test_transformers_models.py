@@ -28,7 +28,7 @@ def is_small(case: Case) -> bool:
     return is_inline and case.requests in range(2, LARGEST + 1) and case.crossed == (case.variant[1] is not None)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(COUNT) if FULL else [None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_equal_generate(kind: str, seed: int | None) -> None:
@@ -37,6 +37,7 @@ def test_tokens_equal_generate(kind: str, seed: int | None) -> None:
     check_case(next(case for case in made if is_small(case)) if seed is None else made[seed])
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", [kind for kind, spec in BRIDGED.items() if FULL or spec.scale > 0.3])
 def test_the_reference_does_not_repeat_itself(kind: str) -> None:
     reference = oracle(kind, WINDOW if BRIDGED[kind].window else None)

@@ -84,6 +84,7 @@ def test_greedy_tokens_equal_generate(seed: int, tmp_path: Path, monkeypatch: py
         check_greedy(architecture, request, played.tokens[request.request_id])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", DETERMINISTIC_SEEDS)
 def test_deterministic_tokens_are_those_of_each_request_alone(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import pytest
 from policy_scenarios.__main__ import main
 
 
+@pytest.mark.full
 def test_a_scenario_is_printed_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "scenarios.json"
     assert main(["priority", "--json", str(path)]) == 0

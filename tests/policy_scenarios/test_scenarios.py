@@ -13,6 +13,7 @@ def test_two_tenants_at_ten_to_one_get_equal_service_within_a_tenth() -> None:
     assert numbers["backlogged_seconds"] > 45
 
 
+@pytest.mark.full
 def test_weights_of_two_to_one_give_twice_the_service() -> None:
     assert fair_service("fair", {"small": 2.0})["ratio"] == pytest.approx(2.0, rel=0.1)
 
@@ -22,6 +23,7 @@ def test_without_fairness_service_follows_the_load() -> None:
     assert fair_service("fifo")["ratio"] == pytest.approx(0.1, rel=0.35)
 
 
+@pytest.mark.full
 def test_ageing_starves_no_request_beyond_its_bound() -> None:
     numbers = ageing_bound(5.0)
     assert numbers["broken"] == numbers["unfinished"] == 0
@@ -46,6 +48,7 @@ def test_cached_prefixes_first_has_more_hits_and_no_much_longer_wait(hot: float)
     assert aware["seconds"] < fifo["seconds"]
 
 
+@pytest.mark.full
 def test_the_seed_decides_a_scenario() -> None:
     assert prefix_hits("fifo") == prefix_hits("fifo") != prefix_hits("fifo", seed=1)
 

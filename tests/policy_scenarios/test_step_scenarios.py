@@ -30,6 +30,7 @@ def test_a_target_keeps_the_step_time_and_most_of_the_best_throughput(name: str)
     assert numbers["share_of_best"] >= 0.8
 
 
+@pytest.mark.full
 def test_without_a_target_steps_are_late() -> None:
     """The bound can be broken: the load alone does not keep it."""
     case = ITL_CASES["small_cpu"]
@@ -47,6 +48,7 @@ def test_a_third_of_the_pool_keeps_most_of_the_throughput(load: str) -> None:
     assert numbers["small_mean_running"] < 0.6 * numbers["large_mean_running"], "the pool is what bounds it"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("load", ["broadtail", in_full("growing")])
 def test_a_small_pool_costs_running_sequences_and_nothing_else(load: str) -> None:
     """Steps cost nearly the same for few and for many sequences, so fewer running sequences are slower."""

@@ -65,6 +65,7 @@ def test_the_scenario_has_preemptions_and_cache_hits(overlap: bool, windows: tup
     assert counters.max_in_flight == (2 if overlap else 1)
 
 
+@pytest.mark.share(1)
 @MODES
 @GROUPS
 def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None, ...]) -> None:
@@ -88,6 +89,7 @@ def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None
         assert len(failed) <= 1 and all(isinstance(error, OutOfBlocks) for error in failed)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("stage", ["launch", "collect"])
 @MODES
 @GROUPS
@@ -110,6 +112,7 @@ def test_every_step_may_fail_once(stage: str, overlap: bool, windows: tuple[int 
         assert harness.scheduler.counters.failed_steps == call.was_reached
 
 
+@pytest.mark.share(1)
 @MODES
 @GROUPS
 def test_every_row_may_fail_once(overlap: bool, windows: tuple[int | None, ...]) -> None:

@@ -82,7 +82,7 @@ def grammars() -> list[Grammar]:
     return [*(grammar_of(regex=regex) for regex in REGEXES), grammar_of(json_schema=SCHEMA), *reasoning]
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(NUM_SEEDS))
 def test_each_choice_samples_what_it_samples_alone(seed: int, grammars: list[Grammar]) -> None:
     rng = random.Random(seed)

@@ -45,6 +45,7 @@ async def scale(scene: KubernetesScene, rng: random.Random, target: int, remove:
     raise AssertionError("the change never succeeds")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_only_drained_pods_go_whatever_fails(seed: int) -> None:
     async def main() -> None:

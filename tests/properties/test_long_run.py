@@ -53,6 +53,7 @@ def fingerprint(harness: EngineHarness) -> str:
 SEEDS = range(40, 46 if FULL else 42)
 
 
+@pytest.mark.full
 def test_one_seed_replays_a_whole_run() -> None:
     """The plans are equal, also in another process, where strings have other hashes."""
     digests = [fingerprint(run_random_engine(seed, 100, keep_plans=True)) for seed in SEEDS]

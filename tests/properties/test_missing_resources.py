@@ -36,6 +36,7 @@ def test_a_sample_has_what_the_report_says_and_nothing_else(reports: list[dict[s
             assert getattr(sample, name) == (None if value is ABSENT else value)
 
 
+@pytest.mark.share(1)
 @given(st.lists(st.one_of(RATIO, st.none()), min_size=1, max_size=5))
 @settings(max_examples=40, deadline=None)
 @pytest.mark.parametrize("has_thresholds", [False, True])

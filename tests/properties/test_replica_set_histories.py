@@ -199,6 +199,7 @@ def test_histories_keep_the_rules(part: int) -> None:
     assert num_picks_of_ejected > 0, "panic mode is among the histories"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("part", range(2))
 def test_histories_without_faults_eject_nothing_by_outcomes(part: int) -> None:
     for seed in range(part, NUM_HISTORIES // 6, 2):

@@ -9,6 +9,7 @@ NUM_HISTORIES = 10_000 if FULL else 200
 SHARDS = 8
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_request_gets_one_answer_and_nothing_stays_open(shard: int) -> None:
     """No attempt goes to an ejected replica while another is healthy; each client's text is that of an uncut run."""

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,6 +116,7 @@ def from_file(content: dict[str, Any]) -> dict[str, Any]:
         return resolve(arguments, {})
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(ASSIGNMENTS)
 def test_an_assignment_means_the_same_wherever_it_stands(assignment: Assignment) -> None:

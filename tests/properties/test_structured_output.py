@@ -48,6 +48,7 @@ REGEXES = (
 )
 
 
+@pytest.mark.full
 def test_each_keyword_is_in_many_of_the_schemas() -> None:
     counts: Counter[str] = sum((keywords_of(schema) for schema in schemas(NUM_SCHEMAS)), Counter())
     assert {name: counts[name] for name in KEYWORDS if counts[name] < MIN_PER_KEYWORD} == {}
@@ -66,7 +67,7 @@ def params(number: int, schema: Any, **more: Any) -> SamplingParams:
     return SamplingParams(structured=StructuredOutput(json_schema=schema), **{**defaults, **more})
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [{}, {"overlap": True}, TIGHT, {**TIGHT, "overlap": True}, {"max_batch_tokens": 40}],
@@ -188,7 +189,7 @@ def validator(schema: Any) -> Any:
     return JsonSchemaValidator(schema, format_checker=CHECKER)
 
 
-@pytest.mark.share(11)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("number", range(0, NUM_SCHEMAS, 1 if FULL else 15))
 def test_every_valid_instance_can_be_written(number: int) -> None:
     schema = schemas(NUM_SCHEMAS)[number]

@@ -73,7 +73,7 @@ def make_params(count: int, **structure: Any) -> list[SamplingParams]:
     ]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_texts_match_exactly(llm: LLM, style: str) -> None:
     """Except for a space at the start of an output, where the vocabulary puts one before every text."""
     requests = [(regex, each) for regex in REGEXES for each in make_params(6, regex=regex)]
@@ -91,7 +91,7 @@ def test_texts_match_exactly(llm: LLM, style: str) -> None:
         )
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_schemas_hold(llm: LLM) -> None:
     tested = schemas(24)
     requests = [
@@ -119,6 +119,7 @@ def test_texts_can_be_written_as_the_tokenizer_writes_them(style: str) -> None:
         assert grammar.is_terminated or view.eos_token in allowed_tokens(grammar)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("schema", OPEN)
 def test_properties_that_the_schema_does_not_name_are_valid(schema: dict[str, Any]) -> None:
     validator = JsonSchemaValidator(schema)

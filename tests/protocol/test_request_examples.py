@@ -43,6 +43,7 @@ def server(request: pytest.FixtureRequest, replica: Server) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.share(1)
 def test_a_server_accepts_every_example(server: Server) -> None:
     with httpx.Client(base_url=server.url, timeout=60) as http:
         paths = http.get("/openapi.json").raise_for_status().json()["paths"]

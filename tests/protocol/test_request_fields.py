@@ -163,6 +163,7 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("route", TABLES)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_lists_and_flags_have_the_bounds_of_the_parameter(name: str, route: str) -> None:

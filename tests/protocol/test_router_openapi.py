@@ -115,6 +115,7 @@ async def nothing(connection: Connection, request: ReceivedRequest) -> None:
     await connection.respond({})
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(("method", "path", "body"), [
     ("get", "/v1/models", None), ("get", "/v1/models/{id}", None), ("get", "/livez", None), ("get", "/readyz", None),
     ("get", "/health", None), ("get", "/version", None), ("get", "/load", None), ("get", "/openapi.json", None),

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ import pytest
 
 from chairlift.bench.offline import comparison
 from chairlift.cli.main import main
+from support_forks import TORCH_MODULES, run_process
 from support_server import real_server
 from support_services_processes import free_port
 from support_source_tree import ROOT
@@ -84,10 +86,14 @@ def commands(body: str) -> list[str]:
     return [line[2:] for line in whole.splitlines() if line.startswith("$ ")]
 
 
+run_captured = partial(subprocess.run, capture_output=True)
+
+
 def run(command: list[str], folder: Path) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environ = {**os.environ, "PATH": path, "CHAIRLIFT_CPU_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240)
+    run_command = partial(run_process, modules=TORCH_MODULES) if command[0] == sys.executable else run_captured
+    done = run_command(command, cwd=folder, env=environ, text=True, timeout=240)
     assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -111,6 +117,7 @@ def run_here(line: str) -> None:
         assert main(shlex.split(line)[1:]) == 0
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("page", PYTHON_PAGES)
 def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
     blocks = [example for example in examples(text_of(page)) if example.language == "python"]
@@ -122,6 +129,7 @@ def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
         assert output.strip(), f"{page}:{example.line} prints nothing"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("page", CONSOLE_PAGES)
 def test_the_console_examples_run(page: str, folder: Path, address: str) -> None:
     blocks = [example for example in examples(text_of(page)) if example.language == "console" and not example.reason]
@@ -153,6 +161,7 @@ def test_the_stream_of_the_router_example_ends_although_a_replica_is_killed(fold
     assert output.rstrip().endswith("data: [DONE]"), output
 
 
+@pytest.mark.full
 def test_the_result_that_the_quickstart_shows_has_the_fields_of_a_real_one(folder: Path) -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```$", text_of("docs/quickstart.md"), re.MULTILINE | re.DOTALL)
     command = "chairlift generate --quiet --json --no-chat --prompt x --max-tokens 1"

@@ -30,6 +30,7 @@ async def fail(connection: Connection, request: ReceivedRequest) -> None:
     await connection.respond({"error": {"message": "broken"}}, 500)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("method", "target", "content", "kind"), [
     ("POST", "/v1/audio/transcriptions", b"\x00\xff--x", "multipart/form-data; boundary=x"),
     ("POST", "/v1/other?a=%20b&c=d", b'{"input": "x"}', "application/json"),
@@ -119,6 +120,7 @@ def test_a_streamed_response_passes_as_it_comes() -> None:
     run(scenario())
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("path", [
     "/admin/state", "/admin/requests/1", "/admin", "/admin/", "//admin/state", "/v1/../admin/state",
     "/v1/%2e%2e/admin/state", "/./admin/state", "/%61dmin/state", "/a//../admin", "*", "*@{other}/v1/x", "*:1@{other}",
@@ -143,6 +145,7 @@ def test_a_path_that_only_looks_like_administration_is_passed_on() -> None:
     assert [is_admin_path(path) for path in ("/administer", "/v1/admin/x", "/admin.html", "/", "/v1/x")] == [False] * 5
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("script", [reset, fail])
 @pytest.mark.parametrize(("method", "path", "num_requests"), [
     ("POST", EMBEDDINGS, 1), ("PUT", EMBEDDINGS, 1), ("PATCH", EMBEDDINGS, 1), ("POST", "/tokenize", 3),

@@ -61,6 +61,7 @@ def test_without_a_session_cookie_cookies_do_not_matter() -> None:
     assert session_key_of({"headers": [(b"cookie", b"sid=c")]}, {}, "x-session-id", "") == ""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("how", ["header", "cookie", "user"])
 def test_a_session_stays_on_one_replica(how: str) -> None:
     async def scenario() -> None:
@@ -117,6 +118,7 @@ def test_the_shorter_timeout_counts_and_a_replica_reports_invalid_ones(
 # -- headers for administrators ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("principal", "is_shown"), [
     (None, True), (Principal("t", frozenset({USER})), False), (Principal("t", frozenset({USER, ADMIN})), True),
 ])  # fmt: skip

@@ -20,6 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("path", BODIES)
 def test_a_response_through_a_router_is_that_of_a_replica(path: str) -> None:
     async def scenario() -> None:
@@ -38,6 +39,7 @@ def without_time(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name != "created"}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("path", BODIES)
 def test_a_request_whose_replica_is_lost_is_repeated_on_another_one(path: str) -> None:
     async def lost(connection: Connection, request: ReceivedRequest) -> None:

@@ -24,6 +24,7 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "flatness_cases", lambda policy: shrink(scheduler_cost.flatness_cases(policy)))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small_cases")
 def test_the_costs_of_a_policy_are_printed_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "cost.json"

@@ -9,6 +9,7 @@ from scheduler_cost.scheduler_cost import FLATNESS, RUNNING, all_cases, flatness
 from scheduler_cost.scheduler_cost_rig import CostCase
 
 
+@pytest.mark.full
 def test_arms_take_turns_and_come_back_in_order() -> None:
     messages: list[str] = []
     cases = [

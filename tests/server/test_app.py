@@ -256,6 +256,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_leaves_nothing_for_the_garbage_collector(name: str) -> None:
     """Errors and frames can form reference cycles, which take megabytes under a flood."""

@@ -179,6 +179,7 @@ COMPLETION_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("name", BOTH_ROUTES)
 def test_what_is_documented_is_what_both_routes_take(name: str) -> None:
     valid, invalid = BOTH_ROUTES[name]
@@ -259,6 +260,7 @@ CONVERSIONS: list[tuple[str, dict[str, Any], bool]] = [
 ]
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize(("path", "body", "good"), CONVERSIONS)
 def test_what_is_documented_is_what_the_conversions_take(path: str, body: dict[str, Any], good: bool) -> None:
     async def scenario() -> int:

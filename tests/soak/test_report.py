@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from soak.clients import MAX_UNEXPECTED, Tally
 from soak.raw_client import Outcome, RequestResult
 from soak.report import format_report, plot, write_report
@@ -25,6 +27,7 @@ def test_the_text_has_every_finding() -> None:
     assert "passed" in format_report(soak_result(), [passed], MORE).splitlines()[0]
 
 
+@pytest.mark.full
 def test_files_are_written(tmp_path: Path) -> None:
     result = soak_result()
     text = write_report(tmp_path, result, [Finding("a", True, "b")], MORE)

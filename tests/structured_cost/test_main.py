@@ -20,6 +20,7 @@ def test_the_ratio_is_printed_and_written(capsys: pytest.CaptureFixture[str], tm
     assert report["options"]["num_blocks"] == 200 and {"commit", "versions"} <= set(report["environment"])
 
 
+@pytest.mark.full
 def test_without_a_model_the_embedded_one_runs_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--requests", "2", "--output-tokens", "4", "--repeat", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == no_model_given()

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from jsonschema.validators import validator_for
 
 from chairlift.llm.build import prepare
@@ -13,6 +14,7 @@ from support_grammars import EOS, allowed_tokens, grammar_of, random_pick
 SMALL: Options = {"num_blocks": 300, "max_running_requests": 8}
 
 
+@pytest.mark.full
 def test_both_batches_run_completely_in_each_round() -> None:
     messages: list[str] = []
     found = measure(prepare(RANDOM, SMALL), requests=6, output_tokens=40, repeat=3, seed=1, note=messages.append)

@@ -36,7 +36,7 @@ BODIES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.share(20)
+@pytest.mark.share(10)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/tokenize", "/detokenize"])
 def test_bodies_that_are_no_json_object(http: httpx.Client, path: str, body: bytes) -> None:
@@ -143,7 +143,7 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(63)
+@pytest.mark.share(11)
 @pytest.mark.parametrize(("changes", "param"), CHAT_FIELDS.values(), ids=CHAT_FIELDS)
 def test_fields_of_a_chat(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
     body = {name: value for name, value in {**HELLO, **changes}.items() if value is not ...}
@@ -173,6 +173,7 @@ COMPLETION_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.share(9)
 @pytest.mark.parametrize(("changes", "param"), COMPLETION_FIELDS.values(), ids=COMPLETION_FIELDS)
 def test_fields_of_a_completion(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
     rejection_message(http.post(COMPLETIONS, json={**SHORT_REQUEST, **changes}), 400, param)
@@ -182,6 +183,7 @@ def test_22_an_unknown_model(http: httpx.Client) -> None:
     rejection_message(http.post(CHAT, json={**HELLO, "model": "nobody"}), 404, "model", "model_not_found")
 
 
+@pytest.mark.share(1)
 def test_29_and_30_a_prompt_over_the_context(http: httpx.Client) -> None:
     message = rejection_message(
         http.post(COMPLETIONS, json={**SHORT_REQUEST, "prompt": "x" * 512}), 400, "prompt", "context_length_exceeded"
@@ -209,6 +211,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("changes", UNUSUAL.values(), ids=UNUSUAL)
 def test_what_is_odd_and_allowed(http: httpx.Client, changes: dict[str, Any]) -> None:
     response = http.post(CHAT, json={**HELLO, **changes})
@@ -225,16 +228,19 @@ def test_43_stream_options_without_a_stream(http: httpx.Client) -> None:
     assert response.status_code == 200 and response.headers["x-ignored-parameters"] == "stream_options"
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("text", ["x" * MEGABYTE, "e\u0301" * 300_000, "\u200b" * 300_000, "\0" * 100_000])
 def test_51_a_megabyte_of_anything(http: httpx.Client, text: str) -> None:
     rejection_message(http.post(COMPLETIONS, json={**SHORT_REQUEST, "prompt": text}), 400)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("value", ["-1", "0", "x", "9223372036854775808", "1.5", ""])
 def test_54_a_deadline_that_is_none(http: httpx.Client, value: str) -> None:
     rejection_message(http.post(CHAT, json=HELLO, headers={"x-request-timeout-ms": value}), 400, "x-request-timeout-ms")
 
 
+@pytest.mark.share(1)
 def test_63_metrics_have_no_labels_of_clients(http: httpx.Client) -> None:
     def send(number: int) -> None:
         http.post(CHAT, json={**HELLO, "model": f"m{number}"})

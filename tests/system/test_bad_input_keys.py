@@ -45,7 +45,7 @@ GUARDED_PATHS = (
 JWT = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("path", GUARDED_PATHS)
 def test_21_and_55_no_key_and_wrong_keys(guarded_server: Server, path: str) -> None:
     wrong_headers: list[list[tuple[str, str]]] = [

@@ -44,13 +44,14 @@ BODIES: dict[str, bytes] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(25)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", FULL)
 def test_bodies(http: httpx.Client, path: str, body: bytes) -> None:
     rejection(http.post(path, content=body, headers=JSON), 400)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("path", FULL)
 def test_what_every_route_has(http: httpx.Client, path: str) -> None:
     good = FULL[path]
@@ -113,7 +114,7 @@ FIELDS: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(25)
+@pytest.mark.share(7)
 @pytest.mark.parametrize(("path", "changes", "field"), FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_fields(http: httpx.Client, path: str, changes: dict[str, Any], field: str, stream: bool) -> None:

@@ -66,6 +66,7 @@ def test_the_good_body_and_fields_without_effect(http: httpx.Client, path: str) 
     assert {"frobnicate", "service_tier"} <= set(response.headers["x-ignored-parameters"].split(", "))
 
 
+@pytest.mark.share(1)
 @paths
 def test_types_sizes_and_methods(http: httpx.Client, server: Server, path: str) -> None:
     body = json.dumps(GOOD[path]).encode()
@@ -118,6 +119,7 @@ CONVERSATIONS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(10)
 @messages_paths
 @pytest.mark.parametrize(("changes", "param"), CONVERSATIONS.values(), ids=CONVERSATIONS)
 def test_conversations(http: httpx.Client, path: str, changes: dict[str, Any], param: str) -> None:
@@ -142,6 +144,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize(("changes", "param"), FIELDS.values(), ids=FIELDS)
 def test_fields_of_a_message(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
     body = {name: value for name, value in {**GOOD["/v1/messages"], **changes}.items() if value is not ...}

@@ -33,6 +33,7 @@ async def complete_all(url: str) -> Counter[str]:
         return Counter(await asyncio.gather(*map(complete, range(COUNT))))
 
 
+@pytest.mark.full
 def test_a_batch_of_the_openai_client_is_answered_whole() -> None:
     with fake_server(SLOW_ENGINE, scheduler=FOUR_SLOTS) as server:
         assert run(complete_all(server.url)) == {"length": COUNT}

@@ -136,7 +136,7 @@ async def _disconnect_often(server: Server, rng: random.Random, times: int, stay
     await asyncio.gather(*[send_one(seed) for seed in range(times)])
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("body", [
     LONG_REQUEST, {**LONG_REQUEST, "stream": True}, {**LONG_REQUEST, "n": 4},
     {**LONG_REQUEST, "prompt": ["a", "b", "c"]},

@@ -22,6 +22,7 @@ def read_lines(server: Server, body: dict[str, Any], lines: list[str]) -> None:
         lines.extend(response.iter_lines())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("more", [{}, {"raw": True}])
 def test_a_stream_ends_with_the_error(more: dict[str, Any]) -> None:
     with fake_server(SLOW_ENGINE, admin=True) as server:

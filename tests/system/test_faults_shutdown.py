@@ -39,6 +39,7 @@ def test_sigterm_lets_open_requests_finish_and_refuses_new_ones() -> None:
         assert server.wait_for_exit() == 0 and "stopped" in server.log
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
 def test_the_second_signal_ends_what_is_open(signal_number: int) -> None:
     with fake_server(SLOW_ENGINE, server={"drain_timeout": 60.0}) as server:
@@ -117,6 +118,7 @@ def test_an_operator_can_drain_it() -> None:
         assert server.wait_for_exit() == 0
 
 
+@pytest.mark.full
 def test_a_signal_behind_a_drain_still_lets_open_requests_finish() -> None:
     """Kubernetes' preStop hook drains before SIGTERM; only a second signal aborts."""
     with fake_server(SLOW_ENGINE, admin=True, server={"drain_timeout": 60.0}) as server:

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
 from support_process import TIMEOUT_SECONDS, wait_until
 from support_server import COMPLETIONS, real_server
@@ -17,6 +18,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
+@pytest.mark.full
 def test_large_texts_leave_nothing_behind() -> None:
     with real_server("--num-blocks", "256") as server:
         before = resident_bytes(server.process.pid)

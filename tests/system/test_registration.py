@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from chairlift.router.discovery.discovery import Discovery
 from chairlift.router.discovery.etcd import EtcdSource
@@ -96,6 +97,7 @@ def test_a_drain_leaves_the_registry_first_and_still_serves_for_a_moment(tmp_pat
         assert server.wait_for_exit() == 0
 
 
+@pytest.mark.full
 def test_an_operators_drain_leaves_the_registry_too(tmp_path: Path) -> None:
     with etcd_server(tmp_path) as etcd, fake_server(admin=True, registration=registration(etcd)) as server:
         wait_until(lambda: bool(etcd.keys("/replicas/")))

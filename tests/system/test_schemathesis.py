@@ -222,6 +222,7 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("contradiction", CONTRADICTIONS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_parameters_that_exclude_every_token_are_the_requests_own_fault(

@@ -122,6 +122,7 @@ def has_data(redis: RedisServer) -> bool:
     return reply.startswith(":") and not reply.startswith(":0\r")
 
 
+@pytest.mark.full
 def test_etcd_and_redis_restart_without_data_and_no_request_fails(tmp_path: Path) -> None:
     with redis_server(tmp_path) as redis:
 

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import httpx
+import pytest
 
 from support_server import real_server
 
@@ -24,6 +25,7 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
+@pytest.mark.full
 def test_a_wheel_serves_the_page_and_the_demo_model(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path / "wheel")
     assert wheel.stat().st_size <= MAX_WHEEL_BYTES

@@ -121,6 +121,7 @@ def load_both(style: str, folder: Path) -> tuple[ChatTemplate, PreTrainedTokeniz
 contents = st.one_of(st.text(max_size=30), st.sampled_from(["", "  spaced \n", "<think>x</think>\n\ny", "中文 😀"]))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path) -> None:
     template, reference = load_both(style, tmp_path)
@@ -175,7 +176,7 @@ def test_special_tokens_in_messages_stay_text_and_the_templates_own_stay_special
     assert len([i for i in tokenizer.encode(prompt.text, False) if i in special_ids]) > len(of_template)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("style", STYLES)
 @given(draw=st.data())
 @settings(max_examples=60, deadline=None)

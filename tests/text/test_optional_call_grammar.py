@@ -94,6 +94,7 @@ TEXTS = (
 )
 
 
+@pytest.mark.share(10)
 @EVERY_CASE
 def test_an_answer_without_a_call_is_any_text(tool_format: ToolFormat, tokens: bool) -> None:
     for text in TEXTS:
@@ -101,7 +102,7 @@ def test_an_answer_without_a_call_is_any_text(tool_format: ToolFormat, tokens: b
         assert takes(tool_format, text, tokens=tokens) != is_call, text
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(2)
 @EVERY_CASE
 def test_calls_are_enforced_behind_any_text_and_read(tool_format: ToolFormat, tokens: bool) -> None:
     for text in TEXTS[:3] if tool_format is not LLAMA3 else ("", " \n", "<|python_tag|>", "So: <|python_tag|>"):
@@ -119,7 +120,7 @@ def test_calls_are_enforced_behind_any_text_and_read(tool_format: ToolFormat, to
         assert not takes(tool_format, bad_text, tokens=tokens), bad_text
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("tool_format", [*FORMATS, HARMONY], ids=lambda each: each.name)
 def test_the_parser_reads_whatever_calls_the_grammar_allows(tool_format: ToolFormat) -> None:
     flags = {
@@ -166,7 +167,7 @@ def test_text_before_a_call_does_not_begin_reasoning_for_the_parser(tokens: bool
             assert bool(merged(push_all(tool_format.make_parser(TOOLS), *answer)).calls) == is_allowed
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(2)
 @EVERY_CASE
 def test_the_model_may_reason_first(tool_format: ToolFormat, tokens: bool) -> None:
     call = calls_of(tool_format, F)
@@ -182,6 +183,7 @@ def test_the_model_may_reason_first(tool_format: ToolFormat, tokens: bool) -> No
     assert not takes(tool_format, "so", **options)
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize(("tool_format", "tokens"), [each for each in CASES if each[0] is not LLAMA3])
 def test_an_answer_is_a_call_or_has_the_schema(tool_format: ToolFormat, tokens: bool) -> None:
     options: dict[str, Any] = {"tokens": tokens, "answer": CITY}
@@ -225,6 +227,7 @@ OTHER_CALLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("tool_format", "answer", "is_allowed"), OTHER_CALLS)
 @pytest.mark.parametrize("tokens", [True, False])
 def test_no_call_that_the_parser_reads_is_free_text(
@@ -263,6 +266,7 @@ CHANNEL_CALLS = (
 )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("tokens", [True, False])
 def test_channels_without_a_function_are_free(tokens: bool) -> None:
     thought, text = NOTE.format("analysis", "So [it]\n{"), NOTE.format("final", "Yes, to=functions.f.")

@@ -50,6 +50,7 @@ def call_of(tool_format: ToolFormat, name: str, arguments: dict[str, Any], *, be
     return between.join(("<tool_call>", f"<function={name}>", *parts, "</function>", "</tool_call>"))
 
 
+@pytest.mark.share(2)
 @EVERY_CASE
 def test_tagged_calls_are_enforced_behind_any_text_and_read(tool_format: ToolFormat, tokens: bool) -> None:
     for text in ("", "I look.\n", "\n\nTwo <b> [lines] {}\n"):
@@ -64,6 +65,7 @@ def test_tagged_calls_are_enforced_behind_any_text_and_read(tool_format: ToolFor
         assert takes_answer(tool_format, TOOLS, free, tokens=tokens)
 
 
+@pytest.mark.share(2)
 @EVERY_CASE
 def test_a_call_whose_values_do_not_fit_the_schema_is_refused(tool_format: ToolFormat, tokens: bool) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
@@ -172,6 +174,7 @@ ENDS = ("</arg_value>", "</parameter>", "</tool_call>", "</function>", "</invoke
         "<tool_call>", "<function=f>", '<invoke name="f">')  # fmt: skip
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("tool_format", TAGGED, ids=lambda each: each.name)
 def test_a_string_in_json_may_contain_the_ends_of_its_value_and_call(tool_format: ToolFormat) -> None:
     for end in ENDS:
@@ -182,6 +185,7 @@ def test_a_string_in_json_may_contain_the_ends_of_its_value_and_call(tool_format
             check_every_split(tool_format, call, result, schemas=LISTS)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("tool_format", TAGGED, ids=lambda each: each.name)
 @pytest.mark.parametrize("text", ['["a', '{"a": [1}', '["a]\n', '[x]"', '"a" b', "[", '{"a": "b'])
 def test_a_value_that_is_no_json_ends_at_the_first_end_tag(tool_format: ToolFormat, text: str) -> None:

@@ -46,6 +46,7 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=150)
 @given(text=TEXTS)

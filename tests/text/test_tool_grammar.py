@@ -52,6 +52,7 @@ def read(response: Sequence[str]) -> list[tuple[str, Any]]:
     return [(name, json.loads(arguments)) for name, arguments in result.calls]
 
 
+@pytest.mark.share(2)
 @EVERY_FORMAT
 def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(tool_format: ToolFormat) -> None:
     one, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", '{"k": ""}')
@@ -68,6 +69,7 @@ def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(tool_format: ToolF
             assert not takes(compiled(tool_format, several=several), response), response
 
 
+@pytest.mark.share(4)
 @EVERY_FORMAT
 def test_only_where_several_are_allowed_another_follows(tool_format: ToolFormat) -> None:
     one, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", "{}")

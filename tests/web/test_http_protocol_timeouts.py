@@ -8,6 +8,7 @@ from chairlift.web.http_protocol import HeadLimits
 from support_http import GET, SHORT_TIMEOUT, ListeningServer, check_rejection, run_scenario, wait_until
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_head_that_drips_gets_408(is_first: bool) -> None:
     """Case 60 of the HTTP contract. Each byte is in time, the whole header block is not."""

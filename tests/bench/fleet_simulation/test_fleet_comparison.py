@@ -31,6 +31,7 @@ LOAD = FleetLoad(
 CAPACITY = measure_capacity(LOAD)
 
 
+@pytest.mark.full
 def test_the_capacity_is_the_rate_at_which_one_replica_reaches_the_goal() -> None:
     assert 1.0 < CAPACITY < 20.0
     assert measure_capacity(replace(LOAD, slo_goal=0.8)) > CAPACITY

@@ -28,6 +28,7 @@ def p99_ttft(result: FleetResult) -> float:
     return percentile(sorted(result.ttft_seconds), 99)
 
 
+@pytest.mark.full
 def test_every_request_is_answered_and_a_seed_replays_the_run() -> None:
     load = replace(SHARED, sessions=12)
     first, second = measure(load, "prefix", 3), measure(load, "prefix", 3)

@@ -160,6 +160,7 @@ def test_latencies_are_not_compared_where_not_as_many_failed() -> None:
     assert second["first_over_this.output_tokens_per_second"] == 2.5
 
 
+@pytest.mark.full
 def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("json.py", "chairlift.py"):
         (tmp_path / name).write_text("raise SystemExit('taken from the folder')")

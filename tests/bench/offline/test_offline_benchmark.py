@@ -50,6 +50,7 @@ def test_a_run_tells_everything(options: dict[str, object]) -> None:
     assert seen["threads"] >= 1 and seen["peak_memory_bytes"] > 10_000_000
 
 
+@pytest.mark.full
 def test_shared_prefixes_are_found_but_not_those_of_the_warm_up() -> None:
     seen = measure(order("w2", 5))
     assert seen["tokens"]["cached"] == 4 * 512

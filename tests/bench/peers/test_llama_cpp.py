@@ -55,6 +55,7 @@ def test_a_response_that_is_an_error_has_no_token(status: int, event: dict[str, 
     assert (recorder.tokens, recorder.stamps) == ((0, []) if error else (2, [2.0]))
 
 
+@pytest.mark.full
 def test_it_runs_a_specification_from_a_file_and_can_be_ended_from_outside(folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / "order.json", tmp_path / "result.json"]
     files[0].write_bytes(run_spec(folder, write_llama_server(tmp_path), requests=2).encode())

@@ -23,7 +23,7 @@ def run_spec(folder: Path, **given: object) -> RunSpec:
     return RunSpec(model=str(folder), options={"dtype": "float32", "num_blocks": 300}, workload=spec)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["static", "continuous"])
 def test_a_peer_does_the_same_work_with_the_same_report_fields(folder: Path, mode: str) -> None:
     own, theirs = offline_benchmark.measure(run_spec(folder)), peers.measure(peers.MODES[mode], run_spec(folder))
@@ -37,6 +37,7 @@ def test_a_peer_does_the_same_work_with_the_same_report_fields(folder: Path, mod
     assert theirs["ttft_seconds"]["mean"] < theirs["latency_seconds"]["mean"]
 
 
+@pytest.mark.full
 def test_without_a_model_it_is_the_embedded_one(folder: Path) -> None:
     spec = WorkloadSpec(name="w1", requests=2, seed=3)
     found = peers.measure(peers.static, RunSpec(model=None, options={"dtype": "float32"}, workload=spec))
@@ -44,6 +45,7 @@ def test_without_a_model_it_is_the_embedded_one(folder: Path) -> None:
     assert found["requests"]["completed"] == 2
 
 
+@pytest.mark.full
 def test_static_batches_end_together_in_the_order_of_arrival(folder: Path) -> None:
     model = peers._model(*map(__import__, ("torch", "transformers")), run_spec(folder))
     items = run_spec(folder).workload.make(304).items

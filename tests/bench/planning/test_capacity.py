@@ -31,6 +31,7 @@ def server(seconds: float) -> SimulatedReplica:
     return SimulatedReplica(step_model=SimStepModel(step=seconds), scheduler=scheduler, num_blocks=10)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("utilization", [0.4, 0.7])
 def test_one_server_with_a_fixed_service_time_waits_as_queueing_theory_says(utilization: float) -> None:
     """M/D/1: the mean wait is utilization * service / (2 * (1 - utilization))."""
@@ -41,6 +42,7 @@ def test_one_server_with_a_fixed_service_time_waits_as_queueing_theory_says(util
     assert trial.busy == pytest.approx(utilization, rel=0.1)
 
 
+@pytest.mark.full
 def test_the_capacity_of_that_server_keeps_its_quantile() -> None:
     """M/D/1: 5 % wait for more than 3 services at 0.62: (1 - u) / (u * e^t - 1) * e^-3t, where u * (e^t - 1) = t."""
     load, service = RequestLoad(input=4, output=1), 0.01
@@ -63,7 +65,7 @@ def test_a_higher_rate_never_needs_fewer_replicas() -> None:
     assert [capacity.replicas(7.3), capacity.replicas(14.6), capacity.replicas(14.61)] == [1, 2, 3]
 
 
-@pytest.mark.share(2)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "change",
     [
@@ -91,7 +93,7 @@ def test_stages_of_a_pipeline_multiply_the_rate_of_one_group() -> None:
     assert two.alone.ttft == one.alone.ttft
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("targets", "option", "message"),
     [

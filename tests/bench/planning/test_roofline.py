@@ -71,6 +71,7 @@ def test_defaults_grow_with_the_cores_up_to_a_socket() -> None:
         gpu_speed(None, 0.0)
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("model", "name"), [("qwen06", "Qwen3-0.6B"), ("smol135", "smol135")]
 )  # fmt: skip

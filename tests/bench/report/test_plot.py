@@ -48,6 +48,7 @@ def test_a_report_becomes_a_png(tmp_path: Path) -> None:
     assert width >= 600 and height >= 600
 
 
+@pytest.mark.full
 def test_what_is_drawn_hangs_on_what_was_measured(tmp_path: Path) -> None:
     drawn(tmp_path / "one.png", REPORT)
     drawn(tmp_path / "same.png", REPORT)
@@ -56,6 +57,7 @@ def test_what_is_drawn_hangs_on_what_was_measured(tmp_path: Path) -> None:
     assert one == same != other
 
 
+@pytest.mark.full
 def test_arms_are_drawn_side_by_side_the_more_of_them_the_higher(tmp_path: Path) -> None:
     sizes = [drawn(tmp_path / f"{count}.png", compared(*[5.0 * n for n in range(1, count + 1)])) for count in (2, 6)]
     assert sizes[0][0] == sizes[1][0] and sizes[0][1] < sizes[1][1]

@@ -210,6 +210,7 @@ def test_cancelled_it_keeps_what_was_measured() -> None:
     assert last["interrupted"] >= 1 and last["failed"] == 0 and serving.overload() is None
 
 
+@pytest.mark.full
 def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.005, verify=False)
@@ -232,6 +233,7 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["recovery_seconds"] is not None and row["memory_ratio"] is not None for row in found["rows"])
 
 
+@pytest.mark.full
 def test_rounds_are_measured_one_after_the_other_and_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.002, verify=False)

@@ -22,6 +22,7 @@ def drawn(path: Path, *phases: dict[str, Any]) -> bytes:
     return data
 
 
+@pytest.mark.full
 def test_what_is_drawn_hangs_on_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "out.png"
     one = drawn(path, phase("1/s", 1.0, 0.1, 0.2), phase("2/s", 2.0, 0.1, 0.4))

@@ -19,6 +19,7 @@ def run_validate(capsys: pytest.CaptureFixture[str], folder: Path, text: str) ->
     return code, [line.removeprefix(str(path)) for line in out.splitlines()]
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(("text", "count"), [
     ("", "0 settings"), ("port: 8080\n", "1 setting"),
     ("model: owner/name\nkey_file: nowhere.txt\ntls_cert: a.pem\ntls_key: b.pem\n", "4 settings"),
@@ -68,6 +69,7 @@ def test_every_problem_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: 
     ]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("text", "message"), [
     ("tls_key: a.pem\n", " line 1: tls_key needs tls_cert, too"),
     ("tls_cert: a.pem\n", " line 1: tls_cert needs tls_key, too"),

@@ -149,6 +149,7 @@ def test_the_report_for_people_is_aligned_and_names_everything(
         assert word in text
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("words", "message", "do"),
     [
@@ -180,6 +181,7 @@ def copy_with(folder: Path, target: Path, name: str, text: str | None) -> Path:
     return copy
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -211,6 +213,7 @@ UNSUPPORTED: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", UNSUPPORTED)
 def test_an_unsupported_model_gets_the_same_sentence_from_every_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
@@ -258,6 +261,7 @@ def test_gpus_are_shown_with_memory_and_use(
     assert "GPU 1 unknown, GPU is lost" in lines
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("cuda", "driver", "line"), [
     ({"version": "13.0", "missing": None}, "580.95.05", "CUDA 13.0, driver 580.95.05"),
     ({"version": None, "missing": "torch is built without CUDA"}, None,

@@ -11,6 +11,7 @@ from chairlift.fleet.fleet_process import FleetParts
 from support_cli import rejection_sentence
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("words", "sentence"), [
     (["--min-replicas", "5"], "--min-replicas must be at most --max-replicas (4), got 5"),
     (["--target-wait", "0"], "--target-wait must be above 0, got 0"),

@@ -52,6 +52,7 @@ class FakePrepare:
 def fake_prepare(monkeypatch: pytest.MonkeyPatch) -> FakePrepare:
     fake = FakePrepare()
     monkeypatch.setattr(generate, "prepare", fake.prepare)
+    monkeypatch.delenv("CHAIRLIFT_CPU_THREADS")  # conftest.py sets it
     return fake
 
 
@@ -115,6 +116,7 @@ def pipe_into_generate(content: bytes, *words: str) -> subprocess.CompletedProce
     return subprocess.run(command, input=content, capture_output=True, timeout=120, check=False, env=environ)
 
 
+@pytest.mark.full
 def test_a_pipe_is_the_prompt_when_none_is_given() -> None:
     completed = pipe_into_generate("größer\n".encode(), "--json")
     assert completed.returncode == 0 and json.loads(completed.stdout)["prompt"] == "größer", completed.stderr
@@ -122,6 +124,7 @@ def test_a_pipe_is_the_prompt_when_none_is_given() -> None:
     assert json.loads(ignored.stdout)["prompt"] == "flag"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(b"", b"the prompt is empty: standard input has no text"), (b"hi \xff\n", b"standard input is not UTF-8")],
@@ -142,6 +145,7 @@ def test_a_closed_output_pipe_ends_the_command_quietly() -> None:
     assert completed.returncode == 141 and completed.stderr == b""
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("named", [[], [DEMO]])
 def test_the_demo_model_uses_its_chat_template_unless_no_chat_is_given(
     fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path, named: list[str]

@@ -83,6 +83,7 @@ def test_the_lines_of_a_file_stay_and_an_unfinished_last_line_is_completed(
     assert ring.find(key.encode()) and len(ring.principals) == 1 + before.startswith("bob")
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("tenant", ["", "a b", "alice!", "ä", "x" * 129, "a/b", "a\tb", "#alice", "alice\n", "alice "])
 def test_an_invalid_tenant_is_rejected(tenant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "keys"

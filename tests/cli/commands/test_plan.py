@@ -93,6 +93,7 @@ def test_step_times_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert values["capacity"]["itl_ms_alone"] == pytest.approx(10)
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

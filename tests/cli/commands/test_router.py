@@ -15,6 +15,7 @@ from support_server import CHAT, fake_server, router_server
 REPLICA = ["--replica", "http://127.0.0.1:9"]
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(("words", "sentence"), [
     ([], "a router needs replicas: name them by --replica http://HOST:PORT, or where to find them by --discovery"),
     (["--replica", "http://a/b"], "--replica 'http://a/b': 'http://a/b' has more than scheme, host and port"),

@@ -108,6 +108,7 @@ def test_a_running_server_gives_the_same_responses(tmp_path: Path) -> None:
     assert texts(output) == texts(local) and len(texts(output)) == 20
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

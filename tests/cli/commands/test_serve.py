@@ -26,6 +26,7 @@ def run_command(*words: str) -> tuple[int, str]:
     return completed.returncode, completed.stdout + completed.stderr
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize(("words", "sentence"), [
     (["--max-queue-size", "5"], "--max-queue-size is 5 sequences, less than --max-waiting-requests (1024)"),
     (["--host", "0.0.0.0"], "--host 0.0.0.0 is not a loopback address and needs API keys"),
@@ -96,6 +97,7 @@ def test_a_port_in_use_is_one_sentence_before_the_model_is_loaded() -> None:
     assert "listening" not in output and "Traceback" not in output
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "device", ["cuda:77", *(pytest.param(each, marks=pytest.mark.full) for each in ("tpu", "mps:9", "meta:x"))]
 )

@@ -98,6 +98,7 @@ def test_a_server_that_is_down_is_shown_as_such(server: FleetServer, capsys: pyt
     assert json.loads(capsys.readouterr().out)["service"] == "down"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_ctrl_c_ends_the_command_cleanly_while_the_server_comes_and_goes(
     server: FleetServer, options: list[str]

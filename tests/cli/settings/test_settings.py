@@ -96,6 +96,7 @@ def test_a_flag_wins_over_the_environment() -> None:
     assert flags == {"max_tokens": 7, "overlap": False, "enable_prefix_caching": True}
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(
     ("arguments", "value"),
     [

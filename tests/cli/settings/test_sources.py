@@ -84,6 +84,7 @@ def test_an_error_names_the_setting_as_the_user_wrote_it(
     assert capsys.readouterr().err == "chairlift: --temperature must be between 0 and 2, got 5.0\n"
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("words", "environ", "message", "expected"), [
     (["--port", "5"], {}, "port must be free", "--port must be free"),
     (["--port", "5"], {"CHAIRLIFT_PORT": "6"}, "port must be free", "--port must be free"),

@@ -46,6 +46,7 @@ def status_of(call: Callable[[], Any]) -> int:
     return int(error.value.status)
 
 
+@pytest.mark.full
 def test_it_lists_scales_patches_and_watches() -> None:
     def check(client: Any, scene: KubernetesScene, wait: Await) -> None:
         core, apps = kubernetes.client.CoreV1Api(client), kubernetes.client.AppsV1Api(client)

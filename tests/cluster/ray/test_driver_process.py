@@ -79,6 +79,7 @@ def test_calls_go_to_one_connected_process_which_ends_at_the_close() -> None:
     assert has_ended(pid)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("call", "arguments", "text", "is_new"),
     [
@@ -102,6 +103,7 @@ def test_a_call_that_fails_says_why_and_the_next_one_connects_again(
     run(check())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("address", "text"),
     [

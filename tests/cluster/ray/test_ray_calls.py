@@ -288,6 +288,7 @@ async def until_ready(http: httpx.AsyncClient, replicas: Sequence[ClusterReplica
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.full
 def test_a_ray_that_is_not_there_is_named() -> None:
     require_ray()
 

@@ -84,6 +84,7 @@ def run_requests(client: EngineClient, requests: list[Any]) -> dict[str, tuple[A
     return result
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("overlap", [False, True])
 def test_outputs_equal_those_of_an_inline_engine_and_of_none(overlap: bool) -> None:
     fake, config = FakeConfig(num_blocks=64, nan=254), SchedulerConfig(max_running_requests=32, overlap=overlap)
@@ -119,6 +120,7 @@ def test_a_sink_that_reads_gets_one_list_a_step() -> None:
         assert {output.request_id for batch in second.batches for output in batch} == {"b"}
 
 
+@pytest.mark.full
 def test_a_slow_sink_gets_everything_in_few_large_lists() -> None:
     fake = FakeConfig(max_model_len=4096)
     with engine(fake_spec(fake)) as client:

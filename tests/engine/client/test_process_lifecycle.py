@@ -243,6 +243,7 @@ def run_script(tmp_path: Path, end: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=tmp_path)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("end", ["client.close()", "", "import atexit; atexit.register(client.close)", "1 / 0"])
 def test_a_script_without_a_main_guard_runs_once_and_leaves_nothing(tmp_path: Path, end: str) -> None:
     done = run_script(tmp_path, end)

@@ -191,6 +191,7 @@ def test_what_the_runner_prints_goes_to_standard_error(children: list[Child], tm
     assert out == "" and "the runner prints this" in err
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00\x05ab", b"\x00\x00\x00\x02\xc1\xc1", b"hello there, all of you"])
 def test_what_is_no_start_message_is_refused(frame: bytes) -> None:
     done = subprocess.run(

@@ -195,6 +195,7 @@ def test_no_steps_are_sent_after_the_watching_client_disconnects(
     assert harness.engine.loop.on_step is None
 
 
+@pytest.mark.full
 def test_a_slow_client_that_watches_misses_steps_but_no_outputs(
     make_harness: Callable[..., ServerHarness], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_no_more_sequences_are_preempted_than_needed() -> None:
     assert running(scheduler) == ["small", "urgent"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_head_with_victims_starts_in_that_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)

@@ -67,6 +67,7 @@ def test_blocks_reserved_for_one_prompt_are_not_given_to_the_next() -> None:
     assert scheduler.counters.preemptions == 0 and scheduler.counters.scheduled_tokens == 100
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("block_size", [1, 2, 4, 16, 37])
 def test_recomputing_near_a_full_pool_is_bounded(block_size: int) -> None:
     """Pitfall 7: with twice the blocks of the largest request, less than a third of all work is recomputed."""

@@ -60,6 +60,7 @@ def sandbox() -> Iterator[CompileSandbox]:
     created.kill()
 
 
+@pytest.mark.full
 def test_a_structure_beyond_the_limits_is_refused_behind_reasoning_too() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(2600)}}
     compiler = _Compiler(make_tokenizer(VOCABULARY, VOCAB_SIZE), {})
@@ -75,6 +76,7 @@ def test_a_good_one_comes_back_as_its_source(sandbox: CompileSandbox) -> None:
     assert sandbox._process is process
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("bad", "message"), [(CRASHES, "exceeds the memory or the stack|takes longer than"), (HANGS, "takes longer than")]
 )
@@ -98,6 +100,7 @@ def test_a_good_one_is_not_refused_because_the_machine_is_busy(sandbox: CompileS
     timer.join()
 
 
+@pytest.mark.full
 def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_for_a_vocabulary(
     sandbox: CompileSandbox,
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_
     assert sandbox._process is process and process.poll() is None
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("ended", [False, True])
 def test_no_process_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(
     sandbox: CompileSandbox, ended: bool
@@ -229,6 +233,7 @@ def test_a_process_whose_owner_is_gone_leaves() -> None:
     process.stdout.close()
 
 
+@pytest.mark.full
 def test_a_process_that_is_busy_with_a_grammar_leaves_too_when_its_owner_dies() -> None:
     code = f"""
 import os, sys

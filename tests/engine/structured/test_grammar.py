@@ -57,6 +57,7 @@ def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
         grammar_of(regex="abc").resume(b"ac")
 
 
+@pytest.mark.full
 def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_structure() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
     with pytest.raises(StructuredOutputTooComplex, match="too complex to follow"):

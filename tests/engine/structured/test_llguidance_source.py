@@ -234,6 +234,7 @@ STRUCTURES = [
 ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("structure", "good", "bad"), STRUCTURES)
 def test_each_kind_holds_behind_the_reasoning(structure: dict[str, object], good: str, bad: str) -> None:
     thought = 'Is it {"b": 1}? 中文 🚡\nNo.'

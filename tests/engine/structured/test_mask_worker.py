@@ -159,6 +159,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.full
 def test_a_program_may_end_while_masks_are_made() -> None:
     """The library runs without the GIL, so its output memory must stay alive until it returns."""
     for _ in range(3 if FULL else 1):

@@ -125,6 +125,7 @@ def test_text_generation_runs_as_a_script_of_its_own() -> None:
     assert done.stdout.count("Prompt: ") == 3
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("script", [CHAT, STREAM], ids=["chat", "stream"])
 def test_chat_and_streaming_run(script: str) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}

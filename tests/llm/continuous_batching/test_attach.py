@@ -26,6 +26,7 @@ def model() -> Any:
     return attach(bridged_model("gpt2", dtype=torch.float32).eval())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "gemma2"])
 def test_a_batch_has_the_tokens_of_generate(kind: str) -> None:
     model = attach(float32_model(kind))
@@ -155,6 +156,7 @@ def test_a_model_that_cannot_run_says_why() -> None:
     assert not manager.is_running()
 
 
+@pytest.mark.full
 def test_a_folder_runs_natively_and_without_transformers(tmp_path: Path) -> None:
     folder = save_tiny("llama", tmp_path, seed=3)
     prompt = [5, 6, 7, 8]

@@ -92,6 +92,7 @@ def forked_ranks() -> Iterator[None]:
         yield
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("forked_ranks")
 def test_a_folder_runs_on_two_ranks_and_a_module_does_not(tmp_path: Path) -> None:
     folder, tokens = save_tiny("llama", tmp_path), []

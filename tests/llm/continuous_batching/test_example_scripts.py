@@ -66,6 +66,7 @@ def test_batches_equal_those_of_transformers_and_generate(written: dict[bool, di
     assert len(set(map(len, ours["batch"]))) > 1  # some outputs end early
 
 
+@pytest.mark.full
 def test_managers_have_the_tokens_of_transformers(written: dict[bool, dict[str, Any]]) -> None:
     ours, theirs = (written[attached]["full.py"] for attached in (True, False))
     assert ours == theirs

@@ -50,7 +50,7 @@ def neighbour(model: Any, manager: ContinuousBatchingManager) -> Iterator[None]:
     assert manager.is_running() and not manager.open_requests and manager.output_queue.empty()
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
@@ -79,7 +79,7 @@ def test_a_request_that_cannot_be_served_fails_alone_with_its_reason(
     assert output.error is not None and message in output.error and output.generated_tokens == []
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -395,7 +395,7 @@ def test_every_difference_has_a_check_and_every_check_a_row() -> None:
     assert [row[0] for row in rows] == list(CHECKS)
 
 
-@pytest.mark.share(18)
+@pytest.mark.share(10)
 @pytest.mark.parametrize("row", CHECKS)
 def test_what_the_row_says_holds(row: str) -> None:
     CHECKS[row]()

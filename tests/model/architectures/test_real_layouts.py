@@ -83,6 +83,7 @@ def test_the_architecture_has_as_many_parameters_as_the_hub_counts(name: str) ->
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == PARAMETERS[name]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> None:
     content = PUBLISHED[name]

@@ -84,6 +84,7 @@ def test_a_step_of_a_graph_reads_no_list(window: int | None, sinks: torch.Tensor
     assert (found[:5].double() - dense(case, spec, BFLOAT16)[:5]).abs().max() <= 2e-2
 
 
+@pytest.mark.full
 def test_the_kernels_of_triton_write_its_cache() -> None:
     case = make_case("chunk behind a prefix", 16, 2, 2, None, 0, seed=3)
     backend = FlashAttention3(flash_attn_with_kvcache, TritonAttention())

@@ -74,7 +74,7 @@ def check(
     assert (found - expected).abs().max() <= BOUND
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("block_size", [1, 16, 64])
 @pytest.mark.parametrize("width", [80, 96, 128])
 def test_heads_that_are_no_power_of_two(width: int, block_size: int) -> None:
@@ -85,11 +85,13 @@ def test_heads_of_256_have_smaller_tiles() -> None:
     check([(1, 100), (40, 90)], AttentionSpec(0, 0.06, 30), width=256, group=1)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("group", [3, 7, 16, 20])
 def test_any_number_of_query_heads_shares_a_kv_head(group: int) -> None:
     check([(1, 40), (1, 1), (30, 50)], AttentionSpec(0, 0.25), heads=2, group=group)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("window", [None, 700])
 def test_long_rows_are_split(window: int | None, deterministic: bool) -> None:
@@ -123,6 +125,7 @@ def test_a_lone_key_shares_its_weight_with_the_sink() -> None:
             torch.testing.assert_close(found[token, head], value * weight)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("window", [None, 600])
 def test_in_deterministic_mode_a_row_has_the_same_bits_alone_and_in_a_batch(window: int | None) -> None:
     shapes = [(1, 100), (1, LONG), (1, LONG + 700), (1, 3000), (5, 90), (70, 200)]
@@ -137,6 +140,7 @@ def test_in_deterministic_mode_a_row_has_the_same_bits_alone_and_in_a_batch(wind
         assert torch.equal(alone, together[tokens]), shapes[index]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("window", [None, 40])
 def test_in_deterministic_mode_a_decoded_token_has_the_bits_of_the_same_token_in_a_chunk(window: int | None) -> None:
     backend, spec, rows = (

@@ -92,6 +92,7 @@ class DecoderPair:
         return all(torch.equal(one.key, two.key) and torch.equal(one.value, two.value) for one, two in pairs)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_a_plan_gives_what_the_step_made_of_it_gives(quantization: str) -> None:
     pair = DecoderPair(quantization)
@@ -143,6 +144,7 @@ def test_an_id_that_the_vocabulary_lacks_is_named_and_nothing_is_written(token: 
     assert not any(kv.key.any() for kv in pair.from_plans)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "change",
     [

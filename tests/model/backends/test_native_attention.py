@@ -80,7 +80,7 @@ def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, b
     assert not after[0, 1].isfinite().all()
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("window", "shared", "name"), each_value([0, 20, 100, 300], [1, 2, 3], instruction_sets(), count=16)
 )

@@ -94,6 +94,7 @@ def rows(*each: tuple[int, int, int]) -> list[Row]:
 STEPS = [rows((50, 50, 1), (70, 70, 8)), rows((1, 51, 1), (20, 20, 20), (40, 110, 8)), rows((1, 52, 1), (1, 111, 8))]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,7 @@ def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeyp
     assert (found - exact).norm() <= 0.05 * exact.norm()
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("quantization", ["int8", "int8-channel"])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_int8_is_near(kind: str, quantization: str) -> None:
@@ -115,6 +117,7 @@ def test_int8_is_near(kind: str, quantization: str) -> None:
     assert (found - exact).norm() <= 0.12 * exact.norm()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("quantization", ["none", "int8", "int8-channel"])
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
 def test_a_token_has_the_same_bits_in_every_batch_and_chunking(kind: str, quantization: str) -> None:

@@ -70,6 +70,7 @@ def test_any_rules_of_any_rows_draw_what_torch_draws(name: str) -> None:
         )
 
 
+@pytest.mark.share(2)
 @every_set
 @pytest.mark.parametrize("chosen", [{}, {"top_p": 0.8003}, {"top_k": 20, "top_p": 0.9003}, {"min_p": 0.05}], ids=str)
 def test_numbers_from_0_to_1_reach_every_token_that_stays(name: str, chosen: dict[str, float]) -> None:
@@ -170,6 +171,7 @@ def test_rules_of_the_whole_distribution_and_other_logits_are_torchs(name: str) 
     assert native_ops(name).logsumexp(wide, max_logits).equal(TORCH_OPS.logsumexp(wide, max_logits))
 
 
+@pytest.mark.share(1)
 @every_set
 def test_the_likeliest_come_in_order_and_of_equals_the_lower_id_first(name: str) -> None:
     dice = random.Random(f"likeliest {name}")

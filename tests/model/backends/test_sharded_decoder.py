@@ -46,6 +46,7 @@ def shard_of(folder: Path, communicator: Communicator) -> CausalLM:
     return model
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("kind", "num_ranks"), [
     ("llama", 2), ("llama-bias", 2), ("qwen2", 2), ("qwen3", 4), ("gemma3", 2), ("gemma3-softcap", 2),
     ("mistral-full", 2),

@@ -35,6 +35,7 @@ def refusal(**fields: Any) -> str:
     return caught.value.message
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("kind", BRIDGED)
 def test_sizes_of_a_saved_config_are_those_of_transformers(kind: str) -> None:
     config = bridged_model(kind).config

@@ -12,6 +12,7 @@ import torch
 from chairlift.model.device.host_memory import host_zeros, keep_freed_memory
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(3, 5, 1, 7), (70, 16, 8, 128)])
 def test_host_zeros_are_zeros_that_can_be_written_and_outlive_their_maker(

@@ -86,6 +86,7 @@ def test_two_ranks_generate_the_tokens_of_one_and_of_transformers(kind: str, win
         assert client.load().cached_tokens > 40 and two.check_integrity() == []
 
 
+@pytest.mark.full
 def test_a_cache_of_8_bit_floats_gives_the_same_tokens_on_two_ranks_with_chunks_prefix_hits_and_preemptions() -> None:
     folder = str(oracle("llama", None).folder)
     prompts = [own_prompt(1, 41), shared_prompt(2, 40, 7), shared_prompt(3, 40, 3), own_prompt(4, 33), own_prompt(5, 9)]
@@ -98,6 +99,7 @@ def test_a_cache_of_8_bit_floats_gives_the_same_tokens_on_two_ranks_with_chunks_
         assert two.scheduler_state()["preemptions"] > 0 and two._service.client.load().cached_tokens > 40
 
 
+@pytest.mark.full
 def test_grammars_logprobs_and_processors_on_two_ranks() -> None:
     params = [
         SamplingParams(structured=StructuredOutput(regex="[a-z]{4,9}( [a-z]{4,9}){2}"), temperature=1.2, seed=3, n=2,
@@ -120,6 +122,7 @@ def test_grammars_logprobs_and_processors_on_two_ranks() -> None:
             assert ours.token_id == theirs.token_id and ours.logprob == pytest.approx(theirs.logprob, abs=1e-9)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("factory", "reason"), [
     ("differs_by_rank", "ranks 0, 1 sampled different tokens in one step"),
     ("breaks_layers_of_rank", r"rank 1 failed alone in a step: MemoryError\('this rank has no memory'\)"),
@@ -137,6 +140,7 @@ def test_what_happens_on_one_rank_alone_ends_the_engine(
         assert isinstance(output.error, EngineDead) and re.search(reason, str(output.error))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_step_without_memory_on_every_rank_is_run_in_smaller_ones(
     overlap: bool, monkeypatch: pytest.MonkeyPatch

@@ -94,6 +94,7 @@ def model() -> LoadedModel:
     return load(RunnerConfig(device="cpu", quantization="fp8"))
 
 
+@pytest.mark.full
 def test_a_request_has_the_same_tokens_alone_in_a_batch_in_chunks_and_on_a_device(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +167,6 @@ def test_batch_invariant_ops_give_a_row_the_same_bits_alone_and_in_a_batch(tmp_p
     def computed(ids: list[list[int]], **options: Any) -> list[Tensor]:
         return logits(model, ids, backend=TritonAttention(deterministic=True), **options)
 
-    ids = [each[:7] for each in IDS[:2]]
-    together, (alone,) = computed(ids, max_chunk=5), computed(ids[:1])
+    ids = [each[:4] for each in IDS[:2]]
+    together, (alone,) = computed(ids, max_chunk=3), computed(ids[:1])
     assert torch.equal(together[0], alone) and alone.isfinite().all()

@@ -120,6 +120,7 @@ class Heads:
         return rotated[:, :-num_kv_heads]
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("backend", [ReferenceAttention(), TorchAttention()], ids=["reference", "torch"])
 @pytest.mark.parametrize("normed", [True, False])
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "width"), [(4, 2, 16), (3, 1, 80), (14, 2, 64)])
@@ -269,6 +270,7 @@ def test_greedy_tokens_equal_those_of_torch(kind: str, tmp_path: Path) -> None:
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_keys_are_written_by_the_backend_where_its_cache_is_not_plain(tmp_path: Path) -> None:
     folder, prompt = save_tiny("qwen3", tmp_path, 1), [5, 90, 17]
     for backend, writes in ((OpaqueAttention(), 0), (OpaqueAttention(has_plain_kv=True), 6), (TorchAttention(), 6)):

@@ -169,6 +169,7 @@ def test_graphs_that_are_required_and_cannot_be_captured_stop_the_start(
     assert len(driver.generate(driver.add(PROMPT, GREEDY), 4)) == 4 and stream.num_graphs == 0
 
 
+@pytest.mark.full
 def test_longer_sequences_get_a_graph_of_their_own(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_graphs, "FIRST_LENGTH", 64)
     stream = SimulatedStream()

@@ -57,7 +57,7 @@ def on_device(model: LoadedModel) -> tuple[TorchRunner, Driver]:
     return started(model, **OPTIONS)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_an_engine_generates_the_same_tokens_with_graphs_overlap_and_a_device_as_late_as_can_be(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +85,7 @@ def test_an_engine_generates_the_same_tokens_with_graphs_overlap_and_a_device_as
         assert (stream.num_graphs > 0) == (graphs != "off") and stream.given > 0
 
 
+@pytest.mark.share(1)
 def test_a_step_is_given_to_the_device_before_the_last_is_read(model: LoadedModel, stream: SimulatedStream) -> None:
     wanted = expected(model, PROMPT, RANDOM, 12)
     runner, driver = on_device(model)
@@ -102,6 +103,7 @@ def test_a_step_is_given_to_the_device_before_the_last_is_read(model: LoadedMode
     assert stream.synchronized == 0
 
 
+@pytest.mark.share(1)
 def test_results_and_staged_numbers_are_kept_until_their_events(model: LoadedModel, stream: SimulatedStream) -> None:
     _, driver = on_device(model)
     sequences = [driver.add([number, *PROMPT], GREEDY) for number in range(3)]
@@ -113,6 +115,7 @@ def test_results_and_staged_numbers_are_kept_until_their_events(model: LoadedMod
         assert all(pair != ("record", "record") for pair in pairwise(own)), "written again without a wait"
 
 
+@pytest.mark.share(1)
 def test_rows_of_the_host_and_of_the_device_are_sampled_in_one_step(
     model: LoadedModel, stream: SimulatedStream
 ) -> None:
@@ -176,6 +179,7 @@ def test_no_step_is_launched_while_one_waits_for_masks(model: LoadedModel, strea
         runner.launch(driver.plan([]))
 
 
+@pytest.mark.share(1)
 def test_errors_of_one_row_are_its_own(model: LoadedModel, stream: SimulatedStream) -> None:
     runner, driver = on_device(model)
     good, bad, masked = (driver.add(prompt, GREEDY) for prompt in (PROMPT, PROMPT[::-1], PROMPT[3:]))
@@ -235,6 +239,7 @@ def test_a_launch_that_fails_leaves_the_step_before_it_and_the_runner(
     assert second.outputs == expected(model, PROMPT[5:], GREEDY, 8)
 
 
+@pytest.mark.share(1)
 def test_requests_keep_their_tokens_though_launches_run_out_of_memory_while_a_step_is_in_flight(
     tmp_path: Path, stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def check_equal(found: ForwardBatch, expected: ForwardBatch, block_size: int) ->
             assert one.block_table[row, :reached].tolist() == other.block_table[row, :reached].tolist()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("groups", "block_size", "writes"), [(1, 16, True), (2, 1, True), (3, 64, False)])
 def test_inputs_are_those_that_the_host_makes(groups: int, block_size: int, writes: bool) -> None:
     random = Random(groups)

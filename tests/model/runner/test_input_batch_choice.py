@@ -37,6 +37,7 @@ def test_without_triton_the_host_makes_them_for_a_device(monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_an_engine_generates_the_same_tokens_with_both(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -314,7 +314,7 @@ STEPS = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("cache", ["auto", "fp8"])
 @pytest.mark.parametrize(
     ("dtype", "name", "kind", "backend"),

@@ -54,7 +54,7 @@ PARAMS = {
 PROMPT, OUTPUTS = (1, 2, 2, 9, 3), (4, 4, 4, 9, 6)
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", PARAMS)
 def test_many_draws_have_the_distribution_of_the_numpy_model(name: str) -> None:
     raw = logits_of(1, seed=5)
@@ -91,6 +91,7 @@ def test_the_choices_of_a_request_draw_for_themselves() -> None:
         assert following[choice] == token_by_model(raw[0].numpy(), continued)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("seed", range(8 if FULL else 3))
 def test_all_steps_of_a_sequence_equal_the_numpy_model(seed: int, dtype: torch.dtype) -> None:

@@ -38,6 +38,7 @@ def loaded(folder: Path, **options: Any) -> LoadedModel:
     return load_folder(folder, shape_of(folder), RunnerConfig(model=str(folder), **options), CPU)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "falcon"])  # the oracle has all
 def test_tokens_equal_generate_in_chunks_and_batches(kind: str, tmp_path: Path) -> None:
     folder, model = save_bridged(kind, tmp_path), bridged_model(kind)
@@ -64,6 +65,7 @@ def test_the_end_of_sequence_is_that_of_the_folder(tmp_path: Path) -> None:
         (folder / "generation_config.json").unlink(missing_ok=True)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "mistral"])
 def test_native_architectures_make_the_same_tokens_through_transformers(kind: str, tmp_path: Path) -> None:
     folder, results = save_tiny(kind, tmp_path), []
@@ -74,6 +76,7 @@ def test_native_architectures_make_the_same_tokens_through_transformers(kind: st
     assert results[0] == results[1]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -211,6 +214,7 @@ def save_config(folder: Path, config: Any) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_layers_with_a_state_of_their_own_are_refused(tmp_path: Path) -> None:
     config = transformers.JambaConfig(
         vocab_size=304, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
@@ -275,6 +279,7 @@ def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(tmp_path: 
         loaded(save_bridged("olmo2", tmp_path), dtype="float32", kernels="native")
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("kind", "quantization"),
     [("gpt2", "none"), ("gemma2", "int8"), ("mixtral", "none"), ("falcon", "none"), ("phi3", "int8-channel")],
@@ -292,6 +297,7 @@ def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: 
         assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_modules_have_a_cache_of_8_bit_floats_as_our_own_architectures(kind: str, tmp_path: Path) -> None:
     folder, results = save_tiny(kind, tmp_path), []
@@ -305,7 +311,7 @@ def test_modules_have_a_cache_of_8_bit_floats_as_our_own_architectures(kind: str
     assert theirs == pytest.approx(ours, abs=1e-9) and theirs != pytest.approx(exact, abs=1e-6)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", BRIDGED)
 def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
     folder = save_bridged(kind, tmp_path)

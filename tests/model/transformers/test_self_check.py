@@ -24,12 +24,14 @@ def checked(kind: str, dtype: torch.dtype, block_size: int = 16, backend: Any = 
     check_against_eager(made, eager_states(model), backend or TorchAttention(), block_size)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ["gemma2", "deepseek_v3"])
 def test_models_that_compute_the_same_pass(kind: str, dtype: torch.dtype) -> None:
     checked(kind, dtype)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("block_size", [1, 3, 16, 64])
 def test_any_block_size_passes(block_size: int) -> None:
     checked("phi3", torch.float32, block_size)
@@ -48,6 +50,7 @@ class Wrong(TorchAttention):
         out += self.error
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 0.01), (torch.float32, 0.1), (torch.bfloat16, 2.0)])
 def test_a_wrong_attention_is_found(dtype: torch.dtype, error: float) -> None:
     with pytest.raises(UnsupportedArchitecture, match="its hidden states are not those of transformers"):
@@ -124,6 +127,7 @@ class Counting(nn.Module):
         return mixed.roll(self.calls, -1)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("mixing", [AddPrevious, AddMean, Counting])
 def test_a_layer_that_needs_more_than_its_token_is_refused(mixing: Any, dtype: torch.dtype) -> None:
@@ -146,6 +150,7 @@ def window_of_two(spec: AttentionSpec) -> AttentionSpec:
     return AttentionSpec(spec.group, spec.scale, 2, spec.softcap, spec.sinks)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("change", [wrong_scale, no_sinks, window_of_two])
 def test_a_parameter_of_attention_that_is_wrong_is_found(change: Any) -> None:
     class Changed(ReferenceAttention):

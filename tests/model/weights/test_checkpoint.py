@@ -95,6 +95,7 @@ def test_tensors_are_read_by_mapping_the_file(llama: Path) -> None:
         assert any(start <= tensor.data_ptr() < end for start, end in spans)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_a_loaded_model_does_not_keep_the_file_mapped(llama: Path, dtype: str) -> None:
     model, _ = load(llama, dtype)
@@ -171,6 +172,7 @@ def test_a_wrong_shape_is_named_with_both_shapes(llama: Path) -> None:
         load(llama)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("kind", [torch.int8, torch.float8_e4m3fn])
 def test_a_tensor_that_is_no_known_float_is_named(llama: Path, kind: torch.dtype) -> None:
     rewrite(llama, lambda tensors: tensors.update({QUERY: tensors[QUERY].to(kind)}))
@@ -178,6 +180,7 @@ def test_a_tensor_that_is_no_known_float_is_named(llama: Path, kind: torch.dtype
         load(llama)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("kind", "name"), [(torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")])
 def test_a_tensor_of_eight_bits_is_quantized(llama: Path, kind: torch.dtype, name: str) -> None:
     Checkpoint.open(llama, "LlamaForCausalLM").check_not_quantized()

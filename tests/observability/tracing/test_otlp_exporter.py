@@ -106,6 +106,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.full
 def test_without_opentelemetry_everything_runs_and_an_endpoint_is_an_error_that_names_the_extra() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -81,6 +81,7 @@ def test_the_tenant_that_has_most_loses_its_own_responses() -> None:
     assert store.num_bytes == len(store) == 0
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_creations_do_not_make_it_grow() -> None:
     store = ResponseStore(50 * ENTRY_OVERHEAD_BYTES)
     previous: str | None = None
@@ -93,6 +94,7 @@ def test_a_hundred_thousand_creations_do_not_make_it_grow() -> None:
     assert largest <= store.max_bytes and 0 < len(store) < 50
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("num_chars", [0, 900, 5000])
 def test_its_bytes_are_those_of_the_memory(num_chars: int) -> None:
     store, items = ResponseStore(4_000_000), [{**ITEM, "content": "a" * num_chars}]

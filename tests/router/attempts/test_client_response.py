@@ -90,6 +90,7 @@ def run(
     return [part + b"\n\n" for part in sent.split(b"\n\n")[:-1]], actions, used_tokens
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("keeps_ids", [False, True])
 @pytest.mark.parametrize("num_choices", [1, 2])
 def test_a_stream_that_is_cut_after_any_byte_reads_like_an_uncut_one(num_choices: int, keeps_ids: bool) -> None:

@@ -45,6 +45,7 @@ def explore(case: str, depth: int) -> tuple[int, int]:
     return num_states, num_complete
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 def test_every_interleaving_of_four_events_keeps_the_invariants(case: str) -> None:
     assert explore(case, 4)[0] > 500
@@ -61,6 +62,7 @@ def test_every_interleaving_of_six_events_keeps_the_invariants(case: str) -> Non
 WEIGHTS = {"next": 12, "picked": 6, "sent": 8, "gone": 0.02, "reported": 0.1, "timer": 0.2, "draining": 0.5}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 def test_longer_histories_end_with_one_final_answer(case: str) -> None:
     """Each of 400 seeded histories of a case (2,000 in all) goes on until it is final; most of them are complete."""

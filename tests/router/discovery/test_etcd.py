@@ -115,6 +115,7 @@ def test_a_compacted_revision_is_listed_again(etcd: EtcdServer) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_changes_end_in_the_list_of_etcd(etcd: EtcdServer, seed: int) -> None:
     """Puts, deletes and compactions while the source watches, is closed, and watches again."""

@@ -74,6 +74,7 @@ def test_the_most_loaded_replica_is_never_chosen_as_two_are_always_compared(weig
     assert "d" not in {picker.choose(RoutingRequest(), given, [], 0.0).replica_id for _ in range(1000)}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_maximum_load_is_within_log_log_n_of_the_mean(seed: int) -> None:
     """Azar, Broder, Karlin and Upfal: m / n + log2 ln n + O(1); one random choice has about sqrt(2 m ln n / n) more."""

@@ -44,6 +44,7 @@ def random_request(rng: Random, number: int) -> RoutingRequest:
     )  # fmt: skip
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_a_changing_fleet_gets_a_valid_choice_each_time_and_a_seed_replays_it(name: str) -> None:
     def run() -> list[str]:

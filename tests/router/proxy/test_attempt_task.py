@@ -77,6 +77,7 @@ async def reset(connection: Connection, request: ReceivedRequest) -> None:
     connection.reset()
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(
     "script",
     [reset, raw(), raw(b"HTTP/1.1 200 OK\r\ncontent-le"), raw(b"no HTTP\r\n\r\n"), raw(b"HTTP/1.1 abc\r\n\r\n"),

@@ -50,6 +50,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.002)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("is_chairlift", [True, False])
 @pytest.mark.parametrize("policy", ["round_robin", "prefix", "session"])
 def test_waiting_streams_move_and_every_client_has_one_response(policy: str, is_chairlift: bool) -> None:

@@ -88,6 +88,7 @@ def test_a_stream_of_another_server_passes_byte_for_byte() -> None:
     run(scenario())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("first", [refuse, fail, reset], ids=["full", "500", "reset"])
 def test_a_request_that_a_replica_does_not_serve_goes_to_another_one(first: Any) -> None:
     async def scenario() -> None:
@@ -130,6 +131,7 @@ def test_a_connection_that_its_replica_has_closed_is_no_fault() -> None:
     run(scenario())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("method", "head", "length"),
     [("HEAD", b"200 OK\r\ncontent-length: 17", "17"), ("HEAD", b"200 OK\r\ntransfer-encoding: chunked", None),

@@ -48,6 +48,7 @@ def test_headers_of_the_client_pass_in_their_order_and_the_routers_follow() -> N
     assert sent_headers(*own) == [*expected, ("x-own", "1")]
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize(
     "name",
     [

@@ -106,6 +106,7 @@ def test_an_ejection_reaches_the_other_routers_within_a_second_and_not_its_own(s
     run_routers(server, test, number=3)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("path", ["message", "renewal"])
 def test_either_path_alone_carries_ejections(server: RedisServer, path: str) -> None:
     async def test(routers: Routers) -> None:

@@ -314,6 +314,7 @@ def test_renewed_limits_hold_in_an_outage_too(limiter: SharedTenantLimiter, tabl
     assert table.take_calls() == [("reconcile", "t", snapshot)]
 
 
+@pytest.mark.full
 def test_memory_is_bounded_by_the_number_of_tenants(clock: FakeClock, table: ScriptedTable) -> None:
     async def run() -> None:
         limiter = SharedTenantLimiter(LIMITS, table, clock)

@@ -44,6 +44,7 @@ def test_responses_are_appended_across_runs(tmp_path: Path) -> None:
         assert journal.num_errors == 1
 
 
+@pytest.mark.share(40)
 @pytest.mark.parametrize("cut", range(1, len(line("b"))))
 def test_a_line_that_was_cut_anywhere_is_removed(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "out.jsonl"

@@ -208,6 +208,7 @@ def test_an_engine_that_hangs_is_asked_once_and_its_batch_is_stale(monkeypatch: 
     run(scenario())
 
 
+@pytest.mark.full
 def test_watchers_stay_while_the_engine_is_killed_and_starts_again() -> None:
     async def scenario(url: str, kill: Any) -> None:
         async with watching(url, {"authorization": f"Bearer {ADMIN_KEY}"}) as stream:

@@ -145,6 +145,7 @@ def test_an_error_before_anything_was_said_has_a_status() -> None:
     run(scenario())
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("source", ["field", "header"])
 def test_a_request_that_takes_too_long_is_ended(source: str) -> None:
     gate = Gate()
@@ -206,6 +207,7 @@ def join_deltas(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize("num_resumed", range(1, len(MODEL_OUTPUT) - 1))
 def test_calls_and_reasoning_go_on_where_another_stream_ended(num_resumed: int) -> None:
     """The delivered part of the first stream and the second stream are the whole output."""

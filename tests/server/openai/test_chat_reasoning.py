@@ -86,6 +86,7 @@ def stream_message(response: httpx.Response) -> dict[str, Any]:
     return message
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("template", "thought"), [(THINKS, "<think>Is {it}?</think>"), (OPENS, "Is {it}?\n</think>\n")]
 )
@@ -171,6 +172,7 @@ def test_what_a_request_may_not_set_is_refused(service: TextService, body: dict[
     assert response.status_code == 400 and response.json()["error"]["param"] == param
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("prompt_flag", [{}, {"add_generation_prompt": False}])
 def test_an_answer_goes_on_after_its_beginning(service: TextService, prompt_flag: dict[str, Any]) -> None:
     """The response is the continuation alone: the same as of the rendered text as a plain prompt."""
@@ -215,6 +217,7 @@ HARMONY = (
 )
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("before", ["<|channel|>analysis<|message|>Is {it}?<|end|><|start|>assistant", ""])
 def test_structure_holds_in_the_final_channel_of_harmony(service: TextService, before: str) -> None:
     body = {"choice": ["yes", "no"], "max_tokens": 90, "resume": [ids(service, before)] if before else []}
@@ -286,6 +289,7 @@ CALLS = {
 }
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("thought", ["<think>Call {it}.</think>\n", ""])
 @pytest.mark.parametrize("marker", CALLS)
 def test_a_call_that_the_model_chooses_to_make_is_enforced_behind_the_reasoning(

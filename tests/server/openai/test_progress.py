@@ -43,6 +43,7 @@ def parts_of(response: httpx.Response) -> tuple[list[dict[str, Any]], str]:
     return [data for _, data in progress], response.text.rpartition("data: ")[2].removesuffix("\n\n")
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("path", "more"),
     [

@@ -62,7 +62,7 @@ def check(service: TextService, path: str, body: dict[str, Any], *, num_choices:
 # -- the embedded model ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     "more",
     [
@@ -105,6 +105,7 @@ def test_each_choice_goes_on_with_its_echo_and_all_its_logprobs(service: TextSer
         assert "".join(result[index]["logprobs"]["tokens"]) == result[index]["text"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "more",
     [
@@ -165,6 +166,7 @@ def reply(text: str, **more: Any) -> dict[str, Any]:
     return {"model": "fake", "messages": [{"role": "user", "content": text}], "max_tokens": 300, "seed": 1, **more}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("tool_call_parser", REPLIES)
 def test_calls_of_a_free_answer_go_on_within_name_and_arguments(replying: TextService, tool_call_parser: str) -> None:
     body = reply(REPLIES[tool_call_parser], tools=[WEATHER])
@@ -174,6 +176,7 @@ def test_calls_of_a_free_answer_go_on_within_name_and_arguments(replying: TextSe
     assert len({call["id"] for call in calls}) == len(calls)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("more", [{}, {"include_reasoning": False}, {"n": 2}])
 def test_reasoning_goes_on_within_its_markers(replying: TextService, more: dict[str, Any]) -> None:
     num_choices = more.get("n", 1)
@@ -183,6 +186,7 @@ def test_reasoning_goes_on_within_its_markers(replying: TextService, more: dict[
     assert result[0]["delta"].get("reasoning_content") == ("A <b> é" if more.get("include_reasoning", True) else None)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("stop", "more", "text"),
     [
@@ -200,6 +204,7 @@ def test_stop_strings_match_across_the_cut(
     assert result[0]["stop_reason"] == (stop[0] if stop[0] in ("stop!", "€ now") else None)
 
 
+@pytest.mark.full
 def test_text_that_is_held_back_until_the_end_comes_once(replying: TextService) -> None:
     for text in ("a € <tool_call>\n{", "<tool_", "<think>\nx</thi", "half \N{GRINNING FACE}"):
         result = check(replying, CHAT, reply(text, tools=[WEATHER], max_tokens=len(text.encode()) - 1), min_chunks=3)

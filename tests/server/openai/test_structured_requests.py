@@ -78,6 +78,7 @@ CASES: list[tuple[dict[str, Any], Callable[[str], Any]]] = [
 ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_every_constraint_of_another_server_is_followed(path: str) -> None:
     prompt: dict[str, Any] = {"prompt": "x"} if path == COMPLETIONS else {"messages": MESSAGES}

@@ -26,6 +26,7 @@ def holds(result: Merged, text: str) -> bool:
     return any(text in each for each in every)
 
 
+@pytest.mark.share(12)
 @EVERY_ANSWER
 def test_no_text_is_lost_where_one_character_of_the_syntax_is_missing(tool_format: ToolFormat, answer: str) -> None:
     for broken in damaged(answer):
@@ -35,7 +36,7 @@ def test_no_text_is_lost_where_one_character_of_the_syntax_is_missing(tool_forma
         assert read(tool_format, *(broken + TAIL)) == whole, broken
 
 
-@pytest.mark.share(11)
+@pytest.mark.share(2)
 @EVERY_ANSWER
 def test_a_broken_call_is_read_the_same_however_it_is_split(tool_format: ToolFormat, answer: str) -> None:
     for broken in damaged(answer)[-3:]:
@@ -43,6 +44,7 @@ def test_a_broken_call_is_read_the_same_however_it_is_split(tool_format: ToolFor
         assert all(read(tool_format, *parts) == whole for parts in halves(broken + TAIL)), broken
 
 
+@pytest.mark.share(12)
 @EVERY_ANSWER
 def test_the_text_behind_a_broken_call_may_be_cut(tool_format: ToolFormat, answer: str) -> None:
     for broken in damaged(answer)[-3:]:

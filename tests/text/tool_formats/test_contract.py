@@ -19,6 +19,7 @@ CALLS = pytest.mark.parametrize(("tool_format", "answer", "calls"), CASES, ids=I
 EVERY_FORMAT = pytest.mark.parametrize("tool_format", FORMATS, ids=[each.name for each in FORMATS])
 
 
+@pytest.mark.share(14)
 @CALLS
 def test_calls_are_read_the_same_however_the_answer_is_split(
     tool_format: ToolFormat, answer: str, calls: tuple[tuple[str, str], ...]
@@ -28,6 +29,7 @@ def test_calls_are_read_the_same_however_the_answer_is_split(
         assert name in SCHEMAS and isinstance(json.loads(arguments), dict)
 
 
+@pytest.mark.share(17)
 @CALLS
 def test_an_answer_may_be_cut_anywhere(
     tool_format: ToolFormat, answer: str, calls: tuple[tuple[str, str], ...]
@@ -61,7 +63,7 @@ def any_answer(tool_format: ToolFormat, data: st.DataObject) -> str:
     return answer
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(1)
 @EVERY_FORMAT
 @given(data=st.data())
 @settings(max_examples=60)
@@ -91,7 +93,7 @@ MANY = 200_000 if FULL else 4_000
 FILLERS = ("x", " ", "\n", "{", "[", '"', "<", "`", "(", "\\", ",")
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(3)
 @pytest.mark.timeout(600 if FULL else 60)
 @EVERY_FORMAT
 def test_each_character_takes_constant_time(tool_format: ToolFormat) -> None:

@@ -48,6 +48,7 @@ ANSWERS: list[tuple[str, Merged]] = [
 ]
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize(("answer", "expected"), ANSWERS)
 def test_an_answer_is_read_the_same_however_it_is_split(answer: str, expected: Merged) -> None:
     check_every_split(HARMONY, answer, expected)

@@ -66,6 +66,7 @@ ANSWERS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
 ]
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize(("tool_format", "answer", "text", "calls"), ANSWERS)
 def test_an_answer_is_read_the_same_however_it_is_split(
     tool_format: ToolFormat, answer: str, text: str, calls: list[tuple[str, str]]

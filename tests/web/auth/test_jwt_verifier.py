@@ -257,6 +257,7 @@ def _mutated(token: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("algorithm", "count"), [(HS256, 10_000), (RS256, 1_000), (ES256, 1_000)])
 def test_mutated_tokens_are_rejected(tmp_path: Path, algorithm: str, count: int) -> None:
     """Every token but the one that was signed, also another spelling of the same signature."""

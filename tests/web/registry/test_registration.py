@@ -125,6 +125,7 @@ def test_stop_without_start_does_nothing() -> None:
     assert registry.calls == []
 
 
+@pytest.mark.full
 def test_a_replica_is_seen_within_2_s_and_one_that_dies_leaves_within_its_lease(tmp_path: Path) -> None:
     """Also after etcd was killed, with and without its data: the list stays, and changes are seen again."""
 

@@ -40,6 +40,7 @@ sys.exit(main(["serve", "chairlift:random", "--port", "0", "--tls-cert", sys.arg
 """
 
 
+@pytest.mark.full
 def test_the_tls_files_are_read_once_before_the_model(tmp_path: Path) -> None:
     """Files that a deployment replaces during the start cannot end it: no second read finds others, or none."""
     make_certificate(tmp_path, "first")
@@ -99,6 +100,7 @@ def test_a_certificate_that_cannot_be_read(tmp_path: Path) -> None:
         assert "listening on" not in server.log
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("content", [None, "", "nonsense"])
 def test_a_ca_file_without_certificates_ends_the_start_before_it_listens(tmp_path: Path, content: str | None) -> None:
     make_certificate(tmp_path, "first")

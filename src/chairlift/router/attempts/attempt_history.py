@@ -124,7 +124,7 @@ class AttemptHistory:
             self._resume_until = now + self._limits.resume_wait_seconds
         if self._retry_after is None:
             return self._replacement_wait_seconds(now)
-        # A client that has no byte can be told when to come back instead.
+        # A client that has no byte can be given the time when to come back instead.
         if not has_sent:
             return None
         seconds = max(MIN_RETRY_SECONDS, self._retry_after)

@@ -106,7 +106,7 @@ class ReplicaClient:
                 timeout=aiohttp.ClientTimeout(total=self.timeout_seconds),
             ) as response:  # fmt: skip
                 body = bytearray()
-                # One byte more than is allowed, so that a body over the limit is told from one that reaches it.
+                # One byte more than is allowed, so that a body over the limit differs from one that reaches it.
                 while chunk := await response.content.read(max_bytes + 1 - len(body)):
                     body += chunk
                     if len(body) > max_bytes:

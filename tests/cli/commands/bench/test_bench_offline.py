@@ -55,6 +55,7 @@ def test_a_run_of_the_tiny_model_gives_a_table_a_report_and_a_plot(
     assert files[1].read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.full
 def test_without_a_model_the_embedded_one_runs_with_a_message(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_help_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
     assert completed.returncode == 0, completed.stderr
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

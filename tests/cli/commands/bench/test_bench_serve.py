@@ -53,6 +53,7 @@ def test_a_table_a_report_and_a_plot(server: Server, capsys: pytest.CaptureFixtu
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("words", [["--chat"], ["--text"], ["--openai-fields-only"], ["--no-ignore-eos"]])
 def test_every_request_format(server: Server, tmp_path: Path, words: list[str]) -> None:
     path = tmp_path / "out.json"
@@ -61,6 +62,7 @@ def test_every_request_format(server: Server, tmp_path: Path, words: list[str]) 
     assert phase["requests"]["ok"] == 8 and phase["tokens"]["output"] > 0 and phase["ttft_seconds"]["p50"] > 0
 
 
+@pytest.mark.full
 def test_requests_that_exceed_their_timeout_are_counted(tmp_path: Path) -> None:
     slow = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.05, verify=False)
     path = tmp_path / "out.json"
@@ -102,6 +104,7 @@ def test_an_unknown_model_is_reported_with_the_servers_message(
     assert err.count("\n") == 1 and "the model 'other' is not served here; served are fake (404)" in err
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -139,7 +142,7 @@ def test_a_key_file_without_a_key(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "has no API key in its first line" in capsys.readouterr().err
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_writes_the_results_until_then(server: Server, tmp_path: Path, number: int, code: int) -> None:
     path = tmp_path / "out.json"

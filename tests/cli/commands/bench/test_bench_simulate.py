@@ -38,6 +38,7 @@ def test_it_runs_without_a_model_or_a_file(capsys: pytest.CaptureFixture[str], t
     assert report["command"].startswith("chairlift bench simulate") and str(tmp_path) not in json.dumps(report)
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
@@ -77,6 +78,7 @@ def test_a_failed_request_sets_the_exit_code(tmp_path: Path) -> None:
     assert main(["bench", "simulate", "--workload", str(trace)]) == 1
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -128,6 +130,7 @@ def test_a_fleet_is_simulated_and_its_rules_are_compared(tmp_path: Path, capsys:
     assert "concurrency 0.5" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_fleet_serves_conversations_by_several_policies(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

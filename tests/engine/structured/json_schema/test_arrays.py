@@ -35,6 +35,7 @@ def test_contains(schema: Any, matching: list[Any], failing: list[Any], lost: li
         assert "no output" in rejection(schema)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("schema", "matching", "failing", "lost"),
     [

@@ -72,7 +72,7 @@ def counted_calls() -> Iterator[Counter[str]]:
         sys.setprofile(None)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_costly_schema_ends_soon(name: str) -> None:
     message = "too large"
@@ -85,7 +85,7 @@ def test_a_costly_schema_ends_soon(name: str) -> None:
     assert num_calls["python"] < MAX_CALLS
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["uniqueItems", "if", *(("contains", "oneOf") if FULL else ())])
 def test_the_schemas_of_all_tools_together_end_soon(name: str) -> None:
     properties = dict([*COSTLY[name]["properties"].items()][:60])

@@ -25,6 +25,7 @@ def exact_rows(rows: int, size: int, seed: int = 0) -> Tensor:
     return values * torch.exp2(torch.arange(rows) % 23 - 11.0)[:, None]
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize(("rows", "size"), [(5, 48), (1, 16), (0, 16), (3, 1000), (2, MAX_COLUMNS + 80)])
 def test_rows_that_need_no_rounding_are_quantized_as_by_torch(dtype: torch.dtype, rows: int, size: int) -> None:
@@ -51,6 +52,7 @@ def test_rows_may_lie_apart_and_zeros_and_infinities_have_finite_scales() -> Non
     assert values[1, 2].float() == 448 and bool(scales.isfinite().all())
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("rows", "outputs", "inputs"), [(1, 64, 64), (0, 16, 16), (70, 144, 112), (3, 16, 272)])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_product_is_that_of_torch(rows: int, outputs: int, inputs: int, has_bias: bool) -> None:

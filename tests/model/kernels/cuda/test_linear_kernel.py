@@ -27,6 +27,7 @@ def test_rows_may_lie_apart() -> None:
     assert torch.equal(linear(wide[:, 10:50], weight, None), linear(wide[:, 10:50].contiguous(), weight, None))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("inputs", [96, 100])
 def test_a_row_has_the_same_bits_alone_and_at_any_place_of_any_batch(inputs: int) -> None:
     x, weight, bias = drawn(2 * ROWS + 9, inputs), drawn(80, inputs, seed=1), drawn(80, seed=2)

@@ -103,7 +103,7 @@ def float_key(value: float) -> int:
     return bits ^ 0x7FFFFFFF if bits < 0 else bits
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("rank", [1, 2, 17, 64, 128])
 @pytest.mark.parametrize("num_values", [1, 5, 10**6, 2**31])
 def test_the_bound_is_the_key_of_its_rank(rank: int, num_values: int) -> None:
@@ -117,6 +117,7 @@ def test_the_bound_is_the_key_of_its_rank(rank: int, num_values: int) -> None:
         assert int(bound[0]) == max(int(np.sort(keys)[-rank]), floor)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bound", [2.0, 0.5, -1.0])
 def test_collected_tokens_are_in_order_and_never_more_than_a_block(bound: float, dtype: torch.dtype) -> None:
@@ -144,13 +145,15 @@ def test_collected_tokens_are_in_order_and_never_more_than_a_block(bound: float,
 @pytest.mark.parametrize("seed", range(20 if FULL else 2))
 @pytest.mark.parametrize("levels", [0, 2])
 def test_tokens_do_not_depend_on_what_is_collected(levels: int, seed: int) -> None:
-    logits = normal_logits(12, 1.0, seed) * torch.tensor([0.1, 1, 3, 9]).repeat(3)[:, None]
+    count = 12 if FULL else 4
+    logits = normal_logits(count, 1.0, seed) * torch.tensor([0.1, 1, 3, 9]).repeat(3)[:count, None]
     if levels:
         logits = (logits * levels).round() / levels
     rng = np.random.default_rng(seed)
     rules = rules_of(
-        12, temperature=rng.choice([1e-3, 0.7, 1, 2, 100], 12), top_k=rng.choice([0, 1, 5, 64, 65, 400, 999], 12),
-        top_p=rng.choice([1, 0.1, 0.9, 0.999], 12), min_p=rng.choice([0, 0, 0.01], 12),
+        count, temperature=rng.choice([1e-3, 0.7, 1, 2, 100], count),
+        top_k=rng.choice([0, 1, 5, 64, 65, 400, 999], count), top_p=rng.choice([1, 0.1, 0.9, 0.999], count),
+        min_p=rng.choice([0, 0, 0.01], count),
     )  # fmt: skip
     check_tokens(case_of(logits, rules, seed))
 
@@ -212,17 +215,20 @@ def test_rows_write_to_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(set(addresses)) == len(addresses)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("chosen", [{"top_k": 20}, {"top_k": 20, "top_p": 0.95}, {"top_k": 64, "top_p": 0.5}])
 def test_a_row_with_a_small_top_k_is_read_twice(chosen: dict[str, float], count_reads: CountReads) -> None:
     assert count_reads(case_of(normal_logits(1), rules_of(1, **chosen))) == 2 * NUM_BLOCKS
 
 
+@pytest.mark.full
 def test_a_row_with_top_p_is_read_three_times_unless_it_is_flat(count_reads: CountReads) -> None:
     rules = rules_of(1, top_p=0.95)
     assert count_reads(case_of(normal_logits(1, 4.0), rules)) == 3 * NUM_BLOCKS
     assert count_reads(case_of(normal_logits(1, 0.1), rules)) > 8 * NUM_BLOCKS
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("chosen", [{"top_k": 65}, {"top_k": 400}])
 def test_a_large_top_k_collects_nothing(chosen: dict[str, float], count_reads: CountReads) -> None:
     assert count_reads(case_of(normal_logits(1), rules_of(1, **chosen))) > 4 * NUM_BLOCKS

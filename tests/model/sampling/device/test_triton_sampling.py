@@ -24,6 +24,7 @@ def test_tokens_are_those_of_torch() -> None:
     assert tokens.tolist() == TORCH_OPS.sample_tokens(case.logits, case.rules, case.numbers).tolist()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rules_of_the_whole_distribution_and_float64_are_torchs(dtype: torch.dtype) -> None:
     logits = torch.randn(5, 90, generator=torch.Generator().manual_seed(3)).to(dtype)
@@ -83,6 +84,7 @@ def test_rows_without_a_slot_write_nothing_that_counts() -> None:
     assert results[0][1] == [case.expected()[0], 0, case.expected()[2], 0, 0, case.expected()[5]]
 
 
+@pytest.mark.full
 def test_logits_and_masks_of_any_strides_give_the_same_tokens() -> None:
     case = random_case(4, 70, 8)
     bits = torch.randint(1, 2**31 - 1, (4, 3), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
