@@ -82,7 +82,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def processors_as_before() -> Iterator[None]:
-    """A test leaves its thread where it may run and as it is preferred: later ones would be slow without a reason of their own."""
+    """A test leaves the processors and the priority of its thread as they were: all later ones would be slow."""
     before = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
     yield
     assert (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)) == before

@@ -17,7 +17,7 @@ from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.server_process import ServerParts, run
@@ -27,7 +27,7 @@ from chairlift.web.auth.credentials import CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import TenantLimits
 from support_config import make_server_config
 from support_process import fake_spec, spec_of
 from support_services import TEMPLATE, AsciiTokenizer

@@ -8,7 +8,7 @@ from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import PoolHistory
 from chairlift.autoscaler.pool_load import pool_load
-from chairlift.autoscaler.signals import PoolSample, ReplicaSample
+from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.autoscaler.window import LoadWindow, ReplicaCapacity
 from chairlift.core.load_report import ReplicaState
 

@@ -9,7 +9,7 @@ from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import PoolHistory
-from chairlift.autoscaler.signals import PoolSample, ReplicaSample
+from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.core.load_report import ReplicaState
 
 STARTING, READY, DRAINING = ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING

@@ -8,9 +8,9 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar import BITS, Grammar
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_matcher import BITS, Grammar
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
 from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState
 from chairlift.text.tokenizer import ByteTokenizer

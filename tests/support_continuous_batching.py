@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
-from chairlift.llm.continuous_batching.engine_source import EngineSource
-from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager
-from chairlift.llm.continuous_batching.settings import resolve_settings
+from chairlift.llm.transformers_compat.engine_source import EngineSource
+from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
+from chairlift.llm.transformers_compat.settings import resolve_settings
 from support_bridged_models import bridged_model
 from support_models import tiny_hf_model
 

@@ -10,18 +10,18 @@ import numpy as np
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
+from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_embedding, expected_tokens
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
 from chairlift.engine.step_plan import StepPlan, StepResult
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from support_audit import Audit
 
 TIMEOUT_SECONDS = 30

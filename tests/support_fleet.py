@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chairlift.autoscaler.decision import Decision
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
 from chairlift.core.clock import FakeClock
 from chairlift.core.cluster_errors import ClusterFailed

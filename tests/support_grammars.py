@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar import BITS, Grammar
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_matcher import BITS, Grammar
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.text.tokenizer import ByteTokenizer
 
 EOS = 257

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from chairlift.engine.structured.json_schema.lowering import lower
 from support_grammars import EOS, allowed_tokens, grammar_of
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.client.process import start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.config.model_impl import read_config
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.select_model_config import read_config
 from support_engine import submit
 from support_oracle import MAX_OUTPUT, Case, lengths, oracle, own_prompt, shared_prompt
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.server.openai.parse_request import read_chat, read_completion
 from chairlift.text.tool_formats.json_calls import HERMES
 

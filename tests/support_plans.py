@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, StepResult
 

@@ -13,10 +13,10 @@ import msgspec
 
 from chairlift.core.errors import EngineDead, ModelError
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
-from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.step_plan import StepPlan

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.engine.step_plan import NewSequence, TokenMasks
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.philox import uniforms

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import Runner

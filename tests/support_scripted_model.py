@@ -22,11 +22,11 @@ import numpy as np
 from chairlift.core.errors import NoAllowedToken
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.server_process import ServerParts, run
 from chairlift.text.chat_template import ChatTemplate

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import support_process
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

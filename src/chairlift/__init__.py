@@ -9,28 +9,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chairlift.core.sampling import SamplingParams as SamplingParams
     from chairlift.core.sampling_names import RequestOutputKind as RequestOutputKind
+    from chairlift.core.sampling_params import SamplingParams as SamplingParams
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
     from chairlift.core.structured_output import StructuredOutputsParams as StructuredOutputsParams
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.compat.engine_args import AsyncEngineArgs as AsyncEngineArgs
     from chairlift.llm.compat.engine_args import EngineArgs as EngineArgs
-    from chairlift.llm.continuous_batching.attach import attach as attach
-    from chairlift.llm.continuous_batching.batch_processor import ContinuousBatchProcessor as ContinuousBatchProcessor
-    from chairlift.llm.continuous_batching.cache import PagedAttentionCache as PagedAttentionCache
-    from chairlift.llm.continuous_batching.config import ContinuousBatchingConfig as ContinuousBatchingConfig
-    from chairlift.llm.continuous_batching.debugger import ContinuousBatchingDebugger as ContinuousBatchingDebugger
-    from chairlift.llm.continuous_batching.generation_output import GenerationOutput as GenerationOutput
-    from chairlift.llm.continuous_batching.manager import ContinuousBatchingManager as ContinuousBatchingManager
-    from chairlift.llm.continuous_batching.request_state import RequestState as RequestState
-    from chairlift.llm.continuous_batching.request_status import RequestStatus as RequestStatus
-    from chairlift.llm.continuous_batching.schedulers import FIFOScheduler as FIFOScheduler
-    from chairlift.llm.continuous_batching.schedulers import PrefillFirstScheduler as PrefillFirstScheduler
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.outputs import CompletionOutput as CompletionOutput
     from chairlift.llm.outputs import Logprob as Logprob
     from chairlift.llm.outputs import RequestOutput as RequestOutput
+    from chairlift.llm.transformers_compat.attach import attach as attach
+    from chairlift.llm.transformers_compat.batch_processor import ContinuousBatchProcessor as ContinuousBatchProcessor
+    from chairlift.llm.transformers_compat.cache import PagedAttentionCache as PagedAttentionCache
+    from chairlift.llm.transformers_compat.config import ContinuousBatchingConfig as ContinuousBatchingConfig
+    from chairlift.llm.transformers_compat.debugger import ContinuousBatchingDebugger as ContinuousBatchingDebugger
+    from chairlift.llm.transformers_compat.generation_output import GenerationOutput as GenerationOutput
+    from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager as ContinuousBatchingManager
+    from chairlift.llm.transformers_compat.request_state import RequestState as RequestState
+    from chairlift.llm.transformers_compat.request_status import RequestStatus as RequestStatus
+    from chairlift.llm.transformers_compat.schedulers import FIFOScheduler as FIFOScheduler
+    from chairlift.llm.transformers_compat.schedulers import PrefillFirstScheduler as PrefillFirstScheduler
 
 from chairlift.core.version import __version__ as __version__
 
@@ -61,17 +61,17 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "attach": "chairlift.llm.continuous_batching.attach",
-    "ContinuousBatchingConfig": "chairlift.llm.continuous_batching.config",
-    "ContinuousBatchingManager": "chairlift.llm.continuous_batching.manager",
-    "GenerationOutput": "chairlift.llm.continuous_batching.generation_output",
-    "ContinuousBatchProcessor": "chairlift.llm.continuous_batching.batch_processor",
-    "ContinuousBatchingDebugger": "chairlift.llm.continuous_batching.debugger",
-    "FIFOScheduler": "chairlift.llm.continuous_batching.schedulers",
-    "PagedAttentionCache": "chairlift.llm.continuous_batching.cache",
-    "PrefillFirstScheduler": "chairlift.llm.continuous_batching.schedulers",
-    "RequestState": "chairlift.llm.continuous_batching.request_state",
-    "RequestStatus": "chairlift.llm.continuous_batching.request_status",
+    "attach": "chairlift.llm.transformers_compat.attach",
+    "ContinuousBatchingConfig": "chairlift.llm.transformers_compat.config",
+    "ContinuousBatchingManager": "chairlift.llm.transformers_compat.manager",
+    "GenerationOutput": "chairlift.llm.transformers_compat.generation_output",
+    "ContinuousBatchProcessor": "chairlift.llm.transformers_compat.batch_processor",
+    "ContinuousBatchingDebugger": "chairlift.llm.transformers_compat.debugger",
+    "FIFOScheduler": "chairlift.llm.transformers_compat.schedulers",
+    "PagedAttentionCache": "chairlift.llm.transformers_compat.cache",
+    "PrefillFirstScheduler": "chairlift.llm.transformers_compat.schedulers",
+    "RequestState": "chairlift.llm.transformers_compat.request_state",
+    "RequestStatus": "chairlift.llm.transformers_compat.request_status",
     "LLM": "chairlift.llm.llm",
     "AsyncEngineArgs": "chairlift.llm.compat.engine_args",
     "AsyncLLM": "chairlift.llm.async_llm",
@@ -80,7 +80,7 @@ _MODULES = {
     "Logprob": "chairlift.llm.outputs",
     "RequestOutput": "chairlift.llm.outputs",
     "RequestOutputKind": "chairlift.core.sampling_names",
-    "SamplingParams": "chairlift.core.sampling",
+    "SamplingParams": "chairlift.core.sampling_params",
     "StructuredOutput": "chairlift.core.structured_output",
     "StructuredOutputsParams": "chairlift.core.structured_output",
 }

@@ -15,7 +15,7 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
 from chairlift.engine.client.process import ProcessClient, connect
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import PROTOCOL, ClientHeartbeat, Hello, Submit, encode
 from chairlift.engine.runner.fake import FakeConfig
 from support_process import (

@@ -12,7 +12,7 @@ import pytest
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 INVALID: list[dict[str, Any]] = [

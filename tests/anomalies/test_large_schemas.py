@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.core.errors import InvalidRequest, StructuredOutputTooComplex
 from chairlift.llm.build import build_service
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from support_server import COMPLETIONS, MODEL, events, open_server
 
 PATTERNS = ("^[a-z]{1,500}$", "(a|b)*c{0,300}", "^(\\w+\\s?){1,80}$", ".*x.{50}$")

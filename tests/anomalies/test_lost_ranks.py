@@ -18,7 +18,7 @@ import pytest
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ChairliftError, EngineDead, ModelError
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.model.backends import communicator
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.runner_config import RunnerConfig

@@ -10,7 +10,7 @@ import pytest
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.controller import MIN_WAKE_SECONDS, Controller, within
 from chairlift.autoscaler.decision import Decision
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.core.clock import FakeClock
 from chairlift.core.cluster_errors import ClusterFailed
 from support_autoscaler import pool, replicas_of

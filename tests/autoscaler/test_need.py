@@ -8,7 +8,7 @@ from chairlift.autoscaler.config import AutoscalerConfig, TargetConfig, Threshol
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import Change, PoolHistory
 from chairlift.autoscaler.need import is_reversal_held, need_of_rules, need_of_thresholds
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from support_autoscaler import STARTING, history_of, pool, replicas_of, silent, steady
 
 CONFIG = AutoscalerConfig(max_replicas=50, targets=TargetConfig(concurrency_ratio=0.5))

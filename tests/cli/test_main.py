@@ -12,7 +12,7 @@ import pytest
 import chairlift
 from chairlift.cli.main import main
 from chairlift.core.errors import EngineDead, QueueFull
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from support_cli import rejection_sentence
 
 HEAVY = (

@@ -14,13 +14,13 @@ from chairlift.core.bounds import (
 )
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import GenerateRequest
-from chairlift.core.sampling import MAX_TOKENS
+from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.protocol.request_fields import CHAT
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
 from support_parse_request import completion
 from support_source_tree import SOURCES, shown, tree_of
 
-C_INT = {"src/chairlift/model/device/host_memory.py": "mallopt takes an int of C"}
+C_INT = {"src/chairlift/model/device/host_allocation.py": "mallopt takes an int of C"}
 """Modules that have 2**31 - 1 for another reason."""
 
 

@@ -18,7 +18,7 @@ from chairlift.core.request import (
     TokenLogprob,
     Usage,
 )
-from chairlift.core.sampling import LogitBias, SamplingParams
+from chairlift.core.sampling_params import LogitBias, SamplingParams
 
 PARAMS = SamplingParams(logit_bias={3: 1.5}, stop=["END"]).with_defaults({}, max_tokens=9, seed=4)
 REQUEST = GenerateRequest(request_id="a", prompt_token_ids=(1, 2, 3), params=PARAMS)

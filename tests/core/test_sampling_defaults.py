@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, TokenOutOfRange
-from chairlift.core.sampling import (
+from chairlift.core.sampling_params import (
     MAX_TOKENS,
     MODEL_DEFAULTS,
     NEUTRAL_VALUES,

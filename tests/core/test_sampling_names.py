@@ -3,8 +3,8 @@
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import SamplingParams
 from chairlift.core.sampling_names import NOT_SUPPORTED, RequestOutputKind
+from chairlift.core.sampling_params import SamplingParams
 
 
 def test_the_defaults_are_those_of_vllm() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.structured_output import (
     MAX_CHOICE_STRINGS,
     MAX_DEPTH,

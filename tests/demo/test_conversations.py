@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams, demo
-from chairlift.llm.model_names import DEMO
+from chairlift.llm.builtin_models import DEMO
 
 TALKS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "conversations.json").read_text(encoding="utf-8"))
 """Each has `messages`, with the assistant's as they must come out, and may have `tools`."""

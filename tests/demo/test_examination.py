@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from chairlift import LLM, demo
-from chairlift.llm.model_names import DEMO
+from chairlift.llm.builtin_models import DEMO
 from demo_model.conversations import SKILLS, examination
 from demo_model.evaluate import COUNT, answers
 from support_shares import FULL

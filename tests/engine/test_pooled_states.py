@@ -9,7 +9,7 @@ import pytest
 from chairlift.core.errors import ContextLengthExceeded, ForwardFailed, InvalidRequest, NonFiniteLogits
 from chairlift.core.request import FinishReason
 from chairlift.engine.pooled_states import PooledStates
-from chairlift.engine.request_limits import validate_request
+from chairlift.engine.request_validation import validate_request
 from chairlift.engine.runner.fake import FakeConfig, expected_embedding
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, make_request

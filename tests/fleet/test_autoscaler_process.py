@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.cli.diagnosis.diagnosis import diagnose
 from chairlift.cli.diagnosis.finding import ERROR
 from chairlift.cli.diagnosis.server_reader import Keys, ServerReader

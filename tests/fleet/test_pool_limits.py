@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.autoscaler.config import BudgetConfig
-from chairlift.autoscaler.signals import ReplicaSample
+from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.pool_limits import PoolLimits
 

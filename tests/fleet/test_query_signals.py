@@ -2,7 +2,7 @@
 
 import asyncio
 
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.fleet.query_signals import add_signals
 from support_autoscaler import FakeSignals
 

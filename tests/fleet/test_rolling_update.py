@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.autoscaler.signals import ReplicaSample
+from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.rolling_update import UpdateStep, plan_update
 

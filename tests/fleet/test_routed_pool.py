@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.core.clock import FakeClock
 from chairlift.engine.step_plan import StepPlan
 from chairlift.fleet.cluster_source import ClusterSource

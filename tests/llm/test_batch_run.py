@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chairlift.core.errors import EngineDead
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.output_processor import OutputProcessor

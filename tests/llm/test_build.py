@@ -23,7 +23,7 @@ from chairlift.llm.build import (
     resolve_dtype_option,
     validate_options,
 )
-from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
+from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model

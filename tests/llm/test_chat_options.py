@@ -12,7 +12,7 @@ import pytest
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.llm.build import prepare
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.text_service import TextService
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.reasoning_formats import ReasoningState

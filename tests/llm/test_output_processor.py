@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import DetokenizeFailed, EngineDead
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob, Usage
-from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.tokenizer import ByteTokenizer
 from support_engine import validated

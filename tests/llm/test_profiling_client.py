@@ -19,7 +19,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.stats import StepStats
 from chairlift.llm import profiling_client
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.profiling_client import ProfilingClient, StepClock, open_profile
 from support_process import RecordingSink, can_generate, engine, make_request, pid_of, wait_until
 from support_step_stats import make_stats

@@ -11,7 +11,7 @@ import pytest
 
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
-from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.text_service import ModelDefaults, TextService, plain
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ChatPrompt

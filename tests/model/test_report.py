@@ -13,7 +13,7 @@ from chairlift.model.config import device_check
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
 from chairlift.model.report import UNLIMITED, ModelReport, inspect_machine, inspect_model
-from chairlift.model.runner.kv_memory import FreeMemory
+from chairlift.model.runner.kv_cache_sizing import FreeMemory
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_bridged_models import BRIDGED, bridged_model, save_bridged
 from support_models import save_tiny

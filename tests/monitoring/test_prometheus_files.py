@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from support_monitoring import PROMETHEUS_FOLDER as FOLDER
 from support_monitoring import exported_names, names_in, rules
 from support_services_processes import require_service

@@ -9,7 +9,7 @@ import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.core.structured_output import ReasoningPrefix
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from support_oracle import oracle, own_prompt, shared_prompt
 from support_shares import FULL, each_value
 

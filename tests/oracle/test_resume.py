@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.outputs import RequestOutput
 from support_shares import FULL
 

@@ -15,8 +15,8 @@ import torch
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.runner.base import Runner
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.config.model_impl import read_config
 from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.select_model_config import read_config
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_interpreted_gpu import interpret_gpu
 from support_models import save_tiny, tiny_hf_model

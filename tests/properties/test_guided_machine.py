@@ -18,7 +18,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
 from chairlift.engine.step_plan import StepPlan
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from support_engine import make_request, submit
 from support_grammars import EOS, VOCAB_SIZE, grammar_of
 

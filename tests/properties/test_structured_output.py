@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import uuids
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.outputs import RequestOutput
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_schemas import KEYWORDS, keywords_of, schemas

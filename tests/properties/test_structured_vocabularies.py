@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from chairlift import LLM, SamplingParams, StructuredOutput
-from chairlift.engine.structured.grammar import BITS, Grammar
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_matcher import BITS, Grammar
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from support_grammars import allowed_tokens, generate_output, grammar_of, random_pick
 from support_models import save_tiny
 from support_schemas import schemas

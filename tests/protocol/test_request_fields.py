@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import (
+from chairlift.core.sampling_params import (
     FLOAT_BOUNDS,
     INT_BOUNDS,
     MAX_ALLOWED_TOKEN_IDS,

@@ -6,7 +6,7 @@ from chairlift.protocol import router_openapi
 from chairlift.protocol.anthropic.message_fields import COUNT_TOKENS, MESSAGES
 from chairlift.protocol.responses.response_fields import RESPONSES
 from chairlift.server import openapi
-from chairlift.web.translation.api_routes import TRANSLATED_PATHS
+from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS
 
 
 @pytest.mark.parametrize("document", [openapi.document, router_openapi.document])

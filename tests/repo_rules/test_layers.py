@@ -91,7 +91,9 @@ def test_only_three_modules_and_the_driver_import_ray_and_the_others_need_none()
         if name.partition(".")[0] == "ray"
     }
     folder = "src/chairlift/cluster/ray/"
-    assert importers == {folder + name for name in ("driver.py", "fleet_owner.py", "ray_calls.py", "replica_actor.py")}
+    assert importers == {
+        folder + name for name in ("driver_main.py", "fleet_owner.py", "ray_calls.py", "replica_actor.py")
+    }
     modules = [module_name(path) for path in package_files("cluster") if path.stem != "ray_calls"]
     done = python("-c", BLOCKER, *modules)
     assert done.returncode == 0, done.stderr
@@ -133,6 +135,6 @@ def test_llm_reaches_the_model_only_in_build_and_only_inside_functions() -> None
         for name, line in imported(tree):
             if not name.startswith("chairlift.model") or name.startswith("chairlift.model.config.runner_config"):
                 continue
-            if path.name not in {"build.py", "build_module.py"} or line not in inside:
+            if path.name not in {"build.py", "build_from_module.py"} or line not in inside:
                 found.append(f"{shown(path)}:{line} {name}")
     assert found == []

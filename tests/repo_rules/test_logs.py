@@ -46,7 +46,7 @@ def test_every_logger_has_its_modules_name() -> None:
     roots |= {
         (module, "'ContinuousBatchingLogger'")  # the name in transformers
         for module, _ in names
-        if module.startswith("chairlift.llm.continuous_batching.")
+        if module.startswith("chairlift.llm.transformers_compat.")
     }
     roots |= {(f"chairlift.engine.ipc.{name}", "'chairlift'") for name in ("spawn", "engine_main")}
     ranks = ("rank_main", "tensor_parallel_runner")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from chairlift.cli.command_line import build_parser, command_words
 from chairlift.cli.diagnosis.server_reader import PART_SECONDS
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.observability.metrics import METRICS, MetricKind
 from chairlift.protocol import router_openapi
 from chairlift.server import openapi

@@ -7,7 +7,7 @@ import pytest
 
 from support_source_tree import SOURCES, imported, shown, tree_of
 
-OWN_CHILDREN = {"src/chairlift/bench/fleet_simulation/fleet_comparison.py"}
+OWN_CHILDREN = {"src/chairlift/bench/fleet_simulation/scaling_rule_comparison.py"}
 """Modules that may use multiprocessing: a command whose children are of its own code, on pipes that only they have."""
 
 # multiprocessing pickles what goes through its pipes and queues.

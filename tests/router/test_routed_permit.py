@@ -13,7 +13,7 @@ from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.request_info import RequestInfo
-from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import TenantLimits
 from support_server import run
 
 LIMITS = TenantLimits(tenant_requests_per_minute=1, tenant_tokens_per_minute=100, tenant_max_open_requests=1)

@@ -16,16 +16,16 @@ import pytest
 
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.static import StaticSource
-from chairlift.router.health.active import ProbeConfig
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.notify import NotifyConfig
+from chairlift.router.health.probe_verdict import ProbeConfig
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.router_process import RouterParts, RouterService
 from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import TenantLimits
 from support_certificates import CertificateAuthority
 from support_process import TIMEOUT_SECONDS
 from support_router import CHAT, HELLO, Connection, ReceivedRequest, ScriptedReplica, scripted

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.llm.model_names import RANDOM, no_model_given
+from chairlift.llm.builtin_models import RANDOM, no_model_given
 from structured_cost.__main__ import main
 
 SMALL = ("--requests", "4", "--output-tokens", "12", "--repeat", "2", "--num-blocks", "200")

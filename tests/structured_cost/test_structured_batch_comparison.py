@@ -6,7 +6,7 @@ import pytest
 from jsonschema.validators import validator_for
 
 from chairlift.llm.build import prepare
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.options import Options
 from structured_cost.structured_batch_comparison import measure, schema
 from support_grammars import EOS, allowed_tokens, grammar_of, random_pick

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chairlift.core.sampling import MAX_STOP_CHARS, MAX_STOP_STRINGS
+from chairlift.core.sampling_params import MAX_STOP_CHARS, MAX_STOP_STRINGS
 from chairlift.text.stop_strings import StopStringAutomaton, StopStringMatcher
 
 

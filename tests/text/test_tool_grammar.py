@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import TOOL_FORMATS

@@ -12,7 +12,7 @@ from typing import Any
 from api_overhead.server_fixture import ADMIN_KEY, RunningReplica
 from chairlift.bench.report.percentiles import summarize
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 

@@ -16,7 +16,7 @@ from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ConfigError
 from chairlift.model.config.device_check import pick_device
 from gpu_bench.bench_shapes import SIZES
-from gpu_bench.figures import figure_rows, table
+from gpu_bench.goals import figure_rows, table
 from gpu_bench.measurements import Measurements
 from gpu_bench.part_budget import PartOutcome, run_parts
 

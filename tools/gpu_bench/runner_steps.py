@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from chairlift.bench.offline.offline_benchmark import HIDDEN_ROWS
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan
 from chairlift.model.architectures.registry import random_model

@@ -9,7 +9,7 @@ from typing import Any
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config.decoder_config import DEFAULTS
-from chairlift.model.config.model_impl import parse_config
+from chairlift.model.config.select_model_config import parse_config
 from reference_docs.markdown import make_page, make_table
 
 INTRO = """# Models

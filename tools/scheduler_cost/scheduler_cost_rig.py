@@ -21,7 +21,7 @@ from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
-from chairlift.engine.request_limits import ValidatedRequest, validate_request
+from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 
 TENANTS = tuple(f"tenant-{number}" for number in range(8))

@@ -17,7 +17,7 @@ from chairlift.cli.settings import settings
 from chairlift.cli.settings.server_flag_actions import merge_model
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.build import prepare
-from chairlift.llm.model_names import no_model_given
+from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 from structured_cost.structured_batch_comparison import measure
 

@@ -16,7 +16,7 @@ from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.decision_log import DecisionLog
 from chairlift.autoscaler.history import PoolHistory
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.autoscaler.status import AutoscalerStatus, FailureAction
 from chairlift.core.clock import Clock
 from chairlift.core.cluster_errors import ClusterFailed

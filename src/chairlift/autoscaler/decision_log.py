@@ -4,8 +4,8 @@ import logging
 
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decision import Decision
+from chairlift.autoscaler.pool_sample import SHOWN_STATES, PoolSample
 from chairlift.autoscaler.rules.base import RuleResult
-from chairlift.autoscaler.signals import SHOWN_STATES, PoolSample
 
 MIN_SECONDS = 60.0
 """Time between two lines without a change, as reasons may alternate, and between two lines on one change."""

@@ -8,7 +8,7 @@ from statistics import median
 from chairlift.autoscaler.config import AutoscalerConfig, normal_wait_seconds
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.pool_load import PoolLoad, pool_load
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.autoscaler.window import LoadWindow, ReplicaCapacity
 from chairlift.core.load_report import ReplicaState
 

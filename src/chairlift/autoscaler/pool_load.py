@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chairlift.autoscaler.signals import PoolSample, ReplicaSample
+from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.core.load_report import ReplicaState
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import PoolHistory
-from chairlift.autoscaler.signals import SHOWN_STATES, PoolSample
+from chairlift.autoscaler.pool_sample import SHOWN_STATES, PoolSample
 
 NUM_DECISIONS = 100
 """Decisions that are kept: those with a change, and the newest one."""

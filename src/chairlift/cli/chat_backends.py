@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest
-from chairlift.core.sampling import MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.text_service import TextService
 from chairlift.protocol.sse import EventReader

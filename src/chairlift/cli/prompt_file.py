@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import MODEL_DEFAULTS, SAMPLING_FIELDS, SamplingParams
+from chairlift.core.sampling_params import MODEL_DEFAULTS, SAMPLING_FIELDS, SamplingParams
 from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
 from chairlift.text.chat_template import checked_tools
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.renamed_options import config_of, renamed
 from chairlift.cli.server_options import http_config
+from chairlift.cli.settings_to_config import config_of, renamed
 from chairlift.core.errors import ConfigError
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.hedging import HedgeConfig
@@ -14,10 +14,10 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import DiscoverySource
 from chairlift.router.discovery.sources import make_source
 from chairlift.router.discovery.static import StaticSource
-from chairlift.router.health.active import ProbeConfig
 from chairlift.router.health.breaker import BreakerConfig
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.notify import NotifyConfig
+from chairlift.router.health.probe_verdict import ProbeConfig
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.shared_state.build import SharedStateConfig

@@ -10,7 +10,7 @@ from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.settings.sources import check_is_file
 from chairlift.cli.tracing_options import check_endpoint, sampling_config
 from chairlift.core.errors import ConfigError
-from chairlift.core.sampling import MAX_CHOICES
+from chairlift.core.sampling_params import MAX_CHOICES
 from chairlift.engine.config import SchedulerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.web.admission import AdmissionLimits
@@ -18,7 +18,7 @@ from chairlift.web.auth.credentials import Credentials, CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import TenantLimits
 
 log = logging.getLogger(__name__)
 

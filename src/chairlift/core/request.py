@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from chairlift.core.bounds import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.errors import ChairliftError
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import integer, invalid_param, number
 
 POOLING_TYPES = ("last", "mean")

@@ -17,7 +17,7 @@ from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
+from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
@@ -25,7 +25,7 @@ from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from chairlift.engine.structured.mask_worker import MaskWorker
 
 log = logging.getLogger(__name__)

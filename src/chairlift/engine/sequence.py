@@ -14,7 +14,7 @@ from chairlift.core.request import FinishReason, GenerateRequest, RequestPhase
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.pooled_states import PooledStates
 from chairlift.engine.step_plan import NewSequence
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from chairlift.engine.timeline import TimelineRecorder
 
 SequenceId = str | tuple[str, int]

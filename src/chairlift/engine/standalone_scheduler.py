@@ -6,10 +6,10 @@ from chairlift.core.bounds import MAX_INT32
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
+from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 
 ANY_TOKEN = MAX_INT32
 """Bound of token ids: no model's vocabulary is known here."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import TokenLogprob
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 
 Int32 = NDArray[np.int32]
 HiddenStates = NDArray[np.float32] | NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.controller import Controller
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.cluster.base import Cluster, ReplicaSpec
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import NotFound

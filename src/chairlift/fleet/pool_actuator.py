@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from chairlift.autoscaler.decision import Decision
-from chairlift.autoscaler.signals import PoolSample, ReplicaSample
+from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.cluster.base import COUNTED_STATES, Cluster, ClusterReplica, PlacementState, RemovalOrder, ReplicaSpec
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from chairlift.autoscaler.config import BudgetConfig
 from chairlift.autoscaler.limits.budget import num_affordable_more
-from chairlift.autoscaler.signals import ReplicaSample
+from chairlift.autoscaler.pool_sample import ReplicaSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 
 SAMPLE_FIELDS = ("ttft_seconds", "itl_seconds", "requests_per_second", "held_requests", "held_tokens")
 """Names of queries whose values are fields of the sample; any other one is an external metric."""

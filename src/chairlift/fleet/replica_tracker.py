@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from chairlift.autoscaler.signals import ReplicaSample
+from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.replica_load import ReplicaLoad

@@ -11,7 +11,7 @@ old one is drained first. Until a new one has been ready, replicas that the load
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from chairlift.autoscaler.signals import ReplicaSample
+from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
 from chairlift.core.load_report import ReplicaState
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chairlift.autoscaler.signals import PoolSample
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.core.errors import NotFound
 from chairlift.fleet.cluster_source import ClusterSource
 from chairlift.fleet.query_signals import Signals, add_signals

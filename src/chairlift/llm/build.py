@@ -18,8 +18,8 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, warn_no_model
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.llm.builtin_models import DEMO, RANDOM, embedded_folder, warn_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
 from chairlift.llm.text_service import DEFAULT_POOLING, ModelDefaults, TextService
@@ -163,7 +163,7 @@ def build_service(model: str | Path | None, options: Options) -> TextService:
     """Load a model and start its engine.
 
     Args:
-        model: a folder, a hub id, or a name of model_names.py; None is the embedded demo model.
+        model: a folder, a hub id, or a name of builtin_models.py; None is the embedded demo model.
         options: see Options.
 
     Without a model the log names the one that runs. Raises ConfigError for an invalid option, ModelError for a model
@@ -179,7 +179,7 @@ def model_folder(model: str | Path | None, revision: str | None = None, *, confi
     """Return the folder of a model; None for the tiny random one, which has none.
 
     Args:
-        model: a folder, a hub id, or a name of model_names.py; None is the embedded demo model.
+        model: a folder, a hub id, or a name of builtin_models.py; None is the embedded demo model.
         revision: branch, tag or commit of a hub id.
         config_only: of a hub id only config.json is needed.
 
@@ -217,7 +217,7 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     """
     from chairlift.model.config.decoder_config import DecoderConfig
     from chairlift.model.config.model_folder import QUANTIZATION_FIELDS, check_not_quantized, read_json
-    from chairlift.model.config.model_impl import parse_config
+    from chairlift.model.config.select_model_config import parse_config
 
     folder = model_folder(model, revision, config_only=True)
     if folder is None:
@@ -360,8 +360,8 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None, model_impl: str)
     if folder is None:
         return ModelDefaults(eos_token_ids=own)
     from chairlift.model.config.generation_config import read_generation_defaults
-    from chairlift.model.config.model_impl import read_config
     from chairlift.model.config.pooling_config import read_pooling
+    from chairlift.model.config.select_model_config import read_config
 
     read = read_generation_defaults(folder, read_config(folder, model_impl))
     if read.sampling:

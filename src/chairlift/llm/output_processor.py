@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from chairlift.core.errors import ChairliftError, DetokenizeFailed
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Timeline, TokenLogprob, Usage
-from chairlift.core.sampling import SamplingParams
-from chairlift.engine.request_limits import ValidatedRequest
+from chairlift.core.sampling_params import SamplingParams
+from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.llm.choice_state import ChoiceState
 from chairlift.llm.outputs import RequestOutput, TextEvent
 from chairlift.text.reasoning_formats import ReasoningState

@@ -15,7 +15,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
-from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
+from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.observability.step_profile import StepProfile, phases_of

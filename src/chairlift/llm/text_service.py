@@ -12,10 +12,10 @@ from typing import Any, TypedDict, Unpack
 from chairlift.core.bounds import MAX_PRIORITY
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
-from chairlift.core.sampling import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
-from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, validate_request
+from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_request
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages
 from chairlift.text.reasoning_formats import ReasoningState

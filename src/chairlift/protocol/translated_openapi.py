@@ -6,7 +6,7 @@ from chairlift.protocol import response_schemas as schemas
 from chairlift.protocol.anthropic.message_fields import COUNT_PATH, COUNT_TOKENS, MESSAGES
 from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.anthropic.message_schema import MESSAGE, TOKEN_COUNT
-from chairlift.protocol.ollama.operations import ollama_operations
+from chairlift.protocol.ollama.openapi import ollama_operations
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
 from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH

@@ -15,7 +15,7 @@ from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.page_routes import PageRoutes
-from chairlift.web.translation.api_routes import TRANSLATED_PATHS, InnerRoutes, translated_routes
+from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS, InnerRoutes, translated_routes
 
 TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
 """Routes whose responses are made of tokens."""

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from chairlift.core.errors import Overloaded, Unavailable
-from chairlift.core.sampling import MAX_TOKENS
+from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation

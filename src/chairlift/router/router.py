@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.load_report import ReplicaState
-from chairlift.observability.slo import LatencyTargets
+from chairlift.observability.request_counters import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.attempts.events import NoReplica

@@ -8,7 +8,7 @@ from chairlift.server.admin import AdminRoutes
 from chairlift.server.live.live_batch import live_batch
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.openai import chat_completions, completions
-from chairlift.server.openai.models import ModelInfoRoutes
+from chairlift.server.openai.model_info_routes import ModelInfoRoutes
 from chairlift.server.openapi import document
 from chairlift.server.pooling.pooling_routes import READERS as POOLING_READERS
 from chairlift.server.pooling.pooling_routes import PoolingRoute
@@ -24,7 +24,7 @@ from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.live_feed import LiveFeed
 from chairlift.web.service.page_routes import PageRoutes
-from chairlift.web.translation.api_routes import TRANSLATED_PATHS, InnerRoutes, translated_routes
+from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS, InnerRoutes, translated_routes
 
 GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS, *TRANSLATED_PATHS)
 """Routes that need the engine."""

@@ -20,7 +20,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
-from chairlift.observability.slo import LatencyTargets
+from chairlift.observability.request_counters import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
@@ -45,7 +45,7 @@ from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.malloc_tuning import MallocTrimmer, malloc_trimmer
-from chairlift.web.tenant_limits import TenantRateLimiter
+from chairlift.web.tenant_rate_limiter import TenantRateLimiter
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from chairlift.core.request import Timeline, Usage
 from chairlift.engine.stats import CacheState, StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
 from chairlift.observability.metrics import SERVER_METRICS, Metrics, current_exemplar
-from chairlift.observability.slo import LatencyTargets, RequestCounters
+from chairlift.observability.request_counters import LatencyTargets, RequestCounters
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST

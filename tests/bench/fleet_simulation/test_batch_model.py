@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from chairlift.bench.fleet_simulation.base import SimRequest
 from chairlift.bench.fleet_simulation.batch_model import BatchModel
+from chairlift.bench.fleet_simulation.interfaces import SimRequest
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, simulate
 from chairlift.bench.workload.workload import Workload, WorkloadRequest

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from chairlift.bench.fleet_simulation.batch_model import BatchModel
-from chairlift.bench.fleet_simulation.engine_model import EngineModel
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine, sample_arrivals
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
+from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU
 from chairlift.core.errors import InvalidRequest
 from chairlift.engine.config import SchedulerConfig

@@ -2,10 +2,10 @@
 
 import pytest
 
-from chairlift.bench.fleet_simulation.base import SimRequest
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.bench.fleet_simulation.fleet_result import REVERSAL_SECONDS, FleetResult
+from chairlift.bench.fleet_simulation.interfaces import SimRequest
 
 
 @pytest.mark.parametrize(

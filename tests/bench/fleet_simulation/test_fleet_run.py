@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chairlift.autoscaler.signals import PoolSample
-from chairlift.bench.fleet_simulation.base import ScalingTarget
+from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
+from chairlift.bench.fleet_simulation.interfaces import ScalingTarget
 from chairlift.bench.fleet_simulation.load.arrivals import ArrivalOptions, Arrivals, ArrivalSource, draw_arrivals
 from chairlift.bench.fleet_simulation.sim_router import SimRouter
 from chairlift.core.load_report import ReplicaState

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chairlift.autoscaler.config import AutoscalerConfig
-from chairlift.autoscaler.signals import PoolSample, ReplicaSample
+from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.bench.fleet_simulation.scaling_rules import AutoscalerRule, HpaRule, PlannedRule, StaticRule
 from chairlift.core.load_report import ReplicaState
 

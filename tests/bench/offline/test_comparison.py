@@ -12,7 +12,7 @@ from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers.registry import Peer
 from chairlift.bench.report.machine_noise import NoiseSample
 from chairlift.core.errors import ConfigError
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 
 SPEC = RunSpec(
     model="m", options={"scheduling_policy": "fifo", "batching_policy": "mixed"}, workload=WorkloadSpec(name="w1")

@@ -12,7 +12,7 @@ from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.workload.generators import generate
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.load_report import LoadReport
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.text_service import TextService
 from support_services import fake_service
 

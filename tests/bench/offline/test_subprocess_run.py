@@ -10,7 +10,7 @@ import pytest
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, environ_with, exchange, run_child, send
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 from support_services import wait_until
 
 SPEC = RunSpec(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))

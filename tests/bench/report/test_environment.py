@@ -10,7 +10,7 @@ import pytest
 import chairlift
 from chairlift import demo
 from chairlift.bench.report import environment
-from chairlift.llm.model_names import DEMO, RANDOM
+from chairlift.llm.builtin_models import DEMO, RANDOM
 from support_source_tree import ROOT
 
 

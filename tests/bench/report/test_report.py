@@ -14,7 +14,7 @@ from chairlift.bench.offline.offline_benchmark import measure
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.report import environment, report
 from chairlift.core.errors import ConfigError
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 
 SPEC = RunSpec(
     model=RANDOM,

@@ -17,7 +17,7 @@ from chairlift.core.errors import ModelError
 from chairlift.core.host.gpu_reader import GpuReader, GpuUsage
 from chairlift.llm import build
 from chairlift.llm.build import build_service
-from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
+from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.model.kernels.cpu import library
 from support_bridged_models import save_bridged
 from support_checkpoints import PUBLISHED

@@ -19,7 +19,7 @@ from chairlift import SamplingParams
 from chairlift.cli.commands import generate
 from chairlift.cli.main import main
 from chairlift.cli.result_writer import OrderedWriter
-from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
+from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.text_service import ModelDefaults, TextService
 from support_models import save_tiny
 from support_process import engine_threads

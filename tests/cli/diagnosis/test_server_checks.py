@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from chairlift.cli.diagnosis import server_checks
-from chairlift.cli.diagnosis.finding import CHECKS, ERROR, WARNING, Finding
+from chairlift.cli.diagnosis.check_remedies import CHECKS
+from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.server_checks import ServerChecks
 from chairlift.cli.diagnosis.server_reader import Part, ServerSnapshot
 from support_diagnosis import snapshot

@@ -21,7 +21,7 @@ from chairlift.cli.settings.server_flag_table import (
 )
 from chairlift.cli.settings.server_flags import LLAMA_CPP, OLLAMA, SGLANG, VLLM, ServerFlag
 from chairlift.core.foreign_options import OptionEffect
-from chairlift.llm.compat.option_names import VLLM_OPTIONS
+from chairlift.llm.compat.vllm_options import VLLM_OPTIONS
 from chairlift.llm.options import Options
 from support_parsers import leaf_parsers
 

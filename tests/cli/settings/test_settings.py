@@ -21,7 +21,7 @@ from chairlift.cli.settings.settings import (
     resolve_group,
 )
 from chairlift.cli.settings.value_parsers import boolean
-from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
+from chairlift.core.sampling_params import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
@@ -31,7 +31,7 @@ from chairlift.text.reasoning_formats import AUTO
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import TenantLimits
 from support_parsers import leaf_parsers
 
 ALL = {setting.name: setting for setting in SAMPLING + ENGINE}

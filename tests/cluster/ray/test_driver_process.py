@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("children_import_tests")
 
 FAKE_DRIVER = """
 import os, sys, time
-from chairlift.cluster.ray.driver import lines_until_closed, serve
+from chairlift.cluster.ray.driver_main import lines_until_closed, serve
 
 class Calls:
     def connect(self, *, address, namespace, fleet, token, description):

@@ -17,7 +17,7 @@ from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 from support_grammars import grammar_of
 from support_json_schema import accepts, random_output
 

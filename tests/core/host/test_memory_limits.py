@@ -1,4 +1,4 @@
-"""Memory limits of host and cgroups; tests/model/runner/test_kv_memory.py has the cases of nested groups."""
+"""Memory limits of host and cgroups; tests/model/runner/test_kv_cache_sizing.py has the cases of nested groups."""
 
 from pathlib import Path
 

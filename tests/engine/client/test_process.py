@@ -26,7 +26,7 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.client.process import connect
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.stats import StepStats
 from support_process import (

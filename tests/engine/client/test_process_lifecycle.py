@@ -16,7 +16,7 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
 from chairlift.engine.client.process import ProcessClient, connect, start_engine_process
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.spawn import spawn
 from chairlift.engine.runner.fake import FakeConfig, expected_tokens
 from support_process import (

@@ -10,7 +10,7 @@ import zmq
 
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.ipc.engine_connection import EngineConnection
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import (
     PROTOCOL,
     ClientHeartbeat,

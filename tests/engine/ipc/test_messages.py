@@ -23,7 +23,7 @@ from chairlift.core.request import (
     TokenLogprob,
     Usage,
 )
-from chairlift.core.sampling import LogitBias, SamplingParams
+from chairlift.core.sampling_params import LogitBias, SamplingParams
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.messages import (

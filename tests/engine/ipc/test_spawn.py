@@ -11,7 +11,7 @@ import pytest
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.spawn import (
     MAX_SOCKET_PATH_BYTES,
     EngineProcess,

@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from support_engine import make_request, make_result, make_scheduler

@@ -5,7 +5,7 @@ from typing import Any, cast
 import numpy as np
 
 from chairlift.core.request import GenerateRequest
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.scheduler.in_flight_step import InFlightStep, StepRow
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.step_plan import StepPlan

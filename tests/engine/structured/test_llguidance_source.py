@@ -8,8 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
-from chairlift.engine.structured.grammar import BITS, Grammar
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_matcher import BITS, Grammar
 from chairlift.engine.structured.llguidance_source import (
     make_matcher,
     make_tokenizer,
@@ -17,6 +16,7 @@ from chairlift.engine.structured.llguidance_source import (
     source_of,
     special_token_ids,
 )
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.text.tokenizer import ByteTokenizer
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of, random_pick
 from support_text import byte_level

@@ -15,10 +15,10 @@ import chairlift
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutputsParams
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits, UnknownOption
 from chairlift.core.foreign_options import OptionEffect
-from chairlift.core.sampling import MAX_CHOICES, MAX_LOGPROBS
+from chairlift.core.sampling_params import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
 from chairlift.llm.compat.model_tokenizer import ModelTokenizer
-from chairlift.llm.compat.option_names import VLLM_OPTIONS
+from chairlift.llm.compat.vllm_options import VLLM_OPTIONS
 from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SLOW_ENGINE
 from support_doc_tables import table

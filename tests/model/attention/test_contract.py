@@ -1,6 +1,6 @@
 """The contract of every attention backend: random batches against dense attention in float64.
 
-A new backend is tested as soon as model/config/attention_backends.py names it. Those of packages call stand-ins.
+A new backend is tested as soon as model/config/attention_backend_names.py names it. Those of packages call stand-ins.
 """
 
 import itertools
@@ -14,7 +14,7 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.registry import make_backend
-from chairlift.model.config.attention_backends import BACKENDS, LIBRARY_BACKENDS
+from chairlift.model.config.attention_backend_names import BACKENDS, LIBRARY_BACKENDS
 from chairlift.model.device.kv_dtype import FLOAT8
 from support_attention_contract import (
     BATCHES,

@@ -13,7 +13,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.registry import backend_factory, make_backend
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.attention.triton import TritonAttention
-from chairlift.model.config.attention_backends import BACKEND_ALIASES, BACKENDS, resolve_backend_name
+from chairlift.model.config.attention_backend_names import BACKEND_ALIASES, BACKENDS, resolve_backend_name
 from support_cuda_device import simulate_gpu
 from support_flash_attn import stand_in as flash_attn
 from support_flashinfer import stand_in as flashinfer

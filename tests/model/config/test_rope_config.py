@@ -6,7 +6,7 @@ import pytest
 from transformers import LlamaConfig
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.config_fields import ConfigReader
+from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.rope_config import RopeConfig, read_ropes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan, TokenMasks
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.runner_config import RunnerConfig

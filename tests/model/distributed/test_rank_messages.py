@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError, EngineDead
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan, TokenMasks
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed.rank_messages import (

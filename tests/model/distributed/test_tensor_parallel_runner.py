@@ -22,8 +22,8 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.step_plan import StepResult
 from chairlift.llm.build import TENSOR_PARALLEL_RUNNER
-from chairlift.llm.build_module import build_module_client
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.build_from_module import build_module_client
+from chairlift.llm.builtin_models import RANDOM
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.distributed import rank_group, tensor_parallel_runner
 from chairlift.model.distributed.tensor_parallel_runner import TensorParallelRunner, build, digest, rank_devices

@@ -12,7 +12,7 @@ import torch
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import EngineDead, NoAllowedToken, NonFiniteLogits, TokenOutOfRange
-from chairlift.core.sampling import SamplingParams as Params
+from chairlift.core.sampling_params import SamplingParams as Params
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig

@@ -6,7 +6,7 @@ from chairlift.model.architectures.tiny_model import tiny_model
 from chairlift.model.config.device_check import pick_device
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.runner.kv_memory import memory_shapes
+from chairlift.model.runner.kv_cache_sizing import memory_shapes
 
 
 def test_each_size_is_the_models_or_the_options_own() -> None:

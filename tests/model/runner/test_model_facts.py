@@ -7,7 +7,7 @@ import pytest
 from chairlift import demo
 from chairlift.core.model_facts import ModelFacts
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.select_model_config import read_config
 from chairlift.model.runner.model_facts import model_facts, weight_bytes
 
 

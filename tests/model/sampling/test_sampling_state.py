@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import SamplingFailed, TokenOutOfRange
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.model.sampling.sampling_state import SamplingState
 from support_sampling import params, sequence
 

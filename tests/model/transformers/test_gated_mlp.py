@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.phi3.modeling_phi3 import Phi3MLP
 from transformers.models.starcoder2.modeling_starcoder2 import Starcoder2MLP
 
-from chairlift.model.transformers.activations import ACTIVATIONS
+from chairlift.model.transformers.activation_detection import ACTIVATIONS
 from chairlift.model.transformers.gated_mlp import FusedMLP, find_gated_mlp
 
 SIZES: dict[str, Any] = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 2}

@@ -8,7 +8,7 @@ import torch
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import ConfigError, InvalidRequest
-from chairlift.model.config.model_impl import read_config
+from chairlift.model.config.select_model_config import read_config
 from chairlift.model.transformers.long_rope import use_long_factors
 from support_bridged_models import bridged_model, greedy, save_bridged
 

@@ -11,9 +11,9 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
-from chairlift.model.transformers.activations import Activation
+from chairlift.model.transformers.activation_detection import Activation
+from chairlift.model.transformers.module_probing import are_close
 from chairlift.model.transformers.replace_modules import FastNorm, Multiply, PackedLinear, fused_norm, replace_modules
-from chairlift.model.transformers.sample_rows import are_close
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -12,7 +12,7 @@ from aiohttp import web
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery import kubernetes as module
-from chairlift.router.discovery.endpoint_fields import parse_endpoint
+from chairlift.router.discovery.endpoint_parser import parse_endpoint
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.endpoint import Endpoint
 from chairlift.web.registry import kubernetes_watch

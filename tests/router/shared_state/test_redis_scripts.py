@@ -1,4 +1,4 @@
-"""redis_scripts.py: the scripts agree with the limits in web/tenant_limits.py, operation for operation."""
+"""redis_scripts.py: the scripts agree with the limits in web/tenant_rate_limiter.py, operation for operation."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from chairlift.router.shared_state.redis_scripts import (
     RENEW_LEASE,
     SCRIPTS,
 )
-from chairlift.web.tenant_limits import TenantLimits, TenantRateLimiter, TenantReservation, TokenBucket
+from chairlift.web.tenant_rate_limiter import TenantLimits, TenantRateLimiter, TenantReservation, TokenBucket
 from support_services_redis import RedisServer
 
 TIME_CALL = "redis.call('TIME')"

@@ -11,7 +11,7 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.errors import RateLimited
 from chairlift.router.shared_state.base import ChargeOutcome, ChargeReply, TenantCharge, TenantSnapshot
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
-from chairlift.web.tenant_limits import MAX_TENANTS, TenantLimits, TenantRateLimiter, TenantReservation
+from chairlift.web.tenant_rate_limiter import MAX_TENANTS, TenantLimits, TenantRateLimiter, TenantReservation
 
 LIMITS = TenantLimits(tenant_requests_per_minute=10, tenant_tokens_per_minute=1000, tenant_max_open_requests=4)
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Usage
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.config import ServerConfig
 from chairlift.server.openai.chat_completions import _ChatHandler

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from support_server import COMPLETIONS, events, open_server, run
 from support_services import FAKE, fake_service, text_of
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.sampling import MAX_TOKENS, SamplingParams
+from chairlift.core.sampling_params import MAX_TOKENS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_PROMPTS, Effect
 from chairlift.server.openai.parse_request import MAX_USER_CHARS, BaseRequest, read_chat

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_TOKENS
+from chairlift.core.sampling_params import MAX_LOGIT_BIAS, MAX_TOKENS
 from chairlift.core.structured_output import MAX_STRUCTURED_CHARS
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_MESSAGES, MAX_PROMPTS, MAX_SALT_CHARS, Effect
 from chairlift.server.openai.parse_request import MAX_TOTAL_CHOICES, read_chat, read_completion

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chairlift.router.discovery.endpoint_fields import parse_endpoint
+from chairlift.router.discovery.endpoint_parser import parse_endpoint
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.web.registry.replica_record import MAX_META_CHARS, ReplicaRecord
 

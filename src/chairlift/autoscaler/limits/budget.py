@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from chairlift.autoscaler.config import AutoscalerConfig, BudgetConfig
-from chairlift.autoscaler.limits.removal import removal_order
-from chairlift.autoscaler.signals import ReplicaSample
+from chairlift.autoscaler.limits.removal_order import removal_order
+from chairlift.autoscaler.pool_sample import ReplicaSample
 
 ROUNDING = 1e-9
 """Share of a price by which a sum of prices may be too high, since floating-point sums are not exact."""

@@ -12,7 +12,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from chairlift.bench.fleet_simulation.base import SimRequest, SimStepOutputs
+from chairlift.bench.fleet_simulation.interfaces import SimRequest, SimStepOutputs
 from chairlift.bench.simulation.sim_step_model import SimStepModel, StepWork
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.scheduler.running_scheduler import GROWTH_RESERVE_TOKENS, MAX_PARALLEL_PREFILLS

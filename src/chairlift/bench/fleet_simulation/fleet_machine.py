@@ -5,10 +5,10 @@ from random import Random
 
 import numpy as np
 
-from chairlift.bench.fleet_simulation.base import ServingModel
 from chairlift.bench.fleet_simulation.batch_model import BatchModel
-from chairlift.bench.fleet_simulation.engine_model import EngineModel
+from chairlift.bench.fleet_simulation.interfaces import ServingModel
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
+from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel
 from chairlift.core.errors import InvalidRequest
 from chairlift.engine.config import SchedulerConfig

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from chairlift.autoscaler.signals import ReplicaSample
-from chairlift.bench.fleet_simulation.base import ServingModel, SimRequest
+from chairlift.autoscaler.pool_sample import ReplicaSample
+from chairlift.bench.fleet_simulation.interfaces import ServingModel, SimRequest
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.policies.base import Candidate
 from chairlift.router.replicas.move_decision import ReplicaQueue

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from chairlift.bench.fleet_simulation.fleet_comparison import FleetArm, FleetLoad
+from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetArm, FleetLoad
 
 EQUAL_COST_RATIO = 1.02
 """A rule is as cheap as another one if it costs at most this many times as much."""

@@ -4,8 +4,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
-from chairlift.bench.fleet_simulation.base import SimRequest
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
+from chairlift.bench.fleet_simulation.interfaces import SimRequest
 from chairlift.bench.report.percentiles import summarize
 
 REVERSAL_SECONDS = 600.0

@@ -13,16 +13,16 @@ from operator import attrgetter
 from random import Random
 from typing import Literal
 
-from chairlift.autoscaler.signals import PoolSample
-from chairlift.bench.fleet_simulation.base import (
+from chairlift.autoscaler.pool_sample import PoolSample
+from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
+from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
+from chairlift.bench.fleet_simulation.fleet_result import FleetResult, FleetState
+from chairlift.bench.fleet_simulation.interfaces import (
     RequestSource,
     ScalingRule,
     ScalingTarget,
     SimRequest,
 )
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
-from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.fleet_result import FleetResult, FleetState
 from chairlift.bench.fleet_simulation.sim_router import SimRouter
 from chairlift.bench.report.percentiles import percentile
 from chairlift.core.load_report import ReplicaState

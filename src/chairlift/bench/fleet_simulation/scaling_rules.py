@@ -6,8 +6,8 @@ from collections import deque
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.history import PoolHistory
-from chairlift.autoscaler.signals import PoolSample
-from chairlift.bench.fleet_simulation.base import ScalingTarget
+from chairlift.autoscaler.pool_sample import PoolSample
+from chairlift.bench.fleet_simulation.interfaces import ScalingTarget
 from chairlift.bench.fleet_simulation.load.arrivals import Floats
 from chairlift.core.load_report import ReplicaState
 

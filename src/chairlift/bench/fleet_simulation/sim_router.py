@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import overload
 
-from chairlift.bench.fleet_simulation.base import SimRequest
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
+from chairlift.bench.fleet_simulation.interfaces import SimRequest
 from chairlift.router.policies.base import Candidate, CandidateSequence, RoutingRequest
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
 from chairlift.router.prefix_index import PrefixIndex

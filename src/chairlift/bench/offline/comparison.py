@@ -16,7 +16,7 @@ from chairlift.bench.peers.registry import OWN_NAME, Peer, own_command
 from chairlift.bench.report.machine_noise import wait_until_quiet
 from chairlift.bench.workload.workload import Workload
 from chairlift.core.errors import ConfigError
-from chairlift.llm.model_names import RANDOM
+from chairlift.llm.builtin_models import RANDOM
 
 MAX_QUIET_WAIT_SECONDS = 30.0
 """Longest wait of a run for low other load, in seconds; the run starts after it in any case and reports the noise."""

@@ -14,7 +14,7 @@ from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull
 from chairlift.core.request import EngineOutput
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.llm.batch_run import FULL_QUEUE_PAUSE, forward_aborts
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_service import TextService

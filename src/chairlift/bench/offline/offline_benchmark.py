@@ -14,7 +14,7 @@ from typing import Any, cast
 from chairlift.bench.offline.driver import DriveResult, ProgressCallback, drive_workload
 from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
-from chairlift.bench.offline.step_records import StepRecorder
+from chairlift.bench.offline.step_recorder import StepRecorder
 from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.llm.build import PreparedService, prepare

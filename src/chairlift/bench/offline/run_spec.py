@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from chairlift.bench.workload.generators import NAMES, assign_tenants, generate, with_poisson_arrivals
+from chairlift.bench.workload.trace_reader import read_trace
 from chairlift.bench.workload.workload import Workload
-from chairlift.bench.workload.workload_trace import read_trace
 from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ConfigError
 
@@ -71,7 +71,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of one run.
 
     Attributes:
-        model: a folder, a hub id, or a name of llm/model_names.py; None is the embedded demo model.
+        model: a folder, a hub id, or a name of llm/builtin_models.py; None is the embedded demo model.
         options: engine options (llm/options.py); a peer reads those that apply to it.
         workload: the parameters of the workload.
         settings: settings of the peer that runs it, by name (peers/registry.py).

@@ -20,7 +20,7 @@ from chairlift.bench.report import environment
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.llm.model_names import embedded_folder
+from chairlift.llm.builtin_models import embedded_folder
 
 EXTERNAL_MAIN = Path(__file__).with_name("external_main.py")
 SPARE_TOKENS = 16

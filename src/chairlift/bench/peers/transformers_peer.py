@@ -24,7 +24,7 @@ from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.llm.model_names import embedded_folder
+from chairlift.llm.builtin_models import embedded_folder
 
 STATIC_BATCH = 8
 PAGE_SIZE = 256  # transformers' own default, too

@@ -12,7 +12,7 @@ from typing import Any
 
 import chairlift
 from chairlift.core.cpu_affinity import usable_cpus
-from chairlift.llm.model_names import DEMO, embedded_folder
+from chairlift.llm.builtin_models import DEMO, embedded_folder
 
 PACKAGES = ("chairlift", "torch", "numpy", "tokenizers", "transformers")
 SHAPE = (

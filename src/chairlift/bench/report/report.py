@@ -2,7 +2,7 @@
 
     kind, schema         "chairlift bench offline", version of this layout
     output_tokens_per_second ... kv_cache_usage, kv_cache_waste, timeline, samples
-                         of the first arm's median run (by throughput); see request_records.py, step_records.py
+                         of the first arm's median run (by throughput); see request_records.py, step_recorder.py
     arms                 of every arm: name, options, and every run without its timeline and samples
     ratios               of several arms: medians, and the first arm's medians over each arm's
     workload, model      name, seed, digest, tokens; name and shape

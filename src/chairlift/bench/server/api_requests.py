@@ -11,8 +11,8 @@ import orjson
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.workload.generators import endless
+from chairlift.bench.workload.trace_reader import read_trace
 from chairlift.bench.workload.workload import WorkloadRequest
-from chairlift.bench.workload.workload_trace import read_trace
 from chairlift.core.errors import ConfigError
 from chairlift.core.structured_output import StructuredOutput
 

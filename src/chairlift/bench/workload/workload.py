@@ -1,4 +1,4 @@
-"""Workload: requests with arrival times, made from a seed (generators.py) or read from a file (workload_trace.py)."""
+"""Workload: requests with arrival times, made from a seed (generators.py) or read from a file (trace_reader.py)."""
 
 import hashlib
 from dataclasses import dataclass, field

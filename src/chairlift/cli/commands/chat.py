@@ -13,7 +13,7 @@ from chairlift.cli.console import Console, escape_control_chars
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import prepare
-from chairlift.llm.model_names import no_model_given
+from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 
 PROMPT = "> "

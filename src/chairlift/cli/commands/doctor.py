@@ -14,7 +14,7 @@ from chairlift.cli import system_info
 from chairlift.cli.console import Console, escape_line
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
-from chairlift.llm.model_names import DEMO, no_model_given
+from chairlift.llm.builtin_models import DEMO, no_model_given
 
 ERROR, WARNING = "error", "warning"
 LOW_MEMORY = 2**30

@@ -18,7 +18,7 @@ from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.request import Timeline
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import PreparedService, prepare
-from chairlift.llm.model_names import is_demo, no_model_given
+from chairlift.llm.builtin_models import is_demo, no_model_given
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress_bar import ProgressBar

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.bench.planning.capacity import RequestLoad, Targets
-from chairlift.bench.planning.hardware import Hardware
+from chairlift.bench.planning.given_hardware import Hardware
 from chairlift.bench.planning.model_memory import FLOAT8, ModelMemory, check_dtype
 from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.bench.planning.plan import PlanInput, make_plan
@@ -18,7 +18,7 @@ from chairlift.cli.settings import bench_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.build import ModelSizes, read_model_sizes, resolve_dtype_option
-from chairlift.llm.model_names import DEMO, no_model_given
+from chairlift.llm.builtin_models import DEMO, no_model_given
 
 DEFAULTS = {setting.name: setting.default for setting in bench_settings.PLAN if setting.default != ""}
 ENGINE = tuple(setting for setting in settings.ENGINE if setting.name in bench_settings.PLAN_ENGINE)

@@ -15,7 +15,7 @@ from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.build import PreparedService, prepare
-from chairlift.llm.model_names import no_model_given
+from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.progress_bar import ProgressBar
 from chairlift.server.app import BATCH_PATHS, server_app

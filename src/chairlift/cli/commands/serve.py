@@ -12,7 +12,7 @@ from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare
-from chairlift.llm.model_names import no_model_given
+from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import TextService
 from chairlift.server.server_process import ServerParts

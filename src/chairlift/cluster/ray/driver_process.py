@@ -16,7 +16,7 @@ import msgspec
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.core.cluster_errors import ClusterFailed
 
-COMMAND = (sys.executable, "-m", "chairlift.cluster.ray.driver")
+COMMAND = (sys.executable, "-m", "chairlift.cluster.ray.driver_main")
 
 MAX_LINE = 2**26
 """Bytes of an answer: a snapshot of a thousand nodes has a few megabytes."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.cluster.ray.bound_process import PARENT
+from chairlift.cluster.ray.exit_with_parent import PARENT
 
 NUM_LINES = 30
 """Lines of the replica's log that are kept for the reason of a failure. Ray's log files have all of them."""
@@ -30,7 +30,7 @@ class ReplicaActor:
         program = list(command) or [sys.executable, "-m", "chairlift"]
         options = ["serve", *([model] if model else []), *arguments, "--host", host or _node_address(), "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "chairlift.cluster.ray.bound_process", *program, *options],
+            [sys.executable, "-m", "chairlift.cluster.ray.exit_with_parent", *program, *options],
             env={**os.environ, **environ, PARENT: str(os.getpid())},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Protocol
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
-from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
+from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 

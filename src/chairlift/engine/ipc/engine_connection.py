@@ -10,7 +10,7 @@ import time
 import zmq
 
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.engine.ipc.liveness import LivenessConfig, SilenceTimer
+from chairlift.engine.ipc.liveness_limits import LivenessConfig, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
     PROTOCOL,

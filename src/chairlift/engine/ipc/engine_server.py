@@ -22,8 +22,8 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.client_ids import display_id, with_ids, with_row_ids
-from chairlift.engine.ipc.liveness import OperationTimer, SilenceTimer
+from chairlift.engine.ipc.client_request_ids import display_id, with_ids, with_row_ids
+from chairlift.engine.ipc.liveness_limits import OperationTimer, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
     PROTOCOL,

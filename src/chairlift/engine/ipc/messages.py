@@ -21,7 +21,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.wire_values import as_engine_error, encode_value
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 PROTOCOL = 6
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import StartMessage, encode
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 COMMAND = ("-P", "-m", "chairlift.engine.ipc.engine_main")
 """Interpreter arguments: the caller's script is not imported again, and with -P nothing in the current folder is."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.step_plan import StepPlan
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 
 
 class StepRow(NamedTuple):

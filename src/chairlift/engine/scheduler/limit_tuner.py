@@ -18,7 +18,7 @@ from math import ceil
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.block_pool import BlockCounts
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import RequestLimits
 from chairlift.engine.stats import StepStats
 
 RISE, FALL = 2.0, 0.8

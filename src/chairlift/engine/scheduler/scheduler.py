@@ -26,7 +26,7 @@ from chairlift.core.errors import (
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
+from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
 from chairlift.engine.scheduler.deadlines import Deadlines
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.sequence_table import SequenceTable
@@ -36,7 +36,7 @@ from chairlift.engine.scheduler.step_scheduler import StepScheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup, resumed_finish_reason
 from chairlift.engine.step_plan import StepPlan, StepResult
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.grammar_matcher import Grammar
 
 
 class Scheduler:

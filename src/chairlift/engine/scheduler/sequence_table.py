@@ -12,7 +12,7 @@ from chairlift.core.request import EngineOutput, FinishReason, Timeline, TokenLo
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.scheduler.limit_tuner import EngineLimits
-from chairlift.engine.scheduler.step_memory import StepMemory
+from chairlift.engine.scheduler.oom_backoff import StepMemory
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup

@@ -14,8 +14,8 @@ from math import inf
 
 from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
-from chairlift.engine.request_limits import ValidatedRequest
-from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.request_validation import ValidatedRequest
+from chairlift.engine.structured.grammar_matcher import Grammar
 
 log = logging.getLogger(__name__)
 

@@ -31,10 +31,10 @@ import numpy as np
 
 from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar import BITS, exceeded_limit, short_message
-from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_matcher import BITS, exceeded_limit, short_message
 from chairlift.engine.structured.largest_part import describe_size
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of, special_token_ids
+from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

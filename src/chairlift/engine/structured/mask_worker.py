@@ -18,7 +18,7 @@ import numpy as np
 
 from chairlift.core.cpu_affinity import cpus_apart_from, pin_thread
 from chairlift.engine.step_plan import Int32, TokenMasks
-from chairlift.engine.structured.grammar import Grammar, MaskBatch, MaskFiller
+from chairlift.engine.structured.grammar_matcher import Grammar, MaskBatch, MaskFiller
 
 MAX_WORKER_START_SECONDS = 0.0005
 """How long the engine thread waits at most for the worker thread to start a batch, which needs the GIL until then."""

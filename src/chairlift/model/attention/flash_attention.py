@@ -27,7 +27,7 @@ from chairlift.model.attention.attention_library import AttentionLibrary, Librar
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.attention.visible_pages import visible_pages
 from chairlift.model.batch.forward_batch import ForwardBatch
-from chairlift.model.config.attention_backends import LIBRARY_MODULES
+from chairlift.model.config.attention_backend_names import LIBRARY_MODULES
 
 FLASH_ATTENTION = AttentionLibrary(
     backend="fa3",

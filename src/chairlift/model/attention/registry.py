@@ -6,7 +6,7 @@ from functools import partial
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
-from chairlift.model.config.attention_backends import (
+from chairlift.model.config.attention_backend_names import (
     BACKENDS,
     LIBRARY_BACKENDS,
     check_backend_name,

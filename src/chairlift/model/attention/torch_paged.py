@@ -279,7 +279,7 @@ def _slots(
     offsets = torch.arange(block_size, device=blocks.device)
     skipped = first % block_size
     slots = (blocks[:, None] * block_size + offsets).flatten()[skipped : skipped + end - first]
-    # One bound for all rows and kinds of layers of a step: kv_memory.py leaves memory for so many.
+    # One bound for all rows and kinds of layers of a step: kv_cache_sizing.py leaves memory for so many.
     if plan.num_cached + end - first <= MAX_CACHED_INDICES:
         plan.num_cached += end - first
         plan.chunks[kind] = slots

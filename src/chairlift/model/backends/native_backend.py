@@ -20,8 +20,8 @@ from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
 from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
-from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.layers.model_interface import CausalLM
 from chairlift.model.sampling.sampling_ops import SamplingOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.weight_store import WeightStore

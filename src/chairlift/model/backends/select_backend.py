@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.backends.base import ModelBackend
+from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.torch_backend import TorchBackend
-from chairlift.model.config.attention_backends import AUTO
+from chairlift.model.config.attention_backend_names import AUTO
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION, NATIVE_QUANTIZATIONS, RunnerConfig
 from chairlift.model.device.dtypes import AUTO_DTYPE, torch_dtype

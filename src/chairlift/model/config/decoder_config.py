@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.config_fields import ConfigReader
+from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.model_folder import (
     architecture_names,

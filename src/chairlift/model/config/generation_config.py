@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.core.sampling import NEUTRAL_VALUES, SamplingParams
-from chairlift.model.config.config_fields import ConfigReader
+from chairlift.core.sampling_params import NEUTRAL_VALUES, SamplingParams
+from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.model_folder import read_json
 

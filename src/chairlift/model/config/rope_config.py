@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
-from chairlift.model.config.config_fields import ConfigReader
+from chairlift.model.config.config_reader import ConfigReader
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
 TRANSFORMERS_ROPE_TYPES = ("longrope", "su", "proportional")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.config.attention_backends import AUTO, check_backend_name
+from chairlift.model.config.attention_backend_names import AUTO, check_backend_name
 from chairlift.model.device.dtypes import AUTO_DTYPE, check_dtype, check_kv_cache_dtype
 
 MODEL_IMPLS = ("auto", "native", "transformers")
@@ -50,7 +50,7 @@ class RunnerConfig:
         max_running_requests: sequences in the largest step.
         max_model_len: tokens of a sequence; None is the model's own limit.
         kv_cache_dtype: "auto" is the model's; "fp8" are 8-bit floats (e4m3), of which twice as many fit as of bfloat16.
-        attention_backend: a name of model/config/attention_backends.py; "auto" is the fastest on this machine.
+        attention_backend: a name of model/config/attention_backend_names.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
         quantization: of the weights: "none"; by the native kernels "int8" (groups of 32), "int8-channel"; by torch
             "fp8", 8-bit floats (e4m3) in the layers of Chairlift's own architectures.

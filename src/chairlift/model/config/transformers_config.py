@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from chairlift.core.errors import UnsupportedArchitecture
-from chairlift.model.config.config_fields import ConfigReader
+from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.model_folder import (
     OTHER_INPUTS,

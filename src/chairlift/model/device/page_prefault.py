@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.cpu_affinity import lower_priority
-from chairlift.model.device.host_memory import HUGE_PAGE, host_zeros, huge_pages
+from chairlift.model.device.host_allocation import HUGE_PAGE, host_zeros, huge_pages
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from chairlift.model.batch.input_batch import StepInputs
 from chairlift.model.device.device_stream import DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.pinned_copy import copy_from_pinned
-from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.model_interface import ForwardContext
 from chairlift.model.runner.decode_graphs import ComputeStep, DecodeGraphs
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling

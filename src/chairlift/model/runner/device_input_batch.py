@@ -21,7 +21,7 @@ from chairlift.model.batch.input_batch import StepInputs, check_ids, count_decod
 from chairlift.model.device.device_stream import DeviceStream
 from chairlift.model.device.pinned_copy import copy_from_pinned
 from chairlift.model.device.staging_buffers import StagingBuffers
-from chairlift.model.kernels.cuda import step_kernels
+from chairlift.model.kernels.cuda import input_kernels
 
 NUM_STAGED = 3
 """Steps whose numbers may lie in host buffers: two in flight, and one that is being packed."""
@@ -168,8 +168,8 @@ class DeviceInputBatch:
         slots_begin = samples_begin + len(logits_indices) if len(sampled) else -1
 
         def write() -> None:
-            step_kernels.apply_new_blocks(packed, blocks_begin, len(new_blocks), self.tables)
-            step_kernels.build_inputs(
+            input_kernels.apply_new_blocks(packed, blocks_begin, len(new_blocks), self.tables)
+            input_kernels.build_inputs(
                 packed, rows, plan.num_tokens, 4 * rows, slots_begin, self.tables, self.last_sampled,
                 input_ids=tensors.input_ids, positions=tensors.positions, cu_seqlens=tensors.cu_seqlens,
                 seq_lens=tensors.seq_lens, slot_mapping=tensors.slot_mapping, block_table=tensors.block_table,
@@ -191,5 +191,5 @@ class DeviceInputBatch:
     def _write_new_blocks(self) -> None:
         if len(new_blocks := self._new_blocks):
             packed = self._staging.copy((new_blocks,))
-            self._stream.run(lambda: step_kernels.apply_new_blocks(packed, 0, len(new_blocks), self.tables))
+            self._stream.run(lambda: input_kernels.apply_new_blocks(packed, 0, len(new_blocks), self.tables))
             self._new_blocks = new_blocks[:0]

@@ -8,13 +8,13 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
-from chairlift.model.config.attention_backends import TRITON_DTYPES
+from chairlift.model.config.attention_backend_names import TRITON_DTYPES
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.device_stream import CudaStream, DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.triton_package import can_use_triton
-from chairlift.model.layers.causal_lm import TakesPlans
+from chairlift.model.layers.model_interface import TakesPlans
 from chairlift.model.runner.input_batch_choice import make_input_batch
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.prompt_pooling import PromptPooling

@@ -25,7 +25,7 @@ from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_errors import StepErrors
 from chairlift.model.runner.executor_choice import has_graphs, make_executor, run_step
-from chairlift.model.runner.kv_memory import gibibytes
+from chairlift.model.runner.kv_cache_sizing import gibibytes
 from chairlift.model.runner.warmup import peak_plans
 
 NUM_BLOCKS = 2
@@ -92,7 +92,7 @@ class CudaMemoryStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """A StepMemoryNeed (kv_memory.py) that was measured.
+    """A StepMemoryNeed (kv_cache_sizing.py) that was measured.
 
     Attributes:
         num_bytes: what steps need besides weights and cache, with margins.

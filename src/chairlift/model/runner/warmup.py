@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan
 from chairlift.model.layers.onednn import TILE_ROWS
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from chairlift.core.errors import ChairliftError, NoAllowedToken, SamplingFailed
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import Int32, NewSequence
 from chairlift.model.sampling.banned_tokens import BadWords, TokenHistory, repeated_ngram_tokens
 from chairlift.model.sampling.custom_processors import Factories, build_processors

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from chairlift.model.transformers.activations import ACTIVATIONS, activation_name
-from chairlift.model.transformers.sample_rows import sample_rows, takes_one_tensor
+from chairlift.model.transformers.activation_detection import ACTIVATIONS, activation_name
+from chairlift.model.transformers.module_probing import sample_rows, takes_one_tensor
 
 TOLERANCE = 0.03
 """Largest relative difference between the results of the module and of its parts, in bfloat16."""

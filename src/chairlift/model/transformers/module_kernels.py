@@ -16,13 +16,13 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.backends.native_backend import NativeBackend, check_attention_fit
 from chairlift.model.backends.native_linear import NativeLinear
 from chairlift.model.backends.native_lm_head import NativeHead
-from chairlift.model.config.attention_backends import AUTO
+from chairlift.model.config.attention_backend_names import AUTO
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+from chairlift.model.transformers.module_probing import are_close, sample_rows
 from chairlift.model.transformers.replace_modules import LayerMaker, Multiply, PackedLinear, Replaced, replace_modules
-from chairlift.model.transformers.sample_rows import are_close, sample_rows
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 MAX_TORCH_SHARE = 0.2

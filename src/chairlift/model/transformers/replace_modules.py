@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from chairlift.model.transformers.activations import Activation, activation_name
+from chairlift.model.transformers.activation_detection import Activation, activation_name
 from chairlift.model.transformers.gated_mlp import FusedMLP, find_gated_mlp
-from chairlift.model.transformers.sample_rows import are_close, sample_rows, takes_one_tensor
+from chairlift.model.transformers.module_probing import are_close, sample_rows, takes_one_tensor
 from chairlift.model.transformers.shared_inputs import SharedLinear, SharedProduct
 
 Multiply = Callable[[Tensor], Tensor]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from chairlift.core.sampling import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
+from chairlift.core.sampling_params import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, Effect, Field
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import boolean, invalid_param
+from chairlift.protocol.anthropic.chat_tools import TOOL_MEMBERS, chat_tool_choice, chat_tools
 from chairlift.protocol.anthropic.content_blocks import ChatMessages
 from chairlift.protocol.anthropic.message_fields import (
     COUNT_TOKENS,
@@ -14,7 +15,6 @@ from chairlift.protocol.anthropic.message_fields import (
     SAME_FIELDS,
     THINKING_TYPES,
 )
-from chairlift.protocol.anthropic.tool_fields import TOOL_MEMBERS, chat_tool_choice, chat_tools
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import Field
 from chairlift.protocol.translation.base import FieldNames, Json

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.core.sampling import MAX_TOKENS
+from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.ollama.fields import EMBED, EMBEDDINGS

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.core.sampling import FLOAT_BOUNDS, INT_BOUNDS, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
+from chairlift.core.sampling_params import FLOAT_BOUNDS, INT_BOUNDS, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
 from chairlift.core.validation import integer, invalid_param, number, strings
 from chairlift.protocol.field_check import format_short
 from chairlift.protocol.request_fields import CHAT

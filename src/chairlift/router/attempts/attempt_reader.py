@@ -9,7 +9,7 @@ import orjson
 
 from chairlift.core.errors import error_from_wire
 from chairlift.core.router_errors import ReplicaFailed
-from chairlift.observability.slo import OTHER
+from chairlift.observability.request_counters import OTHER
 from chairlift.protocol.sse import DONE, MAX_EVENT_BYTES
 from chairlift.router.attempts.actions import ResponseMode
 from chairlift.router.attempts.chunks import DATA, BadChunk, Chunk, ChunkKind, number_of, parse_chunk

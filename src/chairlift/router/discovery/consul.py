@@ -8,7 +8,7 @@ from typing import Any
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
-from chairlift.router.discovery.endpoint_fields import OPTION_FIELDS, parse_endpoint
+from chairlift.router.discovery.endpoint_parser import OPTION_FIELDS, parse_endpoint
 from chairlift.router.endpoint import Endpoint
 from chairlift.web.registry.consul_client import (
     ConsulClient,

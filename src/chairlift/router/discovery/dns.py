@@ -14,7 +14,7 @@ import dns.resolver
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
-from chairlift.router.discovery.endpoint_fields import OPTION_FIELDS, parse_endpoint
+from chairlift.router.discovery.endpoint_parser import OPTION_FIELDS, parse_endpoint
 from chairlift.router.endpoint import MAX_WEIGHT, Endpoint
 from chairlift.web.registry.registry_url import MAX_PORT, parse_registry_url
 

@@ -10,7 +10,7 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
-from chairlift.router.discovery.endpoint_fields import OPTION_FIELDS, parse_endpoint
+from chairlift.router.discovery.endpoint_parser import OPTION_FIELDS, parse_endpoint
 from chairlift.router.endpoint import Endpoint
 from chairlift.web.registry.etcd_client import EtcdClient, EtcdKey, etcd_client_config, key_prefix, parse_etcd_url
 from chairlift.web.registry.json_client import JSONClient

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.discovery.endpoint_fields import check_names, parse_endpoint
+from chairlift.router.discovery.endpoint_parser import check_names, parse_endpoint
 from chairlift.router.endpoint import Endpoint
 
 MAX_FILE_BYTES = 2**20

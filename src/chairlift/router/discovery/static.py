@@ -7,7 +7,7 @@ from pathlib import Path
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
-from chairlift.router.discovery.endpoint_fields import OPTION_FIELDS, parse_endpoint
+from chairlift.router.discovery.endpoint_parser import OPTION_FIELDS, parse_endpoint
 from chairlift.router.discovery.replica_file import MAX_FILE_BYTES, parse_replica_file
 from chairlift.router.endpoint import Endpoint, shown_url
 

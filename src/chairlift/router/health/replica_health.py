@@ -1,10 +1,10 @@
 """ReplicaHealth: joins probes, breaker, the replica's own report and the administrator's word to one state."""
 
 from chairlift.core.load_report import ReplicaState
-from chairlift.router.health.active import ActiveHealth
 from chairlift.router.health.breaker import Breaker, BreakerState, HealthOutcome
 from chairlift.router.health.config import HealthConfig, slow_start_factor
 from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
+from chairlift.router.health.probe_verdict import ActiveHealth
 
 
 class ReplicaHealth:

@@ -11,7 +11,7 @@ from chairlift.router.shared_state.base import (
     TenantSnapshot,
     TenantUsageTable,
 )
-from chairlift.web.tenant_limits import (
+from chairlift.web.tenant_rate_limiter import (
     MAX_TENANTS,
     TenantLimits,
     TenantRateLimiter,

@@ -26,7 +26,7 @@ from chairlift.web.body import ClientGone, Scope, Send
 from chairlift.web.error_responses import Header
 from chairlift.web.middleware import send_bytes
 from chairlift.web.request_info import request_info
-from chairlift.web.tenant_limits import TenantReservation
+from chairlift.web.tenant_rate_limiter import TenantReservation
 from chairlift.web.write_timeout import WriteTimeout
 
 SHORT_TOKENS = 4096

@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
-from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, MODEL_DEFAULTS, SamplingParams
+from chairlift.core.sampling_params import (
+    MAX_LOGIT_BIAS,
+    MAX_LOGITS_PROCESSORS,
+    MAX_TOKENS,
+    MODEL_DEFAULTS,
+    SamplingParams,
+)
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import as_tuple, boolean, integer, invalid_param, number, string, token_ids
 from chairlift.engine.structured.json_schema.budget import LoweringBudget

@@ -18,7 +18,7 @@ from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.text.calls_or_json import calls_or_json_parser
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
-from chairlift.text.tagged_arguments import NoTaggedArgumentsError
+from chairlift.text.tagged_argument_grammar import NoTaggedArgumentsError
 from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_grammar import (
     forced_call_parser,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chairlift.core.request import Usage
-from chairlift.llm.embeddings import Vector, score_pairs
+from chairlift.llm.embedding_outputs import Vector, score_pairs
 from chairlift.llm.outputs import RequestOutput, TextEvent
 from chairlift.server.openai.response import ResponseMeta, total
 from chairlift.server.pooling.pooling_request import EmbeddingRequest, RerankRequest, ScoreRequest

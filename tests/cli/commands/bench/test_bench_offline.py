@@ -11,7 +11,7 @@ import pytest
 from chairlift.bench.offline import comparison
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.cli.main import main
-from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
+from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from support_cli import rejection_sentence
 from support_models import save_tiny
 

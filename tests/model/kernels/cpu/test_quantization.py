@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.llm.model_names import embedded_folder
+from chairlift.llm.builtin_models import embedded_folder
 from chairlift.model.architectures.registry import load_model, random_model
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.backends.base import ModelBackend
+from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
-from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
+from chairlift.model.layers.model_interface import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.model.sampling.device.device_sampling import DeviceSampler
 from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
 from chairlift.model.sampling.sampler import Sampler

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chairlift.bench.fleet_simulation.base import SimRequest
+from chairlift.bench.fleet_simulation.interfaces import SimRequest
 from chairlift.core.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from itertools import count
 from math import inf, log1p
 from random import Random
 
-from chairlift.bench.fleet_simulation.base import SimRequest
+from chairlift.bench.fleet_simulation.interfaces import SimRequest
 from chairlift.router.prompt_prefix import prompt_prefix
 
 VOCAB_SIZE = 10_000

@@ -14,7 +14,7 @@ from chairlift.cli.result_writer import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
-from chairlift.llm.model_names import no_model_given
+from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.progress_bar import ProgressBar
 
 ENGINE_SETTINGS = {name: each for each in settings.ENGINE for name in (each.name, each.flag_name) if name}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import NewSequence
 from chairlift.model.device.triton_package import can_use_triton
 from chairlift.model.kernels.sampling_table import CHOICE, NUM_COLUMNS, NUM_OUTPUTS, SLOT, TOP_P

@@ -1,0 +1,123 @@
+"""ManagedEngine: the engine of a manager, which starts when it is first needed and ends with its manager."""
+
+import threading
+import weakref
+from typing import Any
+
+from chairlift.core.load_report import ReplicaState
+from chairlift.engine.client.inline import InlineClient
+from chairlift.llm.transformers_compat.batch_processor import ContinuousBatchProcessor
+from chairlift.llm.transformers_compat.engine_source import EngineSource
+from chairlift.llm.transformers_compat.pause import PauseHolders
+from chairlift.llm.transformers_compat.request_tracker import RequestTracker
+
+
+class SharedParameters:
+    """The parameters that an engine shares with a model of the user, as of the engine's start.
+
+    A parameter that was replaced is an error: the engine has the old one.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Note the parameters; a model folder or None has none."""
+        self._model = model
+        self._ids = self._current()
+
+    def _current(self) -> dict[str, int]:
+        """Return the identity of each parameter. The engine holds the old ones, so no new one can have their place."""
+        if not hasattr(self._model, "named_parameters"):
+            return {}
+        return {name: id(parameter) for name, parameter in self._model.named_parameters()}
+
+    def check(self) -> None:
+        """Raise RuntimeError that names a parameter which was replaced instead of changed in place."""
+        now = self._current()
+        if now == self._ids:
+            return
+        name = next(name for name in (*now, *self._ids) if now.get(name) != self._ids.get(name))
+        raise RuntimeError(
+            f"the parameter {name} was replaced, but the engine has the one before: change parameters in place, as in "
+            "`parameter.copy_(new)`, or destroy() the manager and start another one"
+        )
+
+
+class ManagedEngine:
+    """Starts engines of one source, one at a time.
+
+    The engine of a ManagedEngine without references finishes its open requests, and then its thread ends.
+
+    Attributes:
+        client: the engine; None while there is none.
+        pauses: those that hold the engine.
+    """
+
+    def __init__(self, source: EngineSource, model: Any, requests: RequestTracker) -> None:
+        self.client: InlineClient | None = None
+        self.pauses = PauseHolders()
+        self._source = source
+        self._model = model
+        self._requests = requests
+        self._lock = threading.Lock()  # held while an engine starts
+        self._finalizer: weakref.finalize[[RequestTracker, InlineClient], ManagedEngine] | None = None
+
+    def start(self) -> InlineClient:
+        """Return the engine that runs, or start one. Raises ModelError and ConfigError."""
+        with self._lock:
+            client = self.client
+            if client is None or client.state is not ReplicaState.READY:
+                self._detach()
+                self.client = client = self._source.start()
+                self.pauses = PauseHolders()  # those of an engine that has ended hold nothing
+                self._shared_parameters = SharedParameters(self._model)
+                # Neither the requests nor the engine have a reference to the manager or to this object.
+                self._finalizer = weakref.finalize(self, _close_when_idle, self._requests, client)
+                self._finalizer.atexit = False  # engine_hold closes it then
+            return client
+
+    def check_parameters(self) -> None:
+        """Raise RuntimeError for a parameter of the model that was replaced since the engine started."""
+        self._shared_parameters.check()
+
+    def take(self) -> InlineClient | None:
+        """Return the engine, which the caller closes; None without one."""
+        client, self.client = self.client, None
+        self._detach()
+        return client
+
+    def _detach(self) -> None:
+        """Forget to close the engine: it has ended, or the caller closes it."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
+
+
+def _close_when_idle(requests: RequestTracker, client: InlineClient) -> None:
+    """Let the engine thread end after the last open request; any thread may run this, whatever locks it holds."""
+    client.post(lambda: requests.close_when_none_is_open(client))
+
+
+class ShownEngine:
+    """Shows the current engine of a manager as a ContinuousBatchProcessor, one for each engine. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processor: ContinuousBatchProcessor | None = None
+
+    def processor(self, client: InlineClient | None) -> ContinuousBatchProcessor | None:
+        """Return the processor that shows this engine, the same one each time; None without an engine."""
+        if client is None:
+            return None
+        with self._lock:
+            if self._processor is None or self._processor.client is not client:
+                self._processor = ContinuousBatchProcessor.of_client(client)
+            return self._processor
+
+    @property
+    def last(self) -> ContinuousBatchProcessor | None:
+        """The processor that was shown last, whose engine may have ended."""
+        return self._processor
+
+    def num_steps(self, client: InlineClient | None) -> int:
+        """Return how many steps this engine has run; without one those of the last engine."""
+        shown = self.processor(client) or self._processor
+        return 0 if shown is None or shown.client is None else shown.client.loop.scheduler.counters.steps

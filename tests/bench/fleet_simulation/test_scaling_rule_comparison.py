@@ -1,0 +1,71 @@
+"""Tests of compare_rules: capacity, searches and the independence of the number of processes."""
+
+from dataclasses import replace
+
+import pytest
+
+from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
+from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
+from chairlift.bench.fleet_simulation.load.arrivals import ArrivalOptions, draw_arrivals
+from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
+    HPA_CPU_RATIOS,
+    RULE_NAMES,
+    THRESHOLDS,
+    FleetLoad,
+    compare_rules,
+    measure_capacity,
+)
+from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SchedulerConfig
+
+OPTIONS = FleetOptions(
+    machine=FleetMachine(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
+    initial_replicas=1, max_replicas=8, cold_start_seconds=(5.0, 5.0), slo={"ttft": 3.0, "tpot": 0.1},
+)  # fmt: skip
+LOAD = FleetLoad(
+    arrivals=draw_arrivals(ArrivalOptions(
+        kind="diurnal", rate=4.0, requests=500, period_seconds=125.0, prompt_tokens=128, output_tokens=40
+    )),
+    options=OPTIONS, concurrency_ratios=(0.5,),
+)  # fmt: skip
+CAPACITY = measure_capacity(LOAD)
+
+
+@pytest.mark.full
+def test_the_capacity_is_the_rate_at_which_one_replica_reaches_the_goal() -> None:
+    assert 1.0 < CAPACITY < 20.0
+    assert measure_capacity(replace(LOAD, slo_goal=0.8)) > CAPACITY
+    with pytest.raises(ConfigError, match="do not meet the SLO on a replica alone"):
+        measure_capacity(replace(LOAD, options=replace(OPTIONS, slo={"ttft": 0.001})))
+
+
+def test_every_rule_runs_and_the_searches_reach_the_goal_at_the_least_cost() -> None:
+    arms = {arm.rule: arm for arm in compare_rules(LOAD, ("static", "oracle", "maximum"), CAPACITY, 1)}
+    static, oracle, maximum = (arms[name].result for name in ("static", "oracle", "maximum"))
+    assert maximum.mean_replicas == 8.0
+    assert min(static.slo_attainment, oracle.slo_attainment) >= LOAD.slo_goal
+    assert static.peak_replicas == static.mean_replicas < 8
+    fewer = replace(LOAD, options=replace(OPTIONS, max_replicas=static.peak_replicas - 1))
+    assert compare_rules(fewer, ("maximum",), CAPACITY, 1)[0].result.slo_attainment < LOAD.slo_goal
+    assert oracle.replica_seconds < static.replica_seconds
+
+
+def test_rules_run_in_all_variants_and_processes_change_nothing() -> None:
+    small = replace(LOAD, arrivals=draw_arrivals(
+        ArrivalOptions(kind="poisson", rate=4.0, requests=20, period_seconds=9.0, prompt_tokens=99, output_tokens=9)
+    ))  # fmt: skip
+    names = ("autoscaler", "hpa", "threshold")
+    arms = compare_rules(small, names, CAPACITY, 1)
+    assert [arm.rule for arm in arms] == [
+        "autoscaler",
+        *["hpa"] * len(HPA_CPU_RATIOS),
+        *["threshold"] * len(THRESHOLDS),
+    ]
+    assert len({arm.parameter for arm in arms}) == len(arms)
+    two = compare_rules(small, ("autoscaler", "static"), CAPACITY, 2)
+    assert two[0] == arms[0] and two == compare_rules(small, ("autoscaler", "static"), CAPACITY, 1)
+
+
+def test_an_unknown_rule_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=f"unknown scaling rule 'keda'; available are {', '.join(RULE_NAMES)}"):
+        compare_rules(LOAD, ("keda",), 1.0, 1)

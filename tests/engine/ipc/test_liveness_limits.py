@@ -1,0 +1,62 @@
+"""SilenceTimer counts waking time only; restarts have a limit in a period and a growing pause."""
+
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.ipc.liveness_limits import LivenessConfig, OperationTimer, RestartBackoff, SilenceTimer
+
+
+def test_silence_adds_up_until_a_message_arrives() -> None:
+    silence = SilenceTimer(interval=1.0, now=10.0)
+    assert [silence.elapsed(now) for now in (11.0, 12.0, 13.5)] == [1.0, 2.0, 3.5]
+    silence.reset(14.0)
+    assert silence.elapsed(14.5) == 0.5
+
+
+def test_a_listener_that_slept_counts_no_silence() -> None:
+    silence = SilenceTimer(interval=1.0, now=0.0)
+    assert silence.elapsed(3600.0) == 2.0
+    assert silence.elapsed(3601.0) == 3.0
+
+
+def test_an_age_is_that_of_the_latest_thing_and_zero_between_two() -> None:
+    age = OperationTimer(interval=1.0)
+    assert age.elapsed(None, 5.0) == 0.0
+    assert [age.elapsed(10.0, now) for now in (9.5, 10.5, 12.0)] == [0.0, 0.5, 2.0]
+    assert age.elapsed(None, 12.5) == 0.0
+    assert age.elapsed(12.6, 13.0) == pytest.approx(0.4)
+    assert age.elapsed(12.6, 3600.0) == pytest.approx(2.4), "the process slept"
+
+
+def test_the_first_restart_is_at_once_and_the_pause_doubles() -> None:
+    restarts = RestartBackoff(LivenessConfig(max_restarts=4, restart_period=100, first_backoff=0.5))
+    assert [restarts.next(now) for now in (0, 1, 2, 3, 4)] == [0.0, 0.5, 1.0, 2.0, None]
+    assert restarts.count == 4
+
+
+def test_old_restarts_do_not_count() -> None:
+    restarts = RestartBackoff(LivenessConfig(max_restarts=1, restart_period=100))
+    assert restarts.next(0) == 0.0
+    assert restarts.next(99) is None
+    assert restarts.next(100) == 0.0
+
+
+def test_the_pause_has_an_end() -> None:
+    restarts = RestartBackoff(LivenessConfig(max_restarts=100, restart_period=1e6))
+    assert max(pause for now in range(100) if (pause := restarts.next(now)) is not None) == 30.0
+
+
+def test_no_restart_at_all_can_be_asked_for() -> None:
+    assert RestartBackoff(LivenessConfig(max_restarts=0)).next(0) is None
+
+
+@pytest.mark.parametrize("name", ["heartbeat_timeout", "step_timeout", "stop_timeout", "restart_period"])
+@pytest.mark.parametrize("value", [0, -1.0, float("nan")])
+def test_times_must_be_positive(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=name):
+        LivenessConfig(**{name: value})
+
+
+def test_a_negative_number_of_restarts_is_refused() -> None:
+    with pytest.raises(ConfigError, match="max_restarts must be at least 0, got -1"):
+        LivenessConfig(max_restarts=-1)

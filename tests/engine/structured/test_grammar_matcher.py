@@ -1,0 +1,145 @@
+"""Grammar: follows one output, and its errors reach no other grammar."""
+
+import numpy as np
+import pytest
+
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
+from chairlift.engine.structured.grammar_matcher import MAX_ERROR_CHARS, MaskBatch, MaskFiller, _error_of, short_message
+from support_grammars import allowed_tokens, grammar_of
+
+
+def test_copies_go_their_own_ways() -> None:
+    first = grammar_of(regex="a*b")
+    first.advance(ord("a"))
+    second = first.copy()
+    second.advance(ord("b"))
+    assert second.is_terminated and not first.is_terminated
+    assert allowed_tokens(first) == {ord("a"), ord("b")}
+
+
+def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:
+    grammar = grammar_of(regex="ab")
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):
+        grammar.advance(ord("x"))
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):
+        grammar.advance(ord("a"))
+    row = np.zeros(grammar.width, np.int32)
+    grammar.fill(row)
+    assert (row == -1).all()
+
+
+def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
+    grammar = grammar_of(json_schema=many)
+    row = np.zeros(grammar.width, np.int32)
+    grammar.fill(row)
+    assert not (row == -1).all()
+    with pytest.raises(StructuredOutputTooComplex, match="Current row has 19999 items; max is 10000"):
+        grammar.advance(ord("{"))
+    with pytest.raises(StructuredOutputTooComplex, match="Current row has"):
+        grammar.check()
+
+
+def test_two_thousand_optional_properties_are_followed() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(2000)}}
+    grammar = grammar_of(json_schema=many)
+    for token in b'{"p7":1,"p1500":2,"p1999":3}':
+        assert token in allowed_tokens(grammar)
+        grammar.advance(token)
+    assert grammar.is_terminated
+
+
+def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
+    grammar = grammar_of(regex="abc").resume(b"ab")
+    assert allowed_tokens(grammar) == {ord("c")} and not grammar.is_terminated
+    assert grammar_of(regex="abc").resume(b"abc").is_terminated
+    with pytest.raises(InvalidRequest, match="token 99 is not allowed"):
+        grammar_of(regex="abc").resume(b"ac")
+
+
+@pytest.mark.full
+def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_structure() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
+    with pytest.raises(StructuredOutputTooComplex, match="too complex to follow"):
+        grammar_of(json_schema=many).resume(b"{")
+
+
+@pytest.mark.parametrize(("text", "limit"), [
+    ("Parser Error: Current row has 20007 items; max is 10000; consider", "Current row has 20007 items; max is 10000"),
+    ("parser error: Too many items (limit 50000; ff_tokens); try", "Too many items (limit 50000"),
+    ("lexer error: too many expressions constructed", "too many expressions constructed"),
+    ("too many states: 50001 >= 50000", "too many states: 50001"),
+    ("Parser Error: token 120 doesn't satisfy the grammar", None), ("PanicException: a fault", None), ("", None),
+])  # fmt: skip
+def test_only_an_exceeded_limit_is_the_fault_of_the_request(text: str, limit: str | None) -> None:
+    error = _error_of(text)
+    assert isinstance(error, StructuredOutputTooComplex) is (limit is not None)
+    assert error.details.get("reason") == limit
+
+
+def test_an_output_that_may_be_empty_may_end_at_once() -> None:
+    assert 257 in allowed_tokens(grammar_of(regex="a?"))
+
+
+def test_long_reports_of_the_library_become_one_line() -> None:
+    assert short_message("a\n  b\t c\n<non-verbose/>") == "a b c"
+    assert len(short_message("x" * 10_000)) == MAX_ERROR_CHARS + 4
+    assert short_message("at 1(2): not\n  known\n   1 | start: x\n      ^\n") == "at 1(2): not known"
+    assert short_message(f"the start {'x' * 1000} the end").endswith("xx the end"), "a reason may be at the end"
+
+
+def test_a_token_goes_on_ends_or_fails_and_is_taken_once() -> None:
+    grammar = grammar_of(regex="abc?")
+    assert grammar.try_advance(ord("a")) and allowed_tokens(grammar) == {ord("b")}
+    assert grammar.try_advance(ord("b")), "c may follow"
+    assert not grammar.try_advance(ord("c"))
+    grammar.advance(ord("c"))
+    assert grammar.is_terminated
+    broken = grammar_of(regex="ab")
+    assert not broken.try_advance(ord("x"))
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):
+        broken.advance(ord("x"))
+
+
+def test_masks_made_together_are_those_made_alone_and_every_word_is_written() -> None:
+    structures = [{"regex": "a"}, {"regex": "[b-y]+"}, {"json_schema": {"type": "object"}}, {"choice": ("x", "yz")}]
+    together, alone = [grammar_of(**each) for each in structures], [grammar_of(**each) for each in structures]
+    batch = MaskBatch(np.full((4, together[0].width), 0x5A5A5A5A, np.int32))
+    MaskFiller().fill(together, batch)
+    for grammar, row in zip(alone, batch.bits, strict=True):
+        expected = np.zeros(grammar.width, np.int32)
+        grammar.fill(expected)
+        assert np.array_equal(row, expected)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_one_that_has_failed_allows_all_and_leaves_its_neighbours_alone(is_known: bool) -> None:
+    grammars = [grammar_of(regex="a"), grammar_of(regex="b"), grammar_of(regex="c")]
+    if is_known:
+        assert not grammars[1].try_advance(ord("x"))
+    else:
+        assert not grammars[1]._matcher.consume_token(ord("x"))
+    batch = MaskBatch(np.zeros((3, grammars[0].width), np.int32))
+    MaskFiller().fill(grammars, batch)
+    bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
+    assert bits[0] == [ord("a")] and bits[2] == [ord("c")] and (batch.bits[1] == -1).all()
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed"):
+        grammars[1].check()
+    grammars[0].check()
+
+
+def test_a_library_that_panics_is_asked_for_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        pass
+
+    class Panicking:
+        def unsafe_compute_mask_ptr(self, *arguments: object) -> None:
+            raise Panic("in the middle of a mask")
+
+    filler = MaskFiller()
+    filler._library = Panicking()  # type: ignore[assignment]  # only the call that panics
+    grammars = [grammar_of(regex="a"), grammar_of(regex="b")]
+    batch = MaskBatch(np.zeros((2, grammars[0].width), np.int32))
+    filler.fill(grammars, batch)
+    bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
+    assert bits == [[ord("a")], [ord("b")]]

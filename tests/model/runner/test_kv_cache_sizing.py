@@ -1,0 +1,362 @@
+"""Free memory from fake /proc and /sys trees of every kind, and the pool that follows from it, by hand-made numbers."""
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.architectures.tiny_model import tiny_config
+from chairlift.model.attention import torch_paged
+from chairlift.model.attention.registry import make_backend
+from chairlift.model.backends.communicator import Communicator
+from chairlift.model.batch.kv_cache_shape import KVCacheShape
+from chairlift.model.config.attention_backend_names import BACKENDS
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.kv_dtype import kv_cache_dtype
+from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.runner import kv_cache_sizing
+from chairlift.model.runner.kv_cache_sizing import (
+    ActivationShape,
+    FreeMemory,
+    agree_on_sizes,
+    free_memory,
+    gibibytes,
+    mapped_weights,
+    memory_shapes,
+    size_kv_cache,
+)  # fmt: skip
+from chairlift.model.runner.model_loading import load
+from chairlift.model.sampling.lm_head_output import compute_lm_head_output
+from chairlift.model.sampling.sampler import Sampler
+from chairlift.model.weights.checkpoint import Checkpoint
+from support_batches import Row, make_batch
+from support_models import save_tiny
+from support_ranks import run_ranks
+from support_sampling import params, sequence
+from support_shares import each_value
+
+CPU = torch.device("cpu")
+MIB = 2**20
+UNLIMITED_V1 = 9223372036854771712
+POOL = KVCacheShape(
+    groups=2, layers_per_group=3, block_size=16, num_kv_heads=2, head_dim=8, itemsize=4,
+    max_running_requests=10, max_model_len=100,
+)  # fmt: skip
+STEP = ActivationShape(
+    hidden_size=64, intermediate_size=128, num_heads=4, num_kv_heads=2, head_dim=8, vocab_size=1000, itemsize=4,
+    max_batch_tokens=100, max_running_requests=10, max_model_len=100,
+)  # fmt: skip
+PAGE = 3 * 2 * 16 * 2 * 8 * 4
+LARGE = FreeMemory(10**12, "a large machine")
+
+
+def write(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{content}\n")
+
+
+class Machine:
+    """A fake host: /proc with 1000 MiB available, /sys/fs/cgroup to be filled."""
+
+    def __init__(self, root: Path, groups: str = "") -> None:
+        self.proc, self.cgroup = root / "proc", root / "cgroup"
+        write(self.proc, meminfo=f"MemTotal: {4000 * 1024} kB\nMemFree: 5 kB\nMemAvailable: {1000 * 1024} kB")
+        write(self.proc / "self", cgroup=groups)
+        self.cgroup.mkdir()
+
+    def v2(self, path: str, limit: object, used: int, inactive: int = 0) -> None:
+        stat = f"anon 5\nactive_file 7\ninactive_file {inactive * MIB}\nfile 9"
+        write(self.cgroup / path, memory__max=limit, memory__current=used * MIB, memory__stat=stat)
+
+    def v1(self, path: str, limit: int, used: int, inactive: int = 0) -> None:
+        stat = f"inactive_file 1\ntotal_inactive_file {inactive * MIB}"
+        write(self.cgroup / path, memory__limit_in_bytes=limit, memory__usage_in_bytes=used * MIB, memory__stat=stat)
+
+    def free(self) -> tuple[float, str]:
+        found = free_memory(CPU, proc=self.proc, cgroup=self.cgroup)
+        return found.num_bytes / MIB, found.limit
+
+
+def test_without_cgroups_it_is_what_the_kernel_says(tmp_path: Path) -> None:
+    assert Machine(tmp_path).free() == (1000, "MemAvailable")
+
+
+def test_a_limit_of_cgroup_v2_counts_and_inactive_file_pages_are_free(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/system.slice/lift.service")
+    machine.v2("system.slice/lift.service", 500 * MIB, 200, inactive=50)
+    free, limit = machine.free()
+    assert free == 350
+    assert limit.endswith("system.slice/lift.service/memory.max")
+
+
+def test_the_tightest_group_on_the_way_up_decides(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/a/b/c")
+    machine.v2("a/b/c", "max", 10)
+    machine.v2("a/b", 900 * MIB, 10)
+    machine.v2("a", 300 * MIB, 250, inactive=20)
+    assert machine.free()[0] == 70
+
+
+def test_an_unlimited_group_leaves_the_host_s_number(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/a")
+    machine.v2("a", "max", 10)
+    assert machine.free() == (1000, "MemAvailable")
+
+
+def test_in_a_container_the_group_is_the_mount_itself(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/")
+    machine.v2("", 256 * MIB, 56)
+    assert machine.free()[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/docker/0123abc", "/../../outside"])
+def test_a_path_that_is_not_mounted_here_falls_back_to_the_mount(tmp_path: Path, path: str) -> None:
+    machine = Machine(tmp_path, f"5:cpu,cpuacct:/x\n4:memory:{path}\n0::/nothing")
+    machine.v1("memory", 300 * MIB, 100, inactive=25)
+    assert machine.free()[0] == 225
+
+
+def test_cgroup_v1_counts_its_hierarchy_too(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "4:memory:/jobs/lift\n0::/")
+    machine.v1("memory", UNLIMITED_V1, 900)
+    machine.v1("memory/jobs", 400 * MIB, 390, inactive=100)
+    machine.v1("memory/jobs/lift", UNLIMITED_V1, 30)
+    free, limit = machine.free()
+    assert free == 110
+    assert limit.endswith("memory/jobs/memory.limit_in_bytes")
+
+
+def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "0::/a")
+    machine.v2("a", 100 * MIB, 150)
+    assert machine.free()[0] == 0
+
+
+def test_num_blocks_must_be_set_where_free_memory_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="set num_blocks"):
+        free_memory(CPU, proc=tmp_path / "no", cgroup=tmp_path / "nothing")
+
+
+def test_mapped_weights_are_taken_off(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    line = "7f0000000000-7f0006400000 r--s 00000000 08:01 12 /models/a b/model-00001-of-00002.safetensors"
+    other = "7f1000000000-7f1006400000 r-xp 00000000 08:01 13 /usr/lib/libtorch.so"
+    write(machine.proc / "self", maps=f"{line}\n{other}")
+    assert machine.free() == (900, "MemAvailable less 100.0 MiB of mapped weights")
+
+
+def test_this_very_machine_can_be_asked() -> None:
+    assert 0 < free_memory(CPU).num_bytes < 2**50
+
+
+def test_a_mapped_checkpoint_is_seen_until_the_model_is_built(tmp_path: Path) -> None:
+    size = (save_tiny("llama", tmp_path) / "model.safetensors").stat().st_size
+    before = mapped_weights()
+    checkpoint = Checkpoint.open(tmp_path, "LlamaForCausalLM")
+    tensor = checkpoint.read("model.norm.weight")
+    assert mapped_weights() - before >= size // 2
+    del checkpoint, tensor
+    loaded = load(RunnerConfig(model=str(tmp_path), dtype="float32", device="cpu"))
+    assert mapped_weights() == before
+    assert loaded.config.dtype == "float32"
+
+
+def test_the_pool_is_a_share_of_what_a_step_leaves() -> None:
+    pool = replace(POOL, max_running_requests=10**6)
+    free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x")  # one of them is the spare one
+    for share, blocks in ((None, 499), (0.25, 249), (1.0, 999), (77 * PAGE + 5, 76)):
+        assert size_kv_cache(pool, STEP, free, on_host=True, max_memory=share).num_blocks == blocks
+    assert size_kv_cache(pool, STEP, free, on_host=False).num_blocks == 899
+
+
+def test_no_more_blocks_than_the_largest_batch_could_hold() -> None:
+    sized = size_kv_cache(POOL, STEP, LARGE, on_host=True)
+    assert sized.num_blocks == 10 * 2 * 7
+    assert dict(sized.report)["num_blocks"] == "140 (as many as max_running_requests of max_model_len tokens can use)"
+
+
+@pytest.mark.parametrize("num_blocks", [None, 50])
+def test_a_pool_says_how_large_a_page_is(num_blocks: int | None) -> None:
+    assert size_kv_cache(POOL, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == PAGE
+    deeper = replace(POOL, layers_per_group=6)
+    assert size_kv_cache(deeper, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == 2 * PAGE
+
+
+def test_num_blocks_as_asked_is_checked_against_what_is_free() -> None:
+    assert size_kv_cache(POOL, STEP, LARGE, on_host=True, num_blocks=5000).num_blocks == 5000
+    tight = FreeMemory(STEP.peak_bytes() + 11 * PAGE, "x")
+    assert size_kv_cache(POOL, STEP, tight, on_host=True, num_blocks=10).num_blocks == 10
+    with pytest.raises(ConfigError) as caught:
+        size_kv_cache(POOL, STEP, tight, on_host=True, num_blocks=11)
+    assert caught.value.details["needed"] == STEP.peak_bytes() + 12 * PAGE
+    assert caught.value.details["free"] == tight.num_bytes
+
+
+def test_a_pool_that_holds_not_even_one_short_sequence_is_refused_with_both_numbers() -> None:
+    just = FreeMemory(STEP.peak_bytes() + 5 * PAGE, "x")
+    assert size_kv_cache(POOL, STEP, just, on_host=True, max_memory=1.0).num_blocks == 4
+    short = FreeMemory(just.num_bytes - 1, "x")
+    with pytest.raises(
+        ConfigError, match=rf"least 5 blocks of {PAGE} bytes.* {5 * PAGE} bytes, but {5 * PAGE - 1} bytes"
+    ):
+        size_kv_cache(POOL, STEP, short, on_host=True, max_memory=1.0)
+    with pytest.raises(ConfigError, match="but 0 bytes are left"):
+        size_kv_cache(POOL, STEP, FreeMemory(5, "x"), on_host=True)
+
+
+def test_bytes_that_are_not_there_are_refused_with_both_numbers() -> None:
+    free = FreeMemory(STEP.peak_bytes() + 100, "x")
+    with pytest.raises(ConfigError, match="is 101 bytes, but 100 bytes are free"):
+        size_kv_cache(POOL, STEP, free, on_host=True, max_memory=101)
+    with pytest.raises(ConfigError, match="is 303 bytes, 101 for each of 3 ranks, but 100 bytes are free"):
+        size_kv_cache(POOL, STEP, FreeMemory(free.num_bytes, "x", 3), on_host=True, max_memory=303)
+
+
+def test_bytes_are_divided_between_those_that_share_the_memory() -> None:
+    free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x", num_sharers=2)
+    sized = size_kv_cache(replace(POOL, max_running_requests=10**6), STEP, free, on_host=True, max_memory=40 * PAGE)
+    assert sized.num_blocks == 19 and dict(sized.report)["num_blocks"].endswith(" on all ranks)")
+
+
+def test_each_size_of_a_step_makes_its_peak_larger() -> None:
+    for name in ("hidden_size", "intermediate_size", "num_kv_heads", "vocab_size", "itemsize", "max_batch_tokens",
+                 "max_running_requests", "max_model_len"):  # fmt: skip
+        assert replace(STEP, **{name: getattr(STEP, name) * 8}).peak_bytes() > STEP.peak_bytes(), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cache_takes_no_more_than_was_reckoned_for_it(backend: str) -> None:
+    free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x")
+    sized = size_kv_cache(replace(POOL, max_running_requests=10**6), STEP, free, on_host=True, max_memory=100 * PAGE)
+    shape = (POOL.layers_per_group, sized.num_blocks, POOL.block_size, POOL.num_kv_heads, POOL.head_dim)
+    kv = make_backend(backend).allocate_kv_cache(*shape, torch.float32, CPU)
+    storages = [each.untyped_storage() for one in kv for each in (one.key, one.value)]
+    assert sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) <= 100 * PAGE
+
+
+def test_every_kind_of_window_has_a_mask_of_its_own_that_is_no_wider_than_the_window() -> None:
+    queries, itemsize = STEP.max_batch_tokens, STEP.itemsize
+    more = replace(STEP, windows=(None, 8, 8, 16)).peak_bytes() - STEP.peak_bytes()
+    assert more == queries * (queries + 8) * itemsize + queries * (queries + 16) * itemsize
+    assert replace(STEP, windows=(10**9,)).peak_bytes() == STEP.peak_bytes()
+    assert replace(STEP, windows=(8,)).peak_bytes() < STEP.peak_bytes()
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors that operations made and that are still alive, and the most there ever were.
+
+    What was there `before` is not counted when an operation changes it.
+    """
+
+    def __init__(self, before: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in before}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in self._known:
+                self._add(tensor)
+        return result
+
+    def _add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        place, size = storage.data_ptr(), storage.nbytes()
+        self._known.add(place)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._drop, place, size)
+
+    def _drop(self, place: int, size: int) -> None:
+        self._known.discard(place)
+        self.now -= size
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {}, {"top_p": 0.99999, "logprobs": 20}, {"top_k": 9_999, "top_p": 0.99999, "logprobs": 20},
+        {"repetition_penalty": 1.3, "top_p": 0.99999, "min_p": 1e-9, "logprobs": 20},
+    ],
+)  # fmt: skip
+def test_sampling_stays_below_its_part_of_the_peak(asked: dict[str, Any], dtype: torch.dtype) -> None:
+    rows, vocab_size = 16, 10_000
+    sampler = Sampler(rows, vocab_size)
+    for slot in range(rows):  # one of them is greedy, so that rows are picked out
+        sampler.add_sequence(sequence(slot, params(temperature=float(slot > 0), seed=slot, **asked)))
+    raw = torch.randn(rows, vocab_size).to(dtype)
+    with torch.inference_mode(), LiveBytes() as live:
+        logits = raw + 0
+        sampler.sample(partial(compute_lm_head_output, logits), np.arange(rows))
+    shape = replace(STEP, vocab_size=vocab_size, max_running_requests=rows, itemsize=dtype.itemsize)
+    # A sort on the CPU has scratch space that no tensor owns: about another value and another index an element.
+    scratch = rows * vocab_size * 16
+    assert live.peak + scratch < shape.peak_bytes() - replace(shape, vocab_size=1).peak_bytes()
+
+
+# New tokens and length of each row of a full step: a long prompt, chunks behind prefixes, decodes, and all of them.
+STEPS = {
+    "prompt": [(1024, 1024)],
+    "behind a prefix": [(512, 1024), (512, 900)],
+    "decodes": [(1, 1024 - 9 * row) for row in range(40)],
+    "mixed": [*[(1, 300 + row) for row in range(24)], (500, 1000), (500, 500)],
+}
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("cache", ["auto", "fp8"])
+@pytest.mark.parametrize(
+    ("dtype", "name", "kind", "backend"),
+    # Not triton: its interpreter has neither dtype.
+    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], ["torch", "reference"], count=12),
+)
+def test_a_step_stays_below_its_peak(
+    backend: str, kind: str, name: str, dtype: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (kv_cache_sizing, torch_paged):  # as large as they are they would hide the rest of so small a model
+        monkeypatch.setattr(module, "GATHER_BYTES", 1 << 16)
+        monkeypatch.setattr(module, "MAX_CACHED_INDICES", 1 << 13)
+    loaded = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype=dtype, device="cpu", kernels="torch"))
+    model, attention = loaded.model, make_backend(backend)
+    groups, needed = len(model.groups.windows), [-(-length // 16) for _, length in STEPS[name]]
+    starts = [sum(needed[:row]) for row in range(len(needed))]
+    rows = [
+        Row(new, length, (tuple(range(start, start + count)),) * groups)
+        for (new, length), start, count in zip(STEPS[name], starts, needed, strict=True)
+    ]
+    kv = attention.allocate_kv_cache(
+        model.groups.layers_per_group, sum(needed), 16, model.num_kv_heads, model.head_dim,
+        kv_cache_dtype(cache, dtype), CPU,
+    )  # fmt: skip
+    batch = make_batch(rows, 16)
+    ids = torch.zeros(batch.num_tokens, dtype=torch.int64)
+    options = RunnerConfig(max_batch_tokens=1024, max_running_requests=1, max_model_len=1024)
+    _, step = memory_shapes(options, replace(loaded.config, vocab_size=1), model.groups, 1024)
+    with torch.inference_mode(), LiveBytes([tensor for one in kv for tensor in (one.key, one.value)]) as live:
+        model.forward(ids, ForwardContext(batch, kv, attention, attention.plan(batch)))
+    assert live.peak < step.peak_bytes()
+
+
+def test_bytes_are_said_in_a_unit_that_people_read() -> None:
+    assert (gibibytes(3 * 2**30 // 2), gibibytes(MIB * 12)) == ("1.50 GiB", "12.0 MiB")
+
+
+@pytest.mark.parametrize(("on_host", "expected"), [(True, 500), (False, 1000)])
+def test_every_rank_sizes_its_cache_by_the_least_free_memory(on_host: bool, expected: int) -> None:
+    def run(communicator: Communicator) -> tuple[int, int, int]:
+        free = FreeMemory(1000 + 100 * communicator.shard.rank, "free on a device")
+        model, agreed = agree_on_sizes(communicator, tiny_config(), free, on_host=on_host)
+        return agreed.num_bytes, model.num_kv_heads, model.vocab_size
+
+    assert run_ranks(2, run) == [(expected, 1, 259)] * 2
