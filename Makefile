@@ -26,7 +26,7 @@
 # make format        fix style with ruff
 
 PYTHON ?= python3
-# More than cores: many tests wait for processes and timeouts.
+# One more than cores: tests also wait for processes and timeouts. Each imports and collects everything once more.
 WORKERS ?= 3
 ARGS ?=
 SOAK_MINUTES ?= 30

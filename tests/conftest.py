@@ -9,6 +9,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 # Before anything imports torch or huggingface_hub; children of the tests inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,6 +38,7 @@ if not FULL:  # before any module has imported it: one thread where a test asks 
     get_thread_pool = threads.get_thread_pool
     threads.get_thread_pool = lambda number: get_thread_pool(number or 1)
 
+LOG = logging.getLogger("chairlift")
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 
 # A share is the same share every time; the whole looks for new examples.
@@ -75,32 +77,40 @@ def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the tests and modules, a million objects, out of every later collection of garbage."""
+    """Keep the tests and modules, a million objects, out of every later collection of garbage; collect less often."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
-@pytest.fixture(autouse=True)
-def processors_as_before() -> Iterator[None]:
-    """A test leaves the processors and the priority of its thread as they were: all later ones would be slow."""
-    before = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
-    yield
-    assert (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)) == before
+BEFORE = pytest.StashKey[tuple[Any, ...]]()
 
 
-@pytest.fixture(autouse=True)
-def log_as_before() -> Iterator[None]:
-    """Chairlift's log begins without ids, and after the test is set up as it was before it."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Chairlift's log begins without ids. A fixture for this would take most of the time of a short test."""
     current_id.set("")
     current_trace_id.set("")
-    log = logging.getLogger("chairlift")
-    handlers, level, propagate = log.handlers[:], log.level, log.propagate
+    item.stash[BEFORE] = (*where_it_runs(), LOG.handlers[:], LOG.level, LOG.propagate)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """The log is set up as before the test, whose thread has the processors and the priority that it had."""
     yield
-    for mine in log.handlers:
+    *place, handlers, level, propagate = item.stash[BEFORE]
+    for mine in LOG.handlers:
         if mine not in handlers:
             mine.close()
-    log.handlers[:], log.propagate = handlers, propagate
-    log.setLevel(level)
+    LOG.handlers[:], LOG.propagate = handlers, propagate
+    LOG.setLevel(level)
+    assert where_it_runs() == place, "later tests would run on fewer processors, or less often"
+
+
+def where_it_runs() -> list[Any]:
+    """Return the processors and the priority of this thread."""
+    return [os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)]
 
 
 @pytest.fixture

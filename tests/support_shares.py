@@ -1,9 +1,9 @@
 """each_value, choose_share: the part of all cases of a test that `make test` takes; `make test-all` takes all."""
 
 import itertools
+import operator
 import os
 import random
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -20,19 +20,15 @@ def choose_share(cases: Sequence[Sequence[Hashable]], count: int) -> set[int]:
         cases: the values of the parameters of each case.
         count: number of cases to choose.
     """
-    chosen: list[int] = []
-    used: Counter[tuple[int, Hashable]] = Counter()
+    chosen: dict[int, None] = {}
+    num_equal, distance = [0] * len(cases), [0] * len(cases)  # to the chosen cases: equal values, places between
     while len(chosen) < min(count, len(cases)):
-        best = min(
-            (at for at in range(len(cases)) if at not in chosen),
-            key=lambda at: (
-                sum(used[value] for value in enumerate(cases[at])),
-                -min((abs(at - other) for other in chosen), default=0),
-                at,
-            ),
-        )
-        chosen.append(best)
-        used.update(enumerate(cases[best]))
+        left = (at for at in range(len(cases)) if at not in chosen)
+        best = min(left, key=lambda at: (num_equal[at], -distance[at], at))
+        for at, case in enumerate(cases):
+            num_equal[at] += sum(map(operator.eq, case, cases[best]))
+            distance[at] = min(distance[at], abs(at - best)) if chosen else abs(at - best)
+        chosen[best] = None
     return set(chosen)
 
 

@@ -337,6 +337,7 @@ def test_requests_of_a_client_process_that_is_killed_are_aborted() -> None:
         assert client.load().output_tokens < 900
 
 
+@pytest.mark.full
 def test_a_client_that_was_stopped_too_long_gets_an_error_and_may_go_on() -> None:
     with engine(fake_spec(SLOW_ENGINE)) as client:
         assert client.process is not None

@@ -68,7 +68,7 @@ def run_with_failing_request(llm: LLM, failed: SamplingParams = GREEDY) -> tuple
     return results[3], results[:3] + results[4:]
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], expected: list[list[int]]) -> None:
     with LLM(folder, **options) as llm:
         for _ in range(2):  # the second time with the blocks that had the NaN
@@ -139,6 +139,7 @@ def test_a_forward_that_raises_fails_the_culprit_alone(failing_client: InlineCli
     assert failing_client.check_integrity() == []
 
 
+@pytest.mark.share(2)
 def test_a_request_that_bans_every_token_fails_alone(
     folder: Path, options: dict[str, Any], expected: list[list[int]]
 ) -> None:

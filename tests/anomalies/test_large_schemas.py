@@ -70,6 +70,7 @@ def test_random_large_schemas_are_followed_or_the_fault_of_their_request() -> No
     assert complete > 10
 
 
+@pytest.mark.full
 def test_two_thousand_optional_properties_are_followed_or_named_as_too_large() -> None:
     """The compilation takes 0.3 s, and may exceed its 0.8 s on a busy machine."""
     properties = {f"property_{number}": {"type": "string"} for number in range(2000)}

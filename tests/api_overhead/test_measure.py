@@ -39,7 +39,7 @@ def test_streams_are_counted(replica: RunningReplica) -> None:
     assert result["api_core_share"] >= 0
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [False, True])
 def test_requests_are_timed(replica: RunningReplica, stream: bool) -> None:
     result = asyncio.run(measure_requests(replica, 20.0, 5, 1.0, stream=stream))

@@ -166,7 +166,7 @@ def settled_run(rng: random.Random, factor: Callable[[float], float], seed: int)
     return plant.run(lambda seconds: rate * factor(seconds + 1200), 2400)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("seed", FEW_SEEDS)
 def test_a_constant_load_with_noise_reverses_at_most_once_in_ten_minutes(seed: int) -> None:
     rng = random.Random(seed)

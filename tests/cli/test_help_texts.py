@@ -17,7 +17,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_valid_command_lines(example: str) -> None:
     words = command_words(shlex.split(example)[1:])

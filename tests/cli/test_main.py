@@ -42,7 +42,7 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 # -- help --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -65,6 +65,7 @@ def test_help_and_usage_errors_import_nothing_heavy(arguments: list[str]) -> Non
     assert completed.returncode == 0, completed.stderr
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_read_is_rejected_before_torch_is_imported(tmp_path: Path) -> None:
     arguments = ["generate", "--prompts", str(tmp_path / "none.jsonl")]
     code = f"import sys\nfrom chairlift.cli.main import main\nmain({arguments!r})\nsys.exit('torch' in sys.modules)"
@@ -98,7 +99,7 @@ def test_python_m_chairlift_is_the_command_line() -> None:
 # -- invalid input -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -206,6 +207,7 @@ def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
         assert running.wait(60) == 130
 
 
+@pytest.mark.full
 def test_a_broken_pipe_ends_the_command_quietly() -> None:
     command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--max-tokens", "900", "--ignore-eos"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
@@ -241,6 +243,7 @@ def test_messages_are_never_among_the_results() -> None:
     assert completed.returncode == 0 and completed.stdout.startswith(b"{") and completed.stdout.count(b"\n") == 1
 
 
+@pytest.mark.full
 def test_sigterm_ends_a_command_as_an_interrupt_does_even_where_that_is_ignored() -> None:
     code = (
         "import signal, sys, time\n"

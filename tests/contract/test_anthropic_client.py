@@ -231,7 +231,7 @@ def test_errors_are_the_clients_own(client: anthropic.Anthropic) -> None:
         client.messages.create(**ask("a" * 20_000))
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("body", "param"), [
     ({"messages": []}, "messages"),
     ({"messages": [user("Hi"), {"role": "user", "content": [

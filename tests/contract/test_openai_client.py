@@ -110,6 +110,7 @@ def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
     assert reasons[-1] == "stop" and set(reasons[:-1]) == {None}
 
 
+@pytest.mark.share(2)
 def test_the_clients_own_stream_helper(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(model=MODEL, messages=ASK, temperature=0) as stream:
         kinds = [event.type for event in stream]
@@ -393,7 +394,7 @@ def test_a_stream_goes_on_elsewhere(client: openai.OpenAI) -> None:
         assert rest.choices[0].model_extra["token_ids"] == ids  # type: ignore[index]
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_logprobs_of_a_response(client: openai.OpenAI) -> None:
     response = client.responses.create(
         model=MODEL, input="Hi", max_output_tokens=8, temperature=0, top_logprobs=2,

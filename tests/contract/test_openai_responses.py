@@ -128,6 +128,7 @@ def test_an_empty_answer_is_an_empty_message(url: str, client: openai.OpenAI) ->
     assert stream(url, {"input": "Say nothing"})[-1]["response"]["output"][0]["content"][0]["text"] == ""
 
 
+@pytest.mark.share(2)
 def test_the_stream_helper(client: openai.OpenAI) -> None:
     with client.responses.stream(model=MODEL, input="How many legs have two cats?") as events:
         text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
@@ -180,6 +181,7 @@ def test_items_by_reference(client: openai.OpenAI) -> None:
     assert client.responses.create(model=MODEL, input=items).output_text == "It is sunny in Paris."
 
 
+@pytest.mark.share(2)
 def test_stored_responses(client: openai.OpenAI) -> None:
     first = client.responses.create(model=MODEL, input="sunny in Paris")
     assert client.responses.retrieve(first.id) == first
@@ -198,7 +200,7 @@ def test_stored_responses(client: openai.OpenAI) -> None:
         client.responses.retrieve(unstored.id)
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("body", "param"), [
     ({"input": []}, "input"),
     ({"input": None}, "input"),
@@ -258,7 +260,7 @@ NOT_COUNTED = frozenset({"temperature", "store"})
 FORMAT: Any = {"type": "json_schema", "name": "city", "schema": City.model_json_schema()}
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("body", [
     {"input": "sunny in Paris"},
     {"input": "sunny in Paris", "instructions": "Be brief.", "temperature": 0.5, "store": False},
@@ -292,7 +294,7 @@ def test_the_tokens_of_a_stored_conversation_are_counted(client: openai.OpenAI) 
     assert counted == usage.input_tokens > first.usage.input_tokens
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("body", "status", "param"), [
     ({"input": [7]}, 400, "input[0]"), ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/x"}]}]}, 400,

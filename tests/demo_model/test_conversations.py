@@ -34,6 +34,7 @@ def test_the_same_seed_gives_the_same_and_another_one_others() -> None:
     assert sum(first == second for first, second in zip(few("a"), few("b"), strict=True)) < FEW / 50
 
 
+@pytest.mark.full
 def test_turns_are_whole_and_end_with_the_assistants() -> None:
     for each in few("turns"):
         if each.text:
@@ -59,6 +60,7 @@ def test_every_task_in_them_is_named_and_none_is_held_out(monkeypatch: pytest.Mo
             assert not any(is_held_out(one("any", text, "")) for text in said)
 
 
+@pytest.mark.full
 def test_a_share_is_held_out_whatever_it_is() -> None:
     for name, skill in SKILLS.items():
         rng = Random(name)
@@ -66,6 +68,7 @@ def test_a_share_is_held_out_whatever_it_is() -> None:
         assert 0 < share < 3 / made.HELD_OUT, name
 
 
+@pytest.mark.full
 def test_a_task_within_which_something_held_out_is_said_may_not_be_read_either() -> None:
     (held_out,) = examination("tools", 1)
     (asked,) = held_out.messages
@@ -94,6 +97,7 @@ def test_an_examination_is_of_different_tasks_that_are_held_out(skill: str) -> N
     assert all(not task.is_right("") for task in tasks)
 
 
+@pytest.mark.full
 def test_calls_are_made_only_of_tools_that_are_there() -> None:
     for each in few("tools"):
         names = {tool["function"]["name"] for tool in each.tools}
@@ -110,6 +114,7 @@ def parameters(each: Conversation, name: str) -> set[str]:
     return set(found["parameters"]["properties"])
 
 
+@pytest.mark.full
 def test_drilling_is_a_share_of_them() -> None:
     rng = Random(1)
     drilled = [conversation(rng, drilling=1.0) for _ in range(50)]
@@ -124,6 +129,7 @@ def test_a_draw_is_of_the_kind_that_was_asked_for() -> None:
     assert not any(is_held_out(draw(rng, SKILLS["echo"], held_out=False)) for _ in range(100))
 
 
+@pytest.mark.full
 def test_no_conversation_claims_what_it_was_not_told() -> None:
     """Whoever says that something was not told stands at the beginning."""
     for each in few("memory"):

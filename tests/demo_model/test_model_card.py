@@ -33,6 +33,7 @@ def test_a_card_tells_the_shares_that_were_measured(folder: Path) -> None:
     assert not re.search(r"[{}](?!\")", text.replace('{"name"', "").replace('"arguments": {...}}', ""))
 
 
+@pytest.mark.full
 def test_the_curve_is_drawn_of_the_log(folder: Path) -> None:
     model_card.draw_loss(folder)
     first = (folder / "loss.png").read_bytes()

@@ -24,6 +24,7 @@ def network(writer: Writer) -> LlamaForCausalLM:
     return make_network(3, writer.end, writer.padding).double()
 
 
+@pytest.mark.full
 def test_the_loss_of_packed_rows_is_that_of_each_alone(writer: Writer, network: LlamaForCausalLM) -> None:
     rng = Random(1)
     written = [writer.task(draw(rng, skill, held_out=None)) for skill in islice(SKILLS.values(), 8)]

@@ -44,7 +44,7 @@ def test_the_embedded_one_is_what_its_seed_gives(tmp_path: Path) -> None:
         assert (demo.FOLDER / file.name).read_bytes() == file.read_bytes()
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "text", ["", " ", "a  b\n\n c", "中文 \U0001f6a0 é", '{"a": [1, 23]}', "x\r\ny\t z  ", "<tool_call>\n"]
 )

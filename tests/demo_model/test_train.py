@@ -94,6 +94,7 @@ def test_what_is_exported_is_a_model_folder_and_says_how_it_came_about(tmp_path:
     assert generation["do_sample"] is False and generation["eos_token_id"] == run.writer.end
 
 
+@pytest.mark.full
 def test_another_seed_length_or_data_does_not_go_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train.Run(folder(tmp_path / "run"), 5, STEPS).save()
     for seed, steps in ((6, STEPS), (5, STEPS + 1)):

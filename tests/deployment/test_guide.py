@@ -38,6 +38,7 @@ def check_program(words: list[str]) -> None:
         PARSER.parse_args(words)
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("command", [*COMMANDS, *INLINE])
 def test_a_command_names_what_is_there(command: str) -> None:
     words = shlex.split(command)

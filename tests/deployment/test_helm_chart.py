@@ -84,6 +84,7 @@ def test_the_defaults_with_keys_of_replicas_make_what_the_manifests_have(chart: 
         assert rendered[key] == each, key
 
 
+@pytest.mark.full
 def test_the_defaults_and_every_value_make_valid_objects_that_agree(chart: Any) -> None:
     check(render(chart, name="other"))
     deployed = check(render(chart, EVERYTHING, "llm"))
@@ -104,6 +105,7 @@ def test_the_defaults_and_every_value_make_valid_objects_that_agree(chart: Any) 
             assert selector.get("matchLabels", selector)[INSTANCE] == "llm"
 
 
+@pytest.mark.full
 def test_replicas_have_keys_that_only_the_router_knows_and_an_image_of_their_own(chart: Any) -> None:
     values = {"keys": {"replicaSecret": "rk"}, "replica": {"image": {"tag": "9-cuda"}}, "image": {"tag": "9"}}
     deployed = check(render(chart, values))
@@ -126,6 +128,7 @@ def test_replicas_have_keys_that_only_the_router_knows_and_an_image_of_their_own
     assert deployed.container("chairlift-router")["image"] == "chairlift:9"
 
 
+@pytest.mark.full
 def test_new_settings_make_new_pods(chart: Any) -> None:
     def digest(model: str) -> str:
         deployed = Deployed(render(chart, {"replica": {"settings": {"model": model}}}))
@@ -134,6 +137,7 @@ def test_new_settings_make_new_pods(chart: Any) -> None:
     assert digest("a") == digest("a") != digest("b")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("values", "kind"),
     [({"hpa": {"enabled": True}}, "HorizontalPodAutoscaler"), ({"keda": {"enabled": True}}, "ScaledObject"), ({}, "")],
@@ -171,6 +175,7 @@ def test_no_replica_is_possible_with_a_query_that_wakes_one(chart: Any) -> None:
     assert check(render(chart, {"autoscaler": {"minReplicas": 0, "args": args}}))
 
 
+@pytest.mark.full
 def test_values_that_look_like_numbers_or_yaml_stay_text(chart: Any) -> None:
     values = {
         "keys": {"secret": "123"}, "networkPolicy": {"monitoringNamespace": "1e3"}, "podMonitor": {"enabled": True},
@@ -203,6 +208,7 @@ def test_an_image_by_its_digest(chart: Any) -> None:
     assert images == {f"registry.test:5000/c@{digest}"}
 
 
+@pytest.mark.share(15)
 @pytest.mark.parametrize(
     "values",
     [
@@ -227,6 +233,7 @@ def test_the_schema_rejects(chart: Any, values: dict[str, Any]) -> None:
         render(chart, values)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("quantity", ["1", "1.5", "500m", "10k", "2Ei", 2])
 def test_the_schema_accepts_quantities(chart: Any, quantity: str | int) -> None:
     render(chart, {"replica": {"resources": {"requests": {"cpu": quantity}}}})

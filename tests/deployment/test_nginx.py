@@ -38,7 +38,7 @@ def test_the_redirect_leads_to_the_port_of_tls() -> None:
     assert re.findall(r"https://\$host:(\d+)", text) == re.findall(r"listen (\d+) ssl", text)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", [PLAIN, TLS])
 def test_nginx_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
     pair = CertificateAuthority(tmp_path, "ca").issue("server")
@@ -50,6 +50,7 @@ def test_nginx_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
             check_config(folder, name)
 
 
+@pytest.mark.full
 def test_a_stream_passes_event_by_event_through_nginx_and_the_router() -> None:
     async def scenario() -> None:
         gate = Gate(after=4)
@@ -83,6 +84,7 @@ def spoken(text: str) -> str:
     return "".join(each["choices"][0]["text"] for each in events(text) if each != "[DONE]" and each["choices"])
 
 
+@pytest.mark.full
 def test_nginx_keeps_nothing_for_a_client_that_does_not_read() -> None:
     num_sent = 0
     piece, num_pieces = b"x" * 2**20, 48  # more than the sockets' buffers hold
@@ -123,6 +125,7 @@ def test_headers_pass_and_connections_to_the_router_are_kept() -> None:
     run(scenario())
 
 
+@pytest.mark.full
 def test_a_body_may_be_as_large_as_the_server_accepts_and_no_larger() -> None:
     async def scenario() -> None:
         async with scripted(reflect) as router, httpx.AsyncClient(timeout=20) as http:
@@ -136,6 +139,7 @@ def test_a_body_may_be_as_large_as_the_server_accepts_and_no_larger() -> None:
     run(scenario())
 
 
+@pytest.mark.full
 def test_a_post_is_sent_to_another_router_only_if_it_was_not_sent() -> None:
     async def cut(connection: Connection, request: ReceivedRequest) -> None:
         connection.reset()
@@ -155,6 +159,7 @@ def test_a_post_is_sent_to_another_router_only_if_it_was_not_sent() -> None:
     run(scenario())
 
 
+@pytest.mark.full
 def test_in_compose_nginx_follows_the_router_to_another_address(tmp_path: Path) -> None:
     async def wait_for_status(http: httpx.AsyncClient, url: str, status: int) -> None:
         while (await http.post(url + COMPLETIONS, content=b"{}")).status_code != status:

@@ -59,6 +59,7 @@ def test_an_archive_writes_nowhere_else(tmp_path: Path) -> None:
     assert not (tmp_path / "outside").exists()
 
 
+@pytest.mark.full
 def test_what_pip_cannot_get_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(RuntimeError, match=r"could not download the source distribution of no-such-thing 1\.0"):

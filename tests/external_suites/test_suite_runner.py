@@ -47,6 +47,7 @@ def suite(folder: Path, *words: str) -> Suite:
     return Suite("a suite", folder, ["-p", "no:cacheprovider", *words], {"SUITE_SAYS": "hello"}, "test_cases.")
 
 
+@pytest.mark.full
 def test_what_became_of_each_test(tmp_path: Path) -> None:
     (tmp_path / "test_cases.py").write_text(CASES, encoding="utf-8")
     result = run_suite(suite(tmp_path), tmp_path)

@@ -48,6 +48,7 @@ def test_prefill_is_a_share_of_the_peak_of_the_run(measurements: Measurements, m
     assert result["share_of_gemm_peak"] == pytest.approx(result["flops"] / result["seconds"] / 1e12)
 
 
+@pytest.mark.full
 def test_models_are_loaded_once_and_one_runner_is_open(
     measurements: Measurements, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_overlap_is_compared_on_one_workload(measurements: Measurements) -> None
     assert result["ratio"] == speeds[0] / speeds[1]
 
 
+@pytest.mark.full
 def test_options_are_compared_with_the_default(measurements: Measurements, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "option_arms", dict)
     with pytest.raises(PartSkipped, match="none of the runner options"):

@@ -61,6 +61,7 @@ def test_both_measurements_see_the_load_and_only_watchers_get_snapshots() -> Non
     assert watched.num_batch_events >= 3
 
 
+@pytest.mark.full
 def test_a_load_that_fails_is_an_error() -> None:
     async def scenario() -> None:
         client = replica.client()

@@ -144,6 +144,7 @@ def expected_greedy(prompt: list[int], max_tokens: int) -> list[int]:
 # -- a folder with everything ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_greedy_tokens_and_text_are_those_of_transformers_and_the_tokenizer(llm: LLM, folder: Path) -> None:
     tokenizer = support_text.HFTokenizer.load(folder)
     for prompt, result in zip(PROMPTS, llm.generate(PROMPTS, GREEDY, use_tqdm=False), strict=True):
@@ -175,6 +176,7 @@ def test_the_report_tells_what_was_derived(llm: LLM) -> None:
     assert llm.startup_report["dtype"] == "float64"
 
 
+@pytest.mark.full
 def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
     params = [SamplingParams(max_tokens=12, seed=number, logprobs=1) for number in range(3)]
     inline_results = llm.generate(PROMPTS, params, use_tqdm=False)

@@ -61,6 +61,7 @@ def test_every_alert_has_a_unit_test_in_which_it_fires_once_and_is_over_once() -
         assert clears["expr"] == f"count({query})" and clears["exp_samples"] == []
 
 
+@pytest.mark.full
 def test_further_cases_are_about_the_alert_that_they_name() -> None:
     cases = [test for test in unit_tests() if ": " in test["name"]]
     for case in cases:

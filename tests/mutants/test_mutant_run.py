@@ -101,6 +101,7 @@ def test_equal_tests_share_a_run_without_a_fault_whose_duration_bounds_the_other
     assert runs == [(plain, True, 1800), (plain, True, 110), (plain, True, 110), (half, True, 1800), (half, True, 110)]
 
 
+@pytest.mark.full
 def test_a_run_has_one_thread_no_pythonpath_and_all_seeds_if_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

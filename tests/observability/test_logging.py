@@ -131,6 +131,7 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     assert "still here" in stream.getvalue()
 
 
+@pytest.mark.full
 def test_a_library_configures_nothing() -> None:
     code = (
         "import logging\n"

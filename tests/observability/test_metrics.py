@@ -84,6 +84,7 @@ def test_a_counter_counts(name: str) -> None:
     assert value(metrics, f"{name}_total", **labels) == 3
 
 
+@pytest.mark.share(17)
 @pytest.mark.parametrize("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.GAUGE])
 def test_a_gauge_shows_the_last_value(name: str) -> None:
     metrics, labels = Metrics(), {label: f"some {label}" for label in METRICS[name].labels}

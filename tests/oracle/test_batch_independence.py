@@ -53,7 +53,7 @@ def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[Sa
     return prompts, params
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=600, max_chunk_tokens=16) as llm:
@@ -113,7 +113,7 @@ MADE = {
 }  # fmt: skip
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "overlap"), each_value(MADE, [False, True]))
 def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: str, overlap: bool) -> None:
     """With other requests of the same kinds, some of which are preempted because blocks run out."""
@@ -151,6 +151,7 @@ def test_a_flushed_cache_does_not_change_a_draw(folder: str) -> None:
         assert first.outputs[0].token_ids == again.outputs[0].token_ids == flushed.outputs[0].token_ids
 
 
+@pytest.mark.share(2)
 def test_a_request_without_a_seed_reports_one_that_repeats_it(folder: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=200) as llm:
         free = SamplingParams(temperature=1.0, max_tokens=12)

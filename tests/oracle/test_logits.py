@@ -63,7 +63,7 @@ def test_float64_logits_equal_transformers_at_every_position(
         assert furthest(found, oracle(model, tokens)) < 1e-6
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", VARIANTS)
 def test_float32_logits_equal_transformers_at_every_position(folders: dict[str, Path], kind: str) -> None:
     batch = sequences(2, (300, 67, 20))
@@ -88,7 +88,7 @@ def test_bfloat16_is_no_further_from_float32_than_transformers(folders: dict[str
     assert error <= 1.25 * oracle_error
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_sequence_has_the_same_logits_in_any_company(folders: dict[str, Path], seed: int) -> None:
     tokens = sequences(9, (90,))[0]

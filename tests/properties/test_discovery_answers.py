@@ -53,6 +53,7 @@ class FakeJSON:
         return self._response
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(JSON_VALUES)
 def test_etcd(body: Any) -> None:
@@ -73,6 +74,7 @@ def test_etcd(body: Any) -> None:
     assert record is None or isinstance(record, Endpoint)
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(JSON_VALUES, st.booleans())
 def test_consul(body: Any, is_list: bool) -> None:
@@ -85,6 +87,7 @@ def test_consul(body: Any, is_list: bool) -> None:
         asyncio.run(scenario())
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(JSON_VALUES, st.booleans())
 def test_kubernetes(body: Any, is_slice: bool) -> None:

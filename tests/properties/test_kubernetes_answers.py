@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def test_workloads(body: Any, spec: dict[str, Any]) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(DICTS, DICTS, DICTS, JSON_VALUES)
 def test_pods(metadata: dict[str, Any], spec: dict[str, Any], status: dict[str, Any], replica_set: Any) -> None:

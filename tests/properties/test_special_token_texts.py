@@ -81,7 +81,7 @@ def generate(folder: Path, build: Callable[[], tuple[Tokenizer, str]], structure
         return llm.generate(["hello"] * len(params), params, use_tqdm=False)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("build", [byte_level_bpe, sentence_piece_bpe, unigram])
 def test_forced_text_is_written_exactly(
     build: Callable[[], tuple[Tokenizer, str]], tmp_path: Path

@@ -107,6 +107,7 @@ def test_outputs_validate_as_they_stream() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.full
 def test_regexes_and_choices_hold_too() -> None:
     choices = [["a", "ab", "abc"], ["\u00e4", "x y", '"'], ["only"], [str(number) for number in range(50)]]
     structures = [StructuredOutput(regex=regex) for regex in REGEXES] + [

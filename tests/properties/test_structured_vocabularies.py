@@ -73,7 +73,7 @@ def make_params(count: int, **structure: Any) -> list[SamplingParams]:
     ]
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_texts_match_exactly(llm: LLM, style: str) -> None:
     """Except for a space at the start of an output, where the vocabulary puts one before every text."""
     requests = [(regex, each) for regex in REGEXES for each in make_params(6, regex=regex)]
@@ -91,7 +91,7 @@ def test_texts_match_exactly(llm: LLM, style: str) -> None:
         )
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_schemas_hold(llm: LLM) -> None:
     tested = schemas(24)
     requests = [
@@ -102,6 +102,7 @@ def test_schemas_hold(llm: LLM) -> None:
         jsonschema.validate(json.loads(result.outputs[0].text), schema, JsonSchemaValidator)
 
 
+@pytest.mark.share(2)
 def test_texts_can_be_written_as_the_tokenizer_writes_them(style: str) -> None:
     tokenizer, view = tokenizer_and_view(style)
     texts = ["Nobody waits for the slowest rider", "Gäste \U0001f6a1 文字", "x + 1\n", "hello", ""]

@@ -70,6 +70,7 @@ def params_accept(name: str, value: Any) -> bool:
     return True
 
 
+@pytest.mark.share(40)
 @pytest.mark.parametrize(("route", "name"), ALL_FIELDS)
 def test_every_schema_is_valid_and_every_field_says_what_it_is(route: str, name: str) -> None:
     field = ALL_TABLES[route][name]
@@ -163,7 +164,7 @@ BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("route", TABLES)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_lists_and_flags_have_the_bounds_of_the_parameter(name: str, route: str) -> None:

@@ -116,6 +116,7 @@ def test_an_event_comes_with_the_first_byte_of_the_end_of_its_empty_line() -> No
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 
 
+@pytest.mark.full
 @given(st.lists(st.tuples(LINES.filter(lambda name: name and name[0] != " "), LINES), max_size=4), st.booleans())
 def test_what_is_written_is_read_back(events: list[tuple[str, str]], has_name: bool) -> None:
     stream = b"".join(

@@ -79,6 +79,7 @@ def test_a_module_without_a_docstring_has_an_empty_caption(tmp_path: Path) -> No
     assert caption(tmp_path / "x.py") == caption(tmp_path / "missing.py") == ""
 
 
+@pytest.mark.full
 def test_low_packages_of_chairlift_come_before_those_that_import_them() -> None:
     headings = re.findall(r"^## `(\w+)/`$", packages_page(), re.MULTILINE)
     assert headings[0] == PACKAGE.name and headings[-1] == "cli"

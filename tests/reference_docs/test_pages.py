@@ -94,6 +94,7 @@ def test_a_page_has_a_title_and_says_that_it_is_made(name: str) -> None:
     assert "\n\n\n" not in written(name)
 
 
+@pytest.mark.full
 def test_all_of_them_are_written(tmp_path: Path) -> None:
     assert main(tmp_path) == 0
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {

@@ -157,7 +157,7 @@ def test_drain_undrain_and_weight() -> None:
     run(scenario())
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("verb", "body", "status", "param", "message"), [
     ("drain", {}, 400, "replica_id", "must be the URL of a replica"),
     ("drain", {"replica_id": 5}, 400, "replica_id", "must be the URL of a replica"),

@@ -30,7 +30,7 @@ def without_id(response: httpx.Response) -> tuple[int, Any, dict[str, str]]:
     return response.status_code, response.text.replace(request_id, "ID"), headers
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("method", "path", "content", "headers", "status"), [
     ("POST", CHAT, b"{", JSON, 400),
     ("POST", CHAT, b"", JSON, 400),
@@ -90,7 +90,7 @@ def test_an_error_of_the_router_is_that_of_a_replica(
     run(scenario())
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("path", "headers", "status"), [
     ("/v1/models", {}, 401), ("/v1/models", {"authorization": "Bearer x"}, 401), ("/v1/models", KEY, 200),
     ("/v1/models", {"authorization": "Bearer a"}, 403), ("/v1/unknown", {}, 401), ("/load", {}, 401),

@@ -145,7 +145,7 @@ def test_a_path_that_only_looks_like_administration_is_passed_on() -> None:
     assert [is_admin_path(path) for path in ("/administer", "/v1/admin/x", "/admin.html", "/", "/v1/x")] == [False] * 5
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("script", [reset, fail])
 @pytest.mark.parametrize(("method", "path", "num_requests"), [
     ("POST", EMBEDDINGS, 1), ("PUT", EMBEDDINGS, 1), ("PATCH", EMBEDDINGS, 1), ("POST", "/tokenize", 3),

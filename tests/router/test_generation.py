@@ -172,6 +172,7 @@ def test_a_request_that_full_replicas_reject_is_refunded_and_an_invalid_one_coun
     run(scenario())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("policy", ["round_robin", "prefix"])
 def test_tokens_of_a_minute_are_limited_with_the_prompts(policy: str) -> None:
     async def scenario() -> None:
@@ -189,6 +190,7 @@ def test_tokens_of_a_minute_are_limited_with_the_prompts(policy: str) -> None:
     run(scenario())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("usage", "is_rejected"), [
     (b"", True), (b"null", True), (b'{"prompt_tokens":80,"completion_tokens":20}', True),
     (b'{"prompt_tokens":8,"completion_tokens":2}', False),

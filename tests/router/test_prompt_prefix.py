@@ -199,6 +199,7 @@ def test_an_answer_with_tool_calls_is_known_in_the_next_turn() -> None:
     assert prefix(following).hashes[: len(hashes)] == hashes
 
 
+@pytest.mark.full
 @given(
     lists(tuples(sampled_from(["user", "assistant", "system"]), text(max_size=700)), min_size=1, max_size=4),
     text(characters(codec="utf-8"), max_size=3000),

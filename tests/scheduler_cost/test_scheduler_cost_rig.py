@@ -12,7 +12,7 @@ from scheduler_cost.scheduler_cost_rig import CostCase, SchedulerRig, serve
 SMALL = CostCase(running=32, waiting=40)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_every_slot_stays_used_the_waiting_queue_keeps_its_length_and_one_in_twenty_finishes(policy: str) -> None:
     rig = SchedulerRig(CostCase(scheduling_policy=policy, running=32, waiting=40), seed=0)

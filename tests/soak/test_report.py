@@ -38,6 +38,7 @@ def test_files_are_written(tmp_path: Path) -> None:
     assert report["samples"][0]["api"]["rss"] == result.samples[0].api.rss  # type: ignore[union-attr]
 
 
+@pytest.mark.full
 def test_curves_are_drawn_where_matplotlib_is_there(tmp_path: Path) -> None:
     assert plot(tmp_path / "soak.png", soak_result()) and (tmp_path / "soak.png").stat().st_size > 10_000
 

@@ -71,6 +71,7 @@ def test_bad_input_is_of_many_kinds() -> None:
     assert {status for _, status in requests.values()} >= {200, 400, 401, 403, 404, 405, 413, 415, 431}
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_bad_field_is_one_by_itself(name: str) -> None:
     """The parser rejects every bad field, except those that only a later check can find."""

@@ -11,6 +11,7 @@ from structured_cost.__main__ import main
 SMALL = ("--requests", "4", "--output-tokens", "12", "--repeat", "2", "--num-blocks", "200")
 
 
+@pytest.mark.full
 def test_the_ratio_is_printed_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "structured.json"
     assert main([RANDOM, *SMALL, "--json", str(path)]) == 0

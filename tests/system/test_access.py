@@ -43,6 +43,7 @@ def replace(file: Path, content: bytes) -> None:
     new.replace(file)
 
 
+@pytest.mark.full
 def test_a_new_secret_applies_on_sighup_and_open_streams_go_on(tmp_path: Path) -> None:
     file = tmp_path / "jwt.secret"
     file.write_bytes(SECRET)
@@ -66,6 +67,7 @@ def test_a_new_secret_applies_on_sighup_and_open_streams_go_on(tmp_path: Path) -
             assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
+@pytest.mark.full
 def test_new_public_keys_apply_on_sighup_and_a_broken_file_keeps_the_old_ones(tmp_path: Path) -> None:
     file = jwks(tmp_path, public_jwk(RSA_KEY, "one"))
     one = jwt.encode(CLAIMS, RSA_KEY, "RS256", {"kid": "one"})
@@ -96,6 +98,7 @@ def token_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.full
 def test_55_bad_tokens_get_one_message_and_their_reasons_are_in_the_log(token_server: Server) -> None:
     bad = {
         "Expired": encode_token(SECRET, {**CLAIMS, "exp": 1}),
@@ -119,6 +122,7 @@ def test_55_bad_tokens_get_one_message_and_their_reasons_are_in_the_log(token_se
     assert huge.status_code in (401, 431)
 
 
+@pytest.mark.full
 def test_64_the_roles_of_a_token_decide_what_it_may_use(token_server: Server) -> None:
     user, admin, none = (encode_token(SECRET, {**CLAIMS, "roles": roles}) for roles in (["user"], ["admin"], []))
     statuses = [[status_of(token_server, token, path) for path in ("/v1/models", "/admin/state", "/livez")]
@@ -126,6 +130,7 @@ def test_64_the_roles_of_a_token_decide_what_it_may_use(token_server: Server) ->
     assert statuses == [[200, 403, 200], [403, 200, 200], [403, 403, 200]]
 
 
+@pytest.mark.full
 def test_25_and_55_no_request_makes_the_server_open_a_connection_or_a_file(
     token_server: Server, tmp_path: Path
 ) -> None:
@@ -166,6 +171,7 @@ def post_as(server: Server, **headers: str) -> httpx.Response:
     return httpx.post(server.url + CHAT, json=HELLO, headers=named)
 
 
+@pytest.mark.full
 def test_a_rebound_name_gets_403_that_names_the_flag(keyless_server: Server) -> None:
     message = rejection_message(post_as(keyless_server, host="evil.example"), 403, code="forbidden")
     assert "'evil.example'" in message and "--allowed-host" in message

@@ -36,7 +36,7 @@ BODIES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/tokenize", "/detokenize"])
 def test_bodies_that_are_no_json_object(http: httpx.Client, path: str, body: bytes) -> None:
@@ -143,7 +143,7 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(11)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("changes", "param"), CHAT_FIELDS.values(), ids=CHAT_FIELDS)
 def test_fields_of_a_chat(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
     body = {name: value for name, value in {**HELLO, **changes}.items() if value is not ...}
@@ -173,7 +173,7 @@ COMPLETION_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("changes", "param"), COMPLETION_FIELDS.values(), ids=COMPLETION_FIELDS)
 def test_fields_of_a_completion(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
     rejection_message(http.post(COMPLETIONS, json={**SHORT_REQUEST, **changes}), 400, param)
@@ -240,7 +240,7 @@ def test_54_a_deadline_that_is_none(http: httpx.Client, value: str) -> None:
     rejection_message(http.post(CHAT, json=HELLO, headers={"x-request-timeout-ms": value}), 400, "x-request-timeout-ms")
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_63_metrics_have_no_labels_of_clients(http: httpx.Client) -> None:
     def send(number: int) -> None:
         http.post(CHAT, json={**HELLO, "model": f"m{number}"})

@@ -16,7 +16,7 @@ from support_shares import FULL
 pytestmark = pytest.mark.usefixtures("good_request_still_works")
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("value", [b"a\r b", b"x" * 10_000, "🚡".encode(), b"a b", b"../../x"])
 def test_53_a_request_id_that_is_none(server: Server, value: bytes) -> None:
     body = json.dumps(HELLO).encode()
@@ -67,7 +67,7 @@ def test_16_a_head_without_end(server: Server) -> None:
     assert exchange(server, b"GET /livez HTTP/1.1\r\n" + headers + b"\r\n").startswith(b"HTTP/1.1 431")
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("path", [
     b"//v1/models", b"/v1/../admin/state", b"/v1/%2e%2e/admin/state", b"/v1/models/", b"/livez/", b"/LIVEZ",
     b"/v1/models%00", b"/admin/state", b"/%61dmin/state", b"/v1", b"/v1/models/fake/../../admin",
@@ -77,7 +77,7 @@ def test_18_and_20_paths_that_are_none(server: Server, path: bytes) -> None:
     assert response.startswith(b"HTTP/1.1 404") and b'"code":' in response
 
 
-@pytest.mark.share(11)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("verb", "path"), [
     ("GET", CHAT), ("TRACE", CHAT), ("PUT", CHAT), ("DELETE", "/v1/models"), ("POST", "/livez"), ("FROBNICATE", CHAT),
 ])  # fmt: skip

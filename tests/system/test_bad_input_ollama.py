@@ -44,7 +44,7 @@ BODIES: dict[str, bytes] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(11)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", FULL)
 def test_bodies(http: httpx.Client, path: str, body: bytes) -> None:

@@ -51,6 +51,7 @@ BODIES: dict[str, bytes] = {
 }  # fmt: skip
 
 
+@pytest.mark.share(3)
 @paths
 def test_bodies_that_are_no_json_object(http: httpx.Client, path: str) -> None:
     for name, body in BODIES.items():
@@ -119,7 +120,7 @@ CONVERSATIONS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(4)
 @messages_paths
 @pytest.mark.parametrize(("changes", "param"), CONVERSATIONS.values(), ids=CONVERSATIONS)
 def test_conversations(http: httpx.Client, path: str, changes: dict[str, Any], param: str) -> None:

@@ -102,6 +102,7 @@ def test_an_engine_leaves_when_its_server_is_killed() -> None:
 # -- clients -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_clients_that_leave_at_any_moment_free_everything() -> None:
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8192, seconds_per_step=0.005, verify=False)
     with fake_server(config, admin=True, scheduler={"max_running_requests": 16}) as server:

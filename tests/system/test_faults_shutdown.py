@@ -54,6 +54,7 @@ def test_the_second_signal_ends_what_is_open(signal_number: int) -> None:
         assert server.wait_for_exit() == 0
 
 
+@pytest.mark.full
 def test_what_does_not_finish_in_time_is_aborted() -> None:
     with fake_server(SLOW_ENGINE, server={"drain_timeout": 0.5}) as server:
         results = run(run_streams_during(server, lambda: server.process.send_signal(signal.SIGTERM)))

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import httpx
+import pytest
 
 from chairlift.engine.runner.fake import FakeConfig
 from support_process import TIMEOUT_SECONDS, wait_until
@@ -29,6 +30,7 @@ async def send_many(server: Server, count: int, **fields: Any) -> list[httpx.Res
         return list(await asyncio.gather(*(http.post(COMPLETIONS, json={**BODY, **fields}) for _ in range(count))))
 
 
+@pytest.mark.full
 def test_who_is_let_in_is_served_and_the_rest_hears_at_once_when_to_come_again() -> None:
     with fake_server(SLOW_ENGINE, server={"admission": LOW_LIMIT}, scheduler=ONE_SLOT) as server:
         choices = httpx.post(server.url + COMPLETIONS, json=BODY, timeout=TIMEOUT_SECONDS).json()["choices"]
@@ -47,6 +49,7 @@ def test_who_is_let_in_is_served_and_the_rest_hears_at_once_when_to_come_again()
         assert httpx.post(server.url + COMPLETIONS, json=BODY, timeout=TIMEOUT_SECONDS).json()["choices"] == choices
 
 
+@pytest.mark.full
 def test_what_is_let_in_and_is_bad_gives_its_permit_back() -> None:
     with fake_server(SLOW_ENGINE, server={"admission": LOW_LIMIT}, scheduler=ONE_SLOT, admin=True) as server:
         for body in (b"{", b"[]", b'{"model": "fake"}', b'{"model": "other", "prompt": "a"}', b'{"prompt": 5}') * 4:

@@ -43,6 +43,7 @@ def test_json_that_contains_a_call_stays_as_it_is(tool_format: ToolFormat, call:
         assert read(tool_format, json.dumps({"x": call})).calls, "the format's own parser reads a call"
 
 
+@pytest.mark.full
 def test_channels_tell_calls_from_json() -> None:
     call = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": 1}'
     before, final = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant", "<|channel|>final<|message|>"

@@ -140,6 +140,7 @@ def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path)
     check()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("tools", [None, [TOOL]])
 @pytest.mark.parametrize("variables", [{}, {"enable_thinking": False}])
 def test_tools_calls_and_variables_reach_the_template(
@@ -193,6 +194,7 @@ def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> No
     assert user_text.strip() in prompt.text
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("tools", "expected"),
     [
@@ -250,6 +252,7 @@ MALFORMED = [
 ]  # fmt: skip
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(("messages", "param", "expected"), MALFORMED)
 def test_malformed_messages_are_refused_by_name(messages: Any, param: str, expected: str) -> None:
     with pytest.raises(InvalidRequest, match=expected) as caught:

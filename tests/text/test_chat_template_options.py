@@ -66,7 +66,7 @@ def test_variables_and_documents_render_as_in_transformers(source: str, tmp_path
                 )
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("source", TEMPLATES)
 def test_a_continued_message_is_cut_as_in_transformers(source: str, tmp_path: Path) -> None:
     template, reference = load_both(source, tmp_path)

@@ -64,7 +64,7 @@ def longest_byte_run(tokenizer: Tokenizer, ids: Sequence[int], skip: bool) -> in
     return max((len(list(run)) for is_byte, run in runs if is_byte), default=0)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @every_tokenizer
 @given(draw=st.data(), cuts=st.lists(st.integers(0, 40), max_size=10), skip=st.booleans())
 @settings(max_examples=150, deadline=None)
@@ -77,7 +77,7 @@ def test_deltas_of_random_ids_are_the_text_of_all_of_them(
         assert stream_decode(tokenizer, ids, cuts_everywhere(ids), skip) == tokenizer.decode(ids, skip)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("style", ["bytes", *STYLES])
 @given(draw=st.data(), cuts=st.lists(st.integers(0, 60), max_size=10))
 @settings(max_examples=100, deadline=None)
@@ -122,6 +122,7 @@ def single_byte(tokenizer: Tokenizer, token_id: int) -> int | None:
     return ord(text) if ord(text) < 256 and ord(text) in unchanged else moved[ord(text) - 256]
 
 
+@pytest.mark.share(30)
 @every_tokenizer
 @pytest.mark.parametrize("text", TRICKY)
 def test_real_text_comes_out_as_it_went_in(tokenizer: Tokenizer, text: str) -> None:
@@ -220,6 +221,7 @@ def test_endless_special_tokens_leave_nothing_behind() -> None:
     assert detokenizer.push(tokenizer.encode("world", False)) == " world"
 
 
+@pytest.mark.full
 @given(st.lists(st.integers(0, 490), min_size=200, max_size=300))
 @settings(max_examples=20, deadline=None)
 def test_the_window_stays_short(ids: list[int]) -> None:

@@ -66,7 +66,7 @@ EXPENSIVE = [
 ]  # fmt: skip
 
 
-@pytest.mark.share(14)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("source", EXPENSIVE)
 def test_a_giant_ends_as_a_typed_error(source: str) -> None:
     tracemalloc.start()

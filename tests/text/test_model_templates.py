@@ -179,7 +179,7 @@ def reference_prompt(both: Both, messages: Any, tools: Any, generate: bool, **va
         return None
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_prompts_equal_those_of_transformers(name: str, load: Any) -> None:
     """Every conversation, with and without tools, to be continued or not, thinking unset, on and off."""
@@ -237,7 +237,7 @@ def written_calls(model: Model, both: Both, num_calls: int) -> str:
     return answer.partition(model.after_answer)[0] if model.after_answer else answer
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_calls_that_a_template_writes_are_read_back_in_every_split(name: str, load: Any) -> None:
     model, both = MODELS[name], load(name)
@@ -252,7 +252,7 @@ def test_the_calls_that_a_template_writes_are_read_back_in_every_split(name: str
             assert not result.text.strip()
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_cut_answer_gives_the_beginning_of_its_calls(name: str, load: Any) -> None:
     """Whatever is cut off, the calls are those of the whole answer, and the last one may be incomplete."""

@@ -94,7 +94,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(3)
 @EVERY_CASE
 def test_an_answer_without_a_call_is_any_text(tool_format: ToolFormat, tokens: bool) -> None:
     for text in TEXTS:
@@ -183,7 +183,7 @@ def test_the_model_may_reason_first(tool_format: ToolFormat, tokens: bool) -> No
     assert not takes(tool_format, "so", **options)
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("tool_format", "tokens"), [each for each in CASES if each[0] is not LLAMA3])
 def test_an_answer_is_a_call_or_has_the_schema(tool_format: ToolFormat, tokens: bool) -> None:
     options: dict[str, Any] = {"tokens": tokens, "answer": CITY}
@@ -227,7 +227,7 @@ OTHER_CALLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.share(20)
+@pytest.mark.share(10)
 @pytest.mark.parametrize(("tool_format", "answer", "is_allowed"), OTHER_CALLS)
 @pytest.mark.parametrize("tokens", [True, False])
 def test_no_call_that_the_parser_reads_is_free_text(
@@ -239,6 +239,7 @@ def test_no_call_that_the_parser_reads_is_free_text(
     assert not is_allowed or json.loads(result.calls[0][1]) == {"x": 1}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("text", ["[1, 2]", "```python\n{}\n```", "```jsonnet {}```", "It is {}", "; {", "[ ["])
 def test_text_of_llama_begins_with_no_call(text: str) -> None:
     for tokens in (True, False):
@@ -266,7 +267,7 @@ CHANNEL_CALLS = (
 )
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("tokens", [True, False])
 def test_channels_without_a_function_are_free(tokens: bool) -> None:
     thought, text = NOTE.format("analysis", "So [it]\n{"), NOTE.format("final", "Yes, to=functions.f.")
@@ -288,6 +289,7 @@ def test_channels_without_a_function_are_free(tokens: bool) -> None:
         assert not takes(HARMONY, call.format(*F) + NEXT + call.format(*F), tokens=tokens)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("tokens", [True, False])
 def test_the_final_channel_has_the_schema_where_the_client_has_one(tokens: bool) -> None:
     thought = NOTE.format("analysis", "So.") + NEXT

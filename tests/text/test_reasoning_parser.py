@@ -147,7 +147,7 @@ def test_white_space_before_an_answer_is_not_held_for_ever() -> None:
     assert sum(map(len, content)) == 2000
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("start", "repeated"), [
     ("", " "), ("", "<"), ("<think>", " "), ("<think>", "x"), ("<think>", " x"), ("<think>", "<"),

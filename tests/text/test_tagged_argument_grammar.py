@@ -82,6 +82,7 @@ def test_a_call_whose_values_do_not_fit_the_schema_is_refused(tool_format: ToolF
         assert not takes_answer(tool_format, TOOLS, bad, tokens=tokens), bad
 
 
+@pytest.mark.share(3)
 @EVERY_CASE
 def test_several_tagged_calls_are_enforced_and_read(tool_format: ToolFormat, tokens: bool) -> None:
     first, second = call_of(tool_format, "f", SHORT), call_of(tool_format, "none", {})
@@ -95,6 +96,7 @@ def test_several_tagged_calls_are_enforced_and_read(tool_format: ToolFormat, tok
     assert [name for name, _ in result.calls] == ["f", "none"] and json.loads(result.calls[0][1]) == SHORT
 
 
+@pytest.mark.share(3)
 @EVERY_CASE
 def test_a_tagged_call_or_the_json_of_the_client(tool_format: ToolFormat, tokens: bool) -> None:
     options: dict[str, Any] = {"tokens": tokens, "answer": {"type": "object", "required": ["y"]}}
@@ -122,6 +124,7 @@ def test_seed_has_a_section_of_its_own(tokens: bool) -> None:
     assert merged(push_all(QWEN_CODER.make_parser(TOOLS), *answer)).calls[0][0] == "f"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("tool_format", TAGGED, ids=lambda each: each.name)
 def test_the_parser_reads_whatever_tagged_calls_the_grammar_allows(tool_format: ToolFormat) -> None:
     values = {
@@ -174,7 +177,7 @@ ENDS = ("</arg_value>", "</parameter>", "</tool_call>", "</function>", "</invoke
         "<tool_call>", "<function=f>", '<invoke name="f">')  # fmt: skip
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("tool_format", TAGGED, ids=lambda each: each.name)
 def test_a_string_in_json_may_contain_the_ends_of_its_value_and_call(tool_format: ToolFormat) -> None:
     for end in ENDS:
@@ -185,7 +188,7 @@ def test_a_string_in_json_may_contain_the_ends_of_its_value_and_call(tool_format
             check_every_split(tool_format, call, result, schemas=LISTS)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("tool_format", TAGGED, ids=lambda each: each.name)
 @pytest.mark.parametrize("text", ['["a', '{"a": [1}', '["a]\n', '[x]"', '"a" b', "[", '{"a": "b'])
 def test_a_value_that_is_no_json_ends_at_the_first_end_tag(tool_format: ToolFormat, text: str) -> None:

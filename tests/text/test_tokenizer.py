@@ -124,7 +124,7 @@ def test_half_a_character_is_refused_with_its_place(tokenizer: Tokenizer) -> Non
     assert caught.value.details["param"] == "messages"
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("tokenizer", all_tokenizers(), ids=["bytes", *STYLES])
 @given(text=st.text(max_size=60))
 @settings(max_examples=60, deadline=None)
@@ -133,7 +133,7 @@ def test_a_chat_without_literal_special_tokens_is_encoded_like_any_text(tokenize
     assert tokenizer.encode_chat(ChatPrompt(prompt)) == tokenizer.encode(prompt, add_special_tokens=False)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("tokenizer", all_tokenizers(), ids=["bytes", *STYLES])
 @given(draw=st.data())
 @settings(max_examples=60, deadline=None)
@@ -209,7 +209,7 @@ def test_only_a_vocabulary_with_byte_fallback_has_fallback_bytes() -> None:
     assert not any(qwen.fallback_byte(token_id) is not None for token_id in range(qwen.vocab_size))
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("char", ["a", " ", "\n", "\x00", "\u200b", "\u0301", "中", "<"])
 @pytest.mark.parametrize("style", STYLES)
 def test_a_long_run_of_one_character_is_encoded_whole(style: str, char: str) -> None:

@@ -69,7 +69,7 @@ def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(tool_format: ToolF
             assert not takes(compiled(tool_format, several=several), response), response
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @EVERY_FORMAT
 def test_only_where_several_are_allowed_another_follows(tool_format: ToolFormat) -> None:
     one, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", "{}")
@@ -99,6 +99,7 @@ def in_haste(seed: int) -> Callable[[list[int]], int]:
     return pick
 
 
+@pytest.mark.full
 @settings(max_examples=40)
 @given(st.sampled_from(FORMATS), st.integers(0, 2**32), st.data())
 def test_whatever_is_allowed_is_read_back_as_that_call(tool_format: ToolFormat, seed: int, data: st.DataObject) -> None:
@@ -114,6 +115,7 @@ def test_whatever_is_allowed_is_read_back_as_that_call(tool_format: ToolFormat, 
     assert read(list(response)) == expected
 
 
+@pytest.mark.full
 @settings(max_examples=40)
 @given(st.sampled_from(FORMATS), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True))
 def test_a_name_of_any_characters_round_trips(tool_format: ToolFormat, names: list[str]) -> None:

@@ -63,6 +63,7 @@ ANALYSIS = "<|channel|>analysis<|message|>I must\nlook.<|end|><|start|>assistant
 COMMENTARY = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("tool_format", "answer", "expected"),
     [

@@ -118,6 +118,7 @@ def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
     assert error_object(NewError("x"), "r")["code"] == "odd"
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize(
     "error",
     [ValueError(SECRET), KeyError(SECRET), make_error(ChairliftError), *map(make_error, error_types())],
@@ -194,6 +195,7 @@ def test_what_passes_can_be_tried_again(error: ChairliftError) -> None:
     assert set(result) == {"retry-after", "retry-after-ms"}
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize(
     "error", [ValueError("x"), NonFiniteLogits("x"), RequestTimeout(1), *map(make_error, error_types())], ids=repr
 )

@@ -256,6 +256,7 @@ def test_what_is_no_http_behind_one_that_was_turned_away_is_refused() -> None:
     run_with_rejection(scenario)
 
 
+@pytest.mark.full
 def test_answers_that_a_client_does_not_take_do_not_pile_up_and_it_is_dropped() -> None:
     async def send_endlessly(client: RawClient) -> None:
         try:

@@ -19,6 +19,7 @@ def test_the_peak_takes_a_share_of_the_fleet_without_a_rate() -> None:
     assert 1 <= load.options.initial_replicas < 8
 
 
+@pytest.mark.full
 def test_a_given_rate_and_a_trace_are_kept(tmp_path: Path) -> None:
     load, _ = FleetSpec(max_replicas=20, machine=MACHINE, workload="poisson", requests=900, rate=3.0).make()
     assert load.arrivals.seconds == 300.0

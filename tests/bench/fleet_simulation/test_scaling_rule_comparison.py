@@ -50,6 +50,7 @@ def test_every_rule_runs_and_the_searches_reach_the_goal_at_the_least_cost() -> 
     assert oracle.replica_seconds < static.replica_seconds
 
 
+@pytest.mark.full
 def test_rules_run_in_all_variants_and_processes_change_nothing() -> None:
     small = replace(LOAD, arrivals=draw_arrivals(
         ArrivalOptions(kind="poisson", rate=4.0, requests=20, period_seconds=9.0, prompt_tokens=99, output_tokens=9)

@@ -25,7 +25,7 @@ def order(name: str = "longtail", requests: int = 6, **options: object) -> RunSp
     )
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{}, {"engine_mode": "process"}, {"batching_policy": "static", "overlap": True}])
 def test_a_run_tells_everything(options: dict[str, object]) -> None:
     heard: list[int] = []
@@ -57,10 +57,12 @@ def test_shared_prefixes_are_found_but_not_those_of_the_warm_up() -> None:
     assert measure(order("w2", 5, enable_prefix_caching=False))["tokens"]["cached"] == 0
 
 
+@pytest.mark.full
 def test_preemptions_of_a_tight_pool_are_counted() -> None:
     assert measure(order("uniform", 12, num_blocks=40, max_running_requests=12))["preemptions"] > 0
 
 
+@pytest.mark.full
 def test_what_the_warm_up_cost_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     before: list[LoadReport] = []
     warm_up = offline_benchmark.warm_up

@@ -30,7 +30,7 @@ def run_spec(folder: Path, settings: dict[str, str] | None = None, **given: obje
     return RunSpec(model=str(folder), options=options, workload=spec, settings=settings or {})
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("engine", external_python.ENGINES)
 def test_a_peer_does_the_same_work_with_the_same_report_fields(engine: str, folder: Path, python: str) -> None:
     settings = {"python": python, "model": str(folder), "kv_gib": "2", "max_num_seqs": "9"}

@@ -31,7 +31,7 @@ def server(seconds: float) -> SimulatedReplica:
     return SimulatedReplica(step_model=SimStepModel(step=seconds), scheduler=scheduler, num_blocks=10)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("utilization", [0.4, 0.7])
 def test_one_server_with_a_fixed_service_time_waits_as_queueing_theory_says(utilization: float) -> None:
     """M/D/1: the mean wait is utilization * service / (2 * (1 - utilization))."""
@@ -50,6 +50,7 @@ def test_the_capacity_of_that_server_keeps_its_quantile() -> None:
     assert found is not None and found.rate * service == pytest.approx(0.62, rel=0.1)
 
 
+@pytest.mark.full
 def test_the_rate_found_keeps_the_targets_and_a_higher_one_does_not() -> None:
     found = find_capacity(REPLICA, LOAD, TARGETS, count=60)
     assert found is not None and found.rate < REPLICA.rate_limit(LOAD)
@@ -85,6 +86,7 @@ def test_tighter_targets_a_slower_replica_and_longer_requests_lower_the_rate(cha
     assert rate(**change) < rate()
 
 
+@pytest.mark.full
 def test_stages_of_a_pipeline_multiply_the_rate_of_one_group() -> None:
     one, two = find_capacity(REPLICA, LOAD, TARGETS, count=50), find_capacity(
         replace(REPLICA, groups=2), LOAD, TARGETS, count=50

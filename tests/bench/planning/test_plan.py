@@ -36,6 +36,7 @@ def large() -> CapacityPlan:
     return make_plan(plan_input())
 
 
+@pytest.mark.full
 def test_a_large_model_is_split_and_the_others_are_named(large: CapacityPlan) -> None:
     assert split(large) == (4, 1, 1)
     assert set(large.others) == {
@@ -45,6 +46,7 @@ def test_a_large_model_is_split_and_the_others_are_named(large: CapacityPlan) ->
     assert 0 < large.utilization <= 1 and large.at_rate.attainment >= 0.9
 
 
+@pytest.mark.full
 def test_costs_follow_from_devices_and_tokens(large: CapacityPlan) -> None:
     assert large.cost_per_hour == 2.0 * large.devices
     assert large.cost_per_million(8) == pytest.approx(large.cost_per_hour / (2 * 8 * 3600) * 1e6)
@@ -64,6 +66,7 @@ def test_shares_of_the_time_sum_to_one(large: CapacityPlan) -> None:
     assert fast.step_shares["constant"] == 1
 
 
+@pytest.mark.full
 def test_tight_targets_take_a_larger_split() -> None:
     # 140e9 bytes at 1.5 TB/s are 92 ms on one device, 28 ms on four and 16 ms on eight.
     tight = make_plan(plan_input(targets=Targets(ttft=2.0, itl=0.022)))
@@ -71,6 +74,7 @@ def test_tight_targets_take_a_larger_split() -> None:
     assert "a request without others does not" in tight.others["tensor 4, pipeline 1, context 1"]
 
 
+@pytest.mark.full
 def test_devices_never_fall_with_the_rate() -> None:
     devices = [make_plan(plan_input(rate=rate)).devices for rate in (0.5, 60.0)]
     assert devices == sorted(devices) and devices[0] < devices[-1]

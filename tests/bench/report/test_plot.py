@@ -43,6 +43,7 @@ def drawn(path: Path, report: dict[str, Any]) -> tuple[int, int]:
     return width, height
 
 
+@pytest.mark.full
 def test_a_report_becomes_a_png(tmp_path: Path) -> None:
     width, height = drawn(tmp_path / "out.png", REPORT)
     assert width >= 600 and height >= 600
@@ -65,6 +66,7 @@ def test_arms_are_drawn_side_by_side_the_more_of_them_the_higher(tmp_path: Path)
     assert (tmp_path / "2.png").read_bytes() != (tmp_path / "other.png").read_bytes()
 
 
+@pytest.mark.full
 def test_a_run_in_which_nothing_came_can_be_drawn(tmp_path: Path) -> None:
     empty = {"latency_seconds": [], "ttft_seconds": []}
     drawn(tmp_path / "out.png", {**REPORT, "samples": empty, "timeline": {name: [] for name in REPORT["timeline"]}})

@@ -33,6 +33,7 @@ def arm_runs(run: dict[str, Any], name: str, *speeds: float) -> ArmRuns:
     return ArmRuns(Arm(name=name, command=()), [{**run, "output_tokens_per_second": speed} for speed in speeds])
 
 
+@pytest.mark.full
 def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None:
     made = report.build_report(SPEC, [arm_runs(run, "chairlift", 7.0)], environment.source(), ["bench", "offline"])
     assert (made["kind"], made["schema"], made["seed"]) == ("chairlift bench offline", 2, 5)

@@ -238,6 +238,7 @@ def test_a_server_that_never_responds_times_out() -> None:
     assert record.outcome is Outcome.TIMEOUT and record.status == 0
 
 
+@pytest.mark.full
 def test_hundreds_of_streams_are_open_at_once() -> None:
     count = 400
 

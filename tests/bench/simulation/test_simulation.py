@@ -71,6 +71,7 @@ def test_a_request_waits_while_the_only_slot_is_used() -> None:
     assert (result.peak_running, result.mean_running) == (1, 1.0)
 
 
+@pytest.mark.full
 def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> None:
     load = with_poisson_arrivals(generate("longtail", vocab_size=1000, count=60), 20.0)
     result = [simulate(load, SchedulerConfig(overlap=overlap), CROWD) for overlap in (False, True)]
@@ -82,7 +83,7 @@ def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> Non
     assert result[1].seconds == pytest.approx(result[0].seconds, rel=0.2)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("policy", "batching"), each_value(POLICIES, BATCHINGS))
 def test_every_policy_serves_all_requests_and_depends_only_on_the_seed(policy: str, batching: str) -> None:
     load = with_poisson_arrivals(generate("longtail", vocab_size=1000, count=80, seed=3), 30.0)

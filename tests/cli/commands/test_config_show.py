@@ -62,6 +62,7 @@ def test_json_has_the_same_with_stable_keys(capsys: pytest.CaptureFixture[str], 
     assert json.loads(run_show(capsys, "--json"))["config"] is None
 
 
+@pytest.mark.full
 def test_keys_are_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAIRLIFT_API_KEY", "sk-1")
     for words in ([], ["--json"], ["-v"]):

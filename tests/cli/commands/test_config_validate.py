@@ -19,7 +19,7 @@ def run_validate(capsys: pytest.CaptureFixture[str], folder: Path, text: str) ->
     return code, [line.removeprefix(str(path)) for line in out.splitlines()]
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("text", "count"), [
     ("", "0 settings"), ("port: 8080\n", "1 setting"),
     ("model: owner/name\nkey_file: nowhere.txt\ntls_cert: a.pem\ntls_key: b.pem\n", "4 settings"),
@@ -32,6 +32,7 @@ def test_a_valid_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: 
     assert run_validate(capsys, tmp_path, text) == (0, [f": valid, {count}"])
 
 
+@pytest.mark.full
 def test_problems_of_a_fleet_are_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = "min_replicas: 5\nmax_replicas: 2\ntarget_wait: 0\nreplica_option: [dtyp=x]\nreplica_ports: all\n"
     assert run_validate(capsys, tmp_path, text) == (1, [
@@ -103,6 +104,7 @@ def test_without_a_path_the_variable_names_the_file(
     assert "line 1: log_level must be one of" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_an_error_that_names_no_setting_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from chairlift.core.errors import ConfigError
 

@@ -48,6 +48,7 @@ def errors(report: dict[str, Any]) -> list[str]:
     return [problem["what"] for problem in report["problems"] if problem["level"] == "error"]
 
 
+@pytest.mark.full
 def test_without_a_model_the_embedded_one_is_examined_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     out, err = capsys.readouterr()
@@ -60,6 +61,7 @@ def test_without_a_model_the_embedded_one_is_examined_with_a_message(capsys: pyt
     assert code == 0 and named["model"]["num_blocks"] == report["model"]["num_blocks"]
 
 
+@pytest.mark.full
 def test_a_damaged_embedded_model_is_a_problem_and_no_traceback(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -181,7 +183,7 @@ def copy_with(folder: Path, target: Path, name: str, text: str | None) -> Path:
     return copy
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -324,6 +326,7 @@ def test_a_name_with_control_characters_does_not_steer_the_terminal(capsys: pyte
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_missing_kernels_are_a_warning_with_their_cost_and_a_remedy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

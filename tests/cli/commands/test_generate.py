@@ -124,7 +124,7 @@ def test_a_pipe_is_the_prompt_when_none_is_given() -> None:
     assert json.loads(ignored.stdout)["prompt"] == "flag"
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(b"", b"the prompt is empty: standard input has no text"), (b"hi \xff\n", b"standard input is not UTF-8")],

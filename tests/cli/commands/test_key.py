@@ -41,6 +41,7 @@ def test_a_key_has_a_line_that_accepts_it_and_does_not_contain_it(
     assert principal is not None and (principal.tenant, principal.scopes) == ("alice", frozenset({USER}))
 
 
+@pytest.mark.full
 def test_keys_are_all_different(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({create_key(capsys, "alice")[0] for _ in range(20)}) == 20
 
@@ -70,6 +71,7 @@ def test_a_new_file_is_its_owners_alone(tmp_path: Path, capsys: pytest.CaptureFi
     assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o600
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("before", ["", "# people\n", "# people", "\n\n", "bob sha256:" + "0" * 64])
 def test_the_lines_of_a_file_stay_and_an_unfinished_last_line_is_completed(
     before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -91,6 +93,7 @@ def test_an_invalid_tenant_is_rejected(tenant: str, tmp_path: Path, capsys: pyte
     assert not file.exists()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["", "no-such-folder/keys"])
 def test_a_file_that_cannot_be_written_is_an_error_without_a_key(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

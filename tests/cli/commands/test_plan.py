@@ -24,6 +24,7 @@ def save(folder: Path, content: dict[str, Any]) -> str:
     return str(folder)
 
 
+@pytest.mark.full
 def test_json_has_the_plan_of_a_folder_with_nothing_but_a_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +43,7 @@ def test_the_table_is_for_people_and_the_embedded_model_is_the_default(capsys: p
     assert "no model given" in err and "simulating" in err
 
 
+@pytest.mark.full
 def test_too_few_gpus_are_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = save(tmp_path, LLAMA_70B)
     words = ["--gpus", "4", "--input", "64", "--output", "8", "--rate", "200", "-q"]
@@ -50,6 +52,7 @@ def test_too_few_gpus_are_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "GPUs are missing; the 4 at hand serve" in out and "a replica needs 4 devices" in out
 
 
+@pytest.mark.full
 def test_a_model_that_is_not_chairlifts_own_is_planned_and_its_problems_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +66,7 @@ def test_a_model_that_is_not_chairlifts_own_is_planned_and_its_problems_said(
     assert values["sources"]["parameters"] == "estimated" and values["model"]["weight_bits"] == 4 + 20 / 128
 
 
+@pytest.mark.full
 def test_options_of_8_bit_floats_are_planned_and_in_the_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +88,7 @@ def test_options_of_8_bit_floats_are_planned_and_in_the_commands(
     ]
 
 
+@pytest.mark.full
 def test_step_times_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     times = tmp_path / "times.json"
     times.write_text('{"step": 0.01, "origin": "measured"}', encoding="utf-8")
@@ -93,7 +98,7 @@ def test_step_times_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert values["capacity"]["itl_ms_alone"] == pytest.approx(10)
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -26,7 +26,7 @@ def run_command(*words: str) -> tuple[int, str]:
     return completed.returncode, completed.stdout + completed.stderr
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("words", "sentence"), [
     (["--max-queue-size", "5"], "--max-queue-size is 5 sequences, less than --max-waiting-requests (1024)"),
     (["--host", "0.0.0.0"], "--host 0.0.0.0 is not a loopback address and needs API keys"),

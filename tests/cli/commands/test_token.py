@@ -79,6 +79,7 @@ def test_secret_and_settings_may_come_from_variables_and_the_servers_settings_fi
         assert principal_of(token, secret_file, audience="llm") == Principal("alice")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("words", "sentence"), [
     ([], "TENANT is required"), (["a b"], "tenant must have 1 to 128 characters"),
     (["a\n"], "tenant must have 1 to 128 characters"),

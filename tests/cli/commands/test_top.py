@@ -154,6 +154,7 @@ def test_ctrl_c_within_a_destructor_ends_the_command_too(
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("interval", ["0", "-1", "0.05", "3601", "nan"])
 def test_an_interval_out_of_range_is_rejected(interval: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", f"--interval={interval}", "--once"]) == 2

@@ -35,6 +35,7 @@ def closed_url() -> str:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.full
 def test_a_healthy_replica_that_has_served_has_no_finding() -> None:
     async def scenario() -> None:
         async with live_replica(fake_service()) as live, httpx.AsyncClient() as client:
@@ -104,6 +105,7 @@ def test_a_drained_replica_is_not_ready() -> None:
     run(scenario())
 
 
+@pytest.mark.full
 def test_through_a_router_its_replicas_are_checked_and_lost_ones_named() -> None:
     async def scenario() -> None:
         lost = closed_url()
@@ -126,6 +128,7 @@ def test_through_a_router_its_replicas_are_checked_and_lost_ones_named() -> None
     run(scenario())
 
 
+@pytest.mark.full
 def test_a_router_with_the_replicas_key_reads_the_reports_that_they_do_not_give(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("replica-admin", encoding="ascii")

@@ -64,7 +64,7 @@ def test_a_queue_size_of_the_file_is_checked_with_the_flags_of_the_start(path: P
         make_reloader(path)()
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("text", [
     "tenant_requests_per_minute: x\n", "prot: 1\n", "tenant_requests_per_minute: 0\n", "port: [\n",
     "log_backups: -1\n", "write_timeout: 0\n",

@@ -78,6 +78,7 @@ def test_every_flag_of_an_alias_has_a_value_here() -> None:
     assert list(ALIAS_VALUES) == [flag for row in ALIASES for flag in row.flags]
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("row", "flag"), pairs(ALIASES))
 def test_an_alias_sets_its_setting(row: ServerFlag, flag: str) -> None:
     text, value = ALIAS_VALUES[flag]
@@ -95,6 +96,7 @@ def test_an_alias_sets_its_setting(row: ServerFlag, flag: str) -> None:
     )
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("row", "flag"), pairs(WITHOUT_EFFECT))
 @pytest.mark.parametrize("command", ["serve", "generate", "config show"])
 def test_a_flag_without_effect_says_so(row: ServerFlag, flag: str, command: str) -> None:
@@ -112,6 +114,7 @@ def test_a_flag_of_which_some_values_are_accepted(row: ServerFlag, flag: str) ->
     assert str(caught.value) == f"{flag} other is not supported: {row.option.reason}"
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize(("row", "flag"), pairs(REJECTED))
 def test_a_rejected_flag_has_a_reason_with_or_without_a_value(row: ServerFlag, flag: str) -> None:
     for words in ([flag], [flag, "x"], ["MODEL", flag, "--port", "1"]):
@@ -189,6 +192,7 @@ SERVER_SETTINGS = {"served_model_name", "disable_log_stats", "enable_log_request
 """vLLM's options that set something of the server, which an LLM does not have."""
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("name", VLLM_OPTIONS)
 def test_an_option_of_python_means_the_same_as_a_flag(name: str) -> None:
     """vLLM's LLM(max_num_seqs=8) and --max-num-seqs 8 set the same, or both have no effect, or both are refused."""

@@ -51,6 +51,7 @@ def test_a_model_comes_from_the_same_places(path: Path) -> None:
     assert not hasattr(parse_command("bench", "simulate", *config), "model")
 
 
+@pytest.mark.full
 def test_a_bad_file_stops_every_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("prot: 8080\n", encoding="utf-8")
@@ -70,6 +71,7 @@ def test_a_bad_file_stops_every_command(tmp_path: Path, capsys: pytest.CaptureFi
         parse_command("serve", CHAIRLIFT_CONFIG=str(bad))
 
 
+@pytest.mark.full
 def test_an_error_names_the_setting_as_the_user_wrote_it(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +86,7 @@ def test_an_error_names_the_setting_as_the_user_wrote_it(
     assert capsys.readouterr().err == "chairlift: --temperature must be between 0 and 2, got 5.0\n"
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("words", "environ", "message", "expected"), [
     (["--port", "5"], {}, "port must be free", "--port must be free"),
     (["--port", "5"], {"CHAIRLIFT_PORT": "6"}, "port must be free", "--port must be free"),

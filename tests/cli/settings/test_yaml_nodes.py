@@ -48,7 +48,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("text", "line", "message"), [
     ("a: 1\nb: [1\n", 3, "the file is not valid YAML"),
     ("a: 1\nb: c: d\n", 2, "the file is not valid YAML: mapping values are not allowed here"),

@@ -189,7 +189,7 @@ def test_costs_are_taken_back_when_the_number_cannot_be_set(fault: Any, error: t
     run_scenario(scenario)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("fault", "acts_between"), [("cut", False), ("lose", False), ("lose", True)])
 def test_after_a_fault_at_any_request_another_process_completes_the_call(fault: str, acts_between: bool) -> None:
     """The connection breaks at the n-th request, before or after its effect, and the process ends there."""

@@ -26,6 +26,7 @@ DEPLOYMENTS = DEPLOYED.deployments
 template, container, options = DEPLOYED.pod, DEPLOYED.container, DEPLOYED.options
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_object_is_valid_and_has_no_unknown_field(path: Path) -> None:
     assert documents(path)

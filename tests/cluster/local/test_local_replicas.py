@@ -241,6 +241,7 @@ def test_five_failures_are_a_crash_loop_which_ends_with_a_new_start_of_the_fleet
         assert [each.num_failures for each in alive(replicas)] == [0]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("way", ["spec", "spec and back", "start", "stop", "release"])
 def test_a_crash_loop_ends_with_new_settings_or_when_an_operator_asks(folder: Path, way: str) -> None:
     wall = WallTime()

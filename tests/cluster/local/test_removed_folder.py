@@ -43,6 +43,7 @@ def remove_files(folder: Path) -> None:
 REMOVALS = pytest.mark.parametrize("remove", [shutil.rmtree, remove_replicas, remove_files])
 
 
+@pytest.mark.share(2)
 @REMOVALS
 @pytest.mark.parametrize("is_adopted", [False, True])
 def test_replicas_run_on_and_can_be_stopped_and_adopted(folder: Path, remove: Removal, is_adopted: bool) -> None:

@@ -144,6 +144,7 @@ def test_a_program_that_does_not_start_is_an_error() -> None:
     run(check())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
@@ -187,6 +188,7 @@ def test_a_long_line_of_the_log_does_not_block_the_process(monkeypatch: pytest.M
     run(check())
 
 
+@pytest.mark.full
 def test_a_controller_keeps_its_token_with_a_new_process_and_has_another_one_than_others() -> None:
     async def owner(process: DriverProcess) -> list[str]:
         return list((await process.call("snapshot"))["owner"])

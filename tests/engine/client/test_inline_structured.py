@@ -135,6 +135,7 @@ def test_others_go_on_meanwhile(client: InlineClient, gate: threading.Event) -> 
     assert second.wait().finish_reason is FinishReason.LENGTH and not first.calls
 
 
+@pytest.mark.full
 def test_an_abort_ends_it_before_it_is_compiled_and_its_name_is_free(
     client: InlineClient, gate: threading.Event
 ) -> None:
@@ -170,6 +171,7 @@ def test_its_time_runs_while_it_is_compiled_and_what_is_said_names_all_of_it(
     assert is_idle(client)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("after_a_step", [False, True])
 def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
     monkeypatch: pytest.MonkeyPatch, gate: threading.Event, after_a_step: bool
@@ -185,6 +187,7 @@ def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
     client.close()
 
 
+@pytest.mark.full
 def test_a_request_that_is_sent_again_waits_for_its_own_grammar(client: InlineClient, gate: threading.Event) -> None:
     """The same request object: the grammar of the aborted request is not used for the second one."""
     request, first, second, other = structured("a"), RequestSink(), RequestSink(), RequestSink()
@@ -219,6 +222,7 @@ def test_an_engine_that_dies_meanwhile_ends_it(gate: threading.Event) -> None:
     assert len(first.outputs) == len(second.outputs) == 1
 
 
+@pytest.mark.full
 def test_as_many_can_be_compiled_as_can_be_in_the_waiting_queue(gate: threading.Event) -> None:
     client, sinks = start(max_queue_size=2), [RequestSink() for _ in range(3)]
     for number, sink in enumerate(sinks):

@@ -117,6 +117,7 @@ def test_calls_of_other_clients_wait_for_a_warm_up_and_have_their_own_limit_then
 # -- start and close -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_model_that_cannot_be_loaded_is_a_typed_error_of_the_constructor() -> None:
     with pytest.raises(ModelError, match=r"model.safetensors is truncated: 10 bytes of 4096") as caught:
         start_engine_process(spec_of(no_model), SchedulerConfig(), watch=FAST_LIVENESS)
@@ -199,6 +200,7 @@ def test_engines_leave_nothing_behind() -> None:
     assert all(has_ended(pid) for pid in pids) and not any(folder.exists() for folder in folders)
 
 
+@pytest.mark.full
 def test_an_engine_can_be_spawned_without_a_client() -> None:
     process = spawn(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS)
     try:

@@ -118,6 +118,7 @@ def start(children: list[Child], tmp_path: Path, spec: RunnerSpec | None = None)
     return children[-1]
 
 
+@pytest.mark.full
 def test_it_serves_and_leaves_when_the_pipe_closes(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path)
     welcome = child.receive(Ready)
@@ -150,6 +151,7 @@ def test_a_stop_message_in_the_pipe_ends_its_requests_and_signals_to_the_group_d
     assert child.wait_exit()[0] == 0 and not child.folder.exists()
 
 
+@pytest.mark.full
 def test_a_step_that_hangs_does_not_keep_it(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(faulty))
     child.receive(Ready)
@@ -170,6 +172,7 @@ def test_it_sends_heartbeats_while_it_starts(children: list[Child], tmp_path: Pa
     assert isinstance(child.receive(Ready), Ready)
 
 
+@pytest.mark.full
 def test_a_failed_start_is_sent_and_waits_for_the_spawner(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(no_model))
     failed = child.receive(StartFailed)
@@ -214,6 +217,7 @@ def test_a_message_is_read_in_whatever_pieces_it_comes(tmp_path: Path) -> None:
         read_message(file.fileno())
 
 
+@pytest.mark.full
 def test_a_process_launched_for_an_engine_that_never_comes_exits_silently() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "chairlift.engine.ipc.engine_main", "json"],

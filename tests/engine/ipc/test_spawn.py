@@ -43,6 +43,7 @@ def test_stop_is_clean_and_may_be_repeated() -> None:
     assert process.exit_code == 0 and has_ended(process.pid) and not folder_of(process).exists()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor")
 def test_it_runs_on_the_processors_that_are_named(tmp_path: Path) -> None:
     one = min(usable_cpus())
@@ -54,6 +55,7 @@ def test_it_runs_on_the_processors_that_are_named(tmp_path: Path) -> None:
         process.kill()
 
 
+@pytest.mark.full
 def test_a_process_that_was_launched_before_becomes_the_engines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_launched_process_that_died_is_replaced_and_one_that_is_not_wanted_lea
     assert has_ended(pids[2])
 
 
+@pytest.mark.full
 def test_kill_leaves_nothing_either() -> None:
     process = start()
     process.kill()
@@ -101,6 +104,7 @@ def test_kill_leaves_nothing_either() -> None:
     assert process.exit_code == -signal.SIGKILL and not folder_of(process).exists()
 
 
+@pytest.mark.full
 def test_an_engine_that_still_starts_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
     process = spawn(spec_of(endless_start), SchedulerConfig(), watch=FAST_LIVENESS)
@@ -109,6 +113,7 @@ def test_an_engine_that_still_starts_can_be_stopped(monkeypatch: pytest.MonkeyPa
     assert process.exit_code == 0
 
 
+@pytest.mark.full
 def test_an_engine_that_is_stopped_by_a_signal_can_be_stopped() -> None:
     process = start(LivenessConfig(stop_timeout=0.3))
     os.kill(process.pid, signal.SIGSTOP)

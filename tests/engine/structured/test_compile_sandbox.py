@@ -130,6 +130,7 @@ def test_no_process_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(
     wait_until(lambda: has_ended(fork), 1.5 if ended else MAX_CPU_SECONDS + 6)  # otherwise it takes nine seconds
 
 
+@pytest.mark.full
 def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(sandbox: CompileSandbox) -> None:
     fork = only_fork(sandbox)
     deadline, number, took = time.monotonic() + TIMEOUT_SECONDS, 0, 0.0
@@ -146,6 +147,7 @@ def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(sandbox: 
     assert only_fork(sandbox) == fork
 
 
+@pytest.mark.full
 def test_a_process_that_another_process_ended_is_replaced(sandbox: CompileSandbox) -> None:
     sandbox.check(GOOD)
     assert sandbox._process is not None
@@ -154,6 +156,7 @@ def test_a_process_that_another_process_ended_is_replaced(sandbox: CompileSandbo
     assert sandbox.check(GOOD)
 
 
+@pytest.mark.full
 def test_a_fork_that_another_process_ended_is_no_error_of_the_grammar(sandbox: CompileSandbox) -> None:
     process = sandbox._ready_process()
     for _ in range(3):
@@ -180,6 +183,7 @@ def test_a_grammar_that_no_process_can_check_is_no_invalid_grammar(
     assert len(starts) == 2
 
 
+@pytest.mark.full
 def test_a_reply_that_was_not_read_does_not_reach_the_next_call(
     sandbox: CompileSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +226,7 @@ def test_a_closed_sandbox_starts_no_process() -> None:
         sandbox.check(GOOD)
 
 
+@pytest.mark.full
 def test_a_process_whose_owner_is_gone_leaves() -> None:
     process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None

@@ -84,6 +84,7 @@ def test_a_schema_of_a_tool_that_no_output_can_match_shows_no_grammar_of_calls(s
     check_message(message)
 
 
+@pytest.mark.full
 def test_random_damage_to_grammars_and_expressions_never_shows_them(sandbox: CompileSandbox) -> None:
     rng, found = random.Random(5), 0
     texts = [

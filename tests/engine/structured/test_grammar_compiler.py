@@ -64,6 +64,7 @@ def test_a_structure_is_compiled_once(compiler: GrammarCompiler, monkeypatch: py
     compiler.compile_request(structured(regex="a+", n=4)).result()
 
 
+@pytest.mark.full
 def test_what_one_request_wrote_does_not_count_against_the_next(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:
     assert (row == -1).all()
 
 
+@pytest.mark.full
 def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
     grammar = grammar_of(json_schema=many)
@@ -40,6 +41,7 @@ def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token
         grammar.check()
 
 
+@pytest.mark.full
 def test_two_thousand_optional_properties_are_followed() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(2000)}}
     grammar = grammar_of(json_schema=many)

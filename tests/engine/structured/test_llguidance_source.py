@@ -22,6 +22,7 @@ from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, genera
 from support_text import byte_level
 
 
+@pytest.mark.full
 def test_a_choice_is_one_of_the_strings_whatever_is_in_them() -> None:
     choices = ("yes", "no", "yes and no", 'a "quoted" one', "back\\slash", "new\nline", "Ärger 🚡", "/regex/", "a|b")
     outputs = {generate_output(grammar_of(choice=choices), random_pick(seed)).decode() for seed in range(60)}

@@ -38,6 +38,7 @@ def test_an_option_without_effect_is_accepted_and_the_log_says_why(
     assert f"{name} has no effect: {VLLM_OPTIONS[name].reason}" in caplog.messages
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_option_names_the_reason_and_takes_values_that_change_nothing(name: str) -> None:
     option = VLLM_OPTIONS[name]

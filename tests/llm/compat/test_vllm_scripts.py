@@ -134,6 +134,7 @@ def test_chat_and_streaming_run(script: str) -> None:
         names["llm"].close()
 
 
+@pytest.mark.full
 def test_structured_output_runs() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(with_import_changed(STRUCTURED), "script", "exec"), names)

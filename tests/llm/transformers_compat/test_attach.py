@@ -26,7 +26,7 @@ def model() -> Any:
     return attach(bridged_model("gpt2", dtype=torch.float32).eval())
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "gemma2"])
 def test_a_batch_has_the_tokens_of_generate(kind: str) -> None:
     model = attach(float32_model(kind))
@@ -127,6 +127,7 @@ def test_several_sequences_of_a_prompt_and_an_empty_batch(model: Any) -> None:
     assert model.generate_batch([]) == {}
 
 
+@pytest.mark.full
 def test_progress_goes_to_standard_error(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     model.generate_batch(torch.tensor([[5, 6, 7]]), max_new_tokens=2, progress_bar=True, warmup=True)
     captured = capsys.readouterr()

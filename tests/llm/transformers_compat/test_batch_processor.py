@@ -85,6 +85,7 @@ def test_a_processor_over_an_engine_loop(overlap: bool) -> None:
     processor.close()
 
 
+@pytest.mark.full
 def test_a_closed_processor_fails_its_requests_and_starts_again_with_a_model() -> None:
     processor, prompt = processor_of("llama"), list(range(10, 30))
     for model in (float32_model("llama"), tiny_hf_model("llama", 1, torch.float32), float32_model("llama")):
@@ -175,6 +176,7 @@ def test_fail_all_requests_ends_each_with_the_error(make: Any, prepared: bool) -
     assert processor.cache.get_num_free_blocks() == processor.cache.num_blocks
 
 
+@pytest.mark.full
 def test_the_parameters_of_the_generation_config_apply_and_its_seed_repeats_them() -> None:
     def sampled(seed: int) -> list[int]:
         config = float32_model("llama").config

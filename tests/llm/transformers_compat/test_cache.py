@@ -107,6 +107,7 @@ def test_layer_types_of_other_attention_are_refused() -> None:
         layer_windows(config)
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_calls_keep_the_cache_consistent(seed: int) -> None:
     """Allocate, free, add, schedule, answer, finish and cancel in any order; at the end every block is free."""

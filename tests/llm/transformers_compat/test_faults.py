@@ -192,6 +192,7 @@ def test_a_thousand_cancelled_requests_leave_nothing_behind() -> None:
         assert manager.output_queue.empty() and not manager.output_queue._numbers and not manager.open_requests
 
 
+@pytest.mark.full
 def test_a_stream_of_many_tokens_copies_none_that_is_not_read() -> None:
     with fake_manager(replace(FAKE, max_model_len=4000, num_blocks=1000, verify=False)) as manager:
         manager.add_request(PROMPT, "r", max_new_tokens=3000, streaming=True)

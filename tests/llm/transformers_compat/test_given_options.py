@@ -19,6 +19,7 @@ COUNTS = (
 FLAGS = ("allow_block_sharing", "use_async_batching")
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

@@ -42,6 +42,7 @@ def in_threads(*functions: Any) -> None:
         raise errors[0]
 
 
+@pytest.mark.full
 def test_many_producers_and_readers_each_get_their_own_outputs() -> None:
     def client(number: int) -> None:
         for turn, prompt in enumerate(random_prompts(15, seed=number)):

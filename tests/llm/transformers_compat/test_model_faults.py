@@ -50,7 +50,7 @@ def neighbour(model: Any, manager: ContinuousBatchingManager) -> Iterator[None]:
     assert manager.is_running() and not manager.open_requests and manager.output_queue.empty()
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [

@@ -83,7 +83,7 @@ def test_the_architecture_has_as_many_parameters_as_the_hub_counts(name: str) ->
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == PARAMETERS[name]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> None:
     content = PUBLISHED[name]
@@ -99,6 +99,7 @@ def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> Non
         assert checkpoint.dtype() == "bfloat16"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOADED)
 def test_published_files_load(name: str, tmp_path: Path) -> None:
     folder = write_sparse_checkpoint(tmp_path, {}, stored_shapes(name), SHARDS.get(name, 1))

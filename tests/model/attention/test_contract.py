@@ -52,7 +52,7 @@ def combinations(*factors: Iterable[Any], count: int) -> list[tuple[Any, ...]]:
     return [(backend, *values) for backend in EVERY for values in (few if backend in FEW else every)]
 
 
-@pytest.mark.share(22)
+@pytest.mark.share(14)
 @pytest.mark.parametrize(
     ("backend", "name", "block_size", "window"),
     combinations(BATCHES, [1, 16, 32, 37, 64], [None, 1, 20, 64], count=8),
@@ -66,7 +66,7 @@ def test_every_batch_equals_dense_attention(backend: str, name: str, block_size:
     check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("backend", "name", "shared"), combinations(BATCHES, [1, 8], count=4))
 def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) -> None:
     for kv_heads in (1, 3):
@@ -74,7 +74,7 @@ def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) ->
         check(backend, case, AttentionSpec(0, 0.3, 20), 16, widest(backend))
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("backend", [each for each in EVERY if each not in LIBRARY_BACKENDS])
 def test_heads_of_a_group_that_is_too_large_for_a_tile(backend: str) -> None:
     sinks = torch.linspace(-3, 3, 142, dtype=torch.float64)
@@ -82,7 +82,7 @@ def test_heads_of_a_group_that_is_too_large_for_a_tile(backend: str) -> None:
     check(backend, case, AttentionSpec(0, 0.25, 20, None, sinks), 16, widest(backend))
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("backend", "name", "window", "sinks", "softcap"),
     combinations(BATCHES, [None, 20], [False, True], [None, 0.7], count=5),
@@ -126,7 +126,7 @@ def in_float8(case: Case) -> Case:
     return replace(case, keys=keys, values=values)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("backend", "name", "window", "sinks", "softcap"),
     [
@@ -176,7 +176,7 @@ def test_some_caches_have_no_8_bit_floats() -> None:
             make(backend).allocate_kv_cache(1, 1, 16, 2, 16, FLOAT8, CPU)
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("backend", "name", "window"), combinations(BATCHES, [None, 20], count=4))
 def test_a_row_has_the_same_result_alone(backend: str, name: str, window: int | None) -> None:
     case = make_case(name, 16, 2, 2, window, 0, seed=4, width=head_dim(backend, 16))

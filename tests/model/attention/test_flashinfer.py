@@ -123,6 +123,7 @@ def test_an_output_that_is_not_contiguous_is_copied(backend: FlashInferAttention
     assert torch.equal(*results) and not results[1][-2:].any() and results[1].isfinite().all()
 
 
+@pytest.mark.full
 def test_the_kernels_of_triton_write_its_cache() -> None:
     case = make_case("chunk behind a prefix", 16, 2, 2, None, 0, seed=3, width=64)
     backend = FlashInferAttention(BatchPrefillWithPagedKVCacheWrapper, TritonAttention(), CPU)

@@ -91,7 +91,7 @@ def test_any_number_of_query_heads_shares_a_kv_head(group: int) -> None:
     check([(1, 40), (1, 1), (30, 50)], AttentionSpec(0, 0.25), heads=2, group=group)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("window", [None, 700])
 def test_long_rows_are_split(window: int | None, deterministic: bool) -> None:
@@ -168,6 +168,7 @@ def test_a_token_of_a_chunk_has_the_same_bits_wherever_the_chunk_begins() -> Non
         )
 
 
+@pytest.mark.full
 def test_a_step_needs_no_lists_of_the_host_and_padded_sizes_change_nothing() -> None:
     rows = make_rows([(1, 90), (1, 20), (1, 33), (30, 60), (8, 8)], 16)
     kv, batch = fill_cache(TritonAttention(), rows, 16, 1, 16, torch.float32), make_batch(rows, 16, padding=4)
@@ -181,6 +182,7 @@ def test_a_step_needs_no_lists_of_the_host_and_padded_sizes_change_nothing() -> 
         assert not each[2].any() and not each[33:].any() and each[:2].all() and each[3:33].all()
 
 
+@pytest.mark.full
 def test_strided_inputs_and_outputs() -> None:
     backend, rows = TritonAttention(), make_rows([(1, 20), (6, 30)], 16)
     batch, spec = make_batch(rows, 16), AttentionSpec(0, 0.25)
@@ -206,6 +208,7 @@ def test_a_step_without_tokens_launches_nothing(monkeypatch: pytest.MonkeyPatch)
     TritonAttention().write_kv(torch.empty(0, 1, 16), torch.empty(0, 1, 16), kv, torch.empty(0, dtype=torch.int64))
 
 
+@pytest.mark.full
 def test_the_layers_of_a_step_share_the_memory_of_partial_results() -> None:
     rows = make_rows([(1, 1000)], 16)
     backend, batch = TritonAttention(), make_batch(rows, 16)

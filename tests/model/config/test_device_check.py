@@ -42,6 +42,7 @@ def test_a_device_of_every_machine_needs_no_process(name: str, monkeypatch: pyte
     check_device(name)
 
 
+@pytest.mark.full
 def test_a_usable_device_is_found_without_importing_torch_here() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH], check=True, timeout=120)
 

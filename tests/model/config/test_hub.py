@@ -164,6 +164,7 @@ def test_the_hubs_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch, net
     assert "\n" not in sentence
 
 
+@pytest.mark.full
 def test_offline_mode_is_respected_and_named(tmp_path: Path) -> None:
     code = (
         "import socket; socket.socket.connect = None\n"

@@ -97,6 +97,7 @@ def plan_of(step_id: int, token: int, *, masked: bool = False) -> StepPlan:
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rank", [False], indirect=True, ids=["started"])
 def test_a_rank_runs_calls_in_order_and_ends_with_its_input(rank: Rank, tmp_path: Path) -> None:
     only_a = np.zeros((1, 9), np.int32)

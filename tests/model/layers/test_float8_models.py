@@ -161,6 +161,7 @@ def test_two_ranks_round_as_little_as_one_does(tmp_path: Path) -> None:
             assert 0 < own < 1.5 * one and other < 1.5 * one
 
 
+@pytest.mark.full
 def test_batch_invariant_ops_give_a_row_the_same_bits_alone_and_in_a_batch(tmp_path: Path) -> None:
     model = loaded(save_tiny("llama", tmp_path), BatchInvariantOps())
 

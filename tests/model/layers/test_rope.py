@@ -32,6 +32,7 @@ ROPES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("head_dim", [8, 64, 96, 128])
 @pytest.mark.parametrize("rope", ROPES, ids=lambda rope: "-".join(str(value) for value in rope.values()))
 def test_frequencies_equal_transformers_to_the_last_bit(rope: dict[str, Any], head_dim: int) -> None:

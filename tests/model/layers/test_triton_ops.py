@@ -41,6 +41,7 @@ def assert_equal(call: Callable[[Ops], Tensor | tuple[Tensor, ...]], atol: float
     torch.testing.assert_close(call(OPS), call(PLAIN), rtol=3e-6, atol=atol)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("rows", [0, 1, 3])
 @pytest.mark.parametrize("size", HIDDEN)
 @pytest.mark.parametrize("norm", ["rms_norm", "rms_norm_float32"])
@@ -120,7 +121,7 @@ class Heads:
         return rotated[:, :-num_kv_heads]
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("backend", [ReferenceAttention(), TorchAttention()], ids=["reference", "torch"])
 @pytest.mark.parametrize("normed", [True, False])
 @pytest.mark.parametrize(("num_heads", "num_kv_heads", "width"), [(4, 2, 16), (3, 1, 80), (14, 2, 64)])

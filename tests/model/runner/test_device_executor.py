@@ -103,7 +103,7 @@ def test_a_step_is_given_to_the_device_before_the_last_is_read(model: LoadedMode
     assert stream.synchronized == 0
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_results_and_staged_numbers_are_kept_until_their_events(model: LoadedModel, stream: SimulatedStream) -> None:
     _, driver = on_device(model)
     sequences = [driver.add([number, *PROMPT], GREEDY) for number in range(3)]
@@ -153,7 +153,7 @@ def masked_steps(
     return tokens
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("last", [GREEDY, SEEDED], ids=["device", "host"])
 def test_masks_hold_for_rows_of_the_device_and_of_the_host_early_or_late(
     model: LoadedModel, stream: SimulatedStream, last: Params
@@ -239,7 +239,7 @@ def test_a_launch_that_fails_leaves_the_step_before_it_and_the_runner(
     assert second.outputs == expected(model, PROMPT[5:], GREEDY, 8)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 def test_requests_keep_their_tokens_though_launches_run_out_of_memory_while_a_step_is_in_flight(
     tmp_path: Path, stream: SimulatedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +315,7 @@ def test_masks_that_cannot_be_used_make_their_step_void(model: LoadedModel, monk
     assert driver.generate(sequence, 4) == expected(model, PROMPT, GREEDY, 4)
 
 
+@pytest.mark.full
 def test_a_warm_up_captures_graphs_and_changes_no_token(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = SimulatedStream()
     use_device(monkeypatch, stream)

@@ -59,7 +59,7 @@ def test_chunks_and_blocks_change_no_token_and_no_logprob(model: LoadedModel, ch
         assert [token for token, _ in one.top] == [token for token, _ in other.top]
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3"])
 def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     oracle = tiny_hf_model(kind)

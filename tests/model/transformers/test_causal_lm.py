@@ -41,7 +41,7 @@ def test_logits_of_states_are_those_of_the_whole_model(kind: str) -> None:
     assert (made.vocab_size, made.dtype) == (304, torch.float64)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["gemma2", "granite", "cohere2", "gpt_oss", "opt", "deepseek_v3", "falcon", "bloom"])
 def test_logits_in_chunks_and_batches_are_those_of_transformers(kind: str) -> None:
     model = bridged_model(kind)
@@ -75,6 +75,7 @@ def test_the_head_computes_what_the_models_own_head_computes(kind: str, fields: 
     torch.testing.assert_close(logits, expected)
 
 
+@pytest.mark.full
 def test_a_head_with_layers_before_its_matrix_reads_the_states(tmp_path: Path) -> None:
     config = transformers.RemBertConfig(
         vocab_size=304, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,

@@ -57,7 +57,7 @@ def llama4(**changes: Any) -> transformers.Llama4TextConfig:
     return transformers.Llama4TextConfig(**{**fields, **changes})
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2", "phi3", "gpt_oss", "deepseek_v3", "opt"])
 @pytest.mark.parametrize("length", [1, 2, 100, 1024])
 def test_layers_that_use_their_positions_pass(kind: str, length: int) -> None:
@@ -150,6 +150,7 @@ def test_a_cache_that_drops_tokens_which_the_mask_sees_is_refused() -> None:
     load_module(moshi(20), RunnerConfig(max_model_len=20))
 
 
+@pytest.mark.full
 def test_moshi_makes_the_tokens_of_generate_with_the_window_of_its_length(tmp_path: Any) -> None:
     model = moshi(1024)
     model.float().save_pretrained(tmp_path)
@@ -209,6 +210,7 @@ def big_bird(**changes: Any) -> Any:
     return model_of(config, dtype=torch.float32, scale=0.6)
 
 
+@pytest.mark.full
 def test_attention_to_blocks_is_refused_beyond_the_length_that_has_full_attention() -> None:
     sentence = "attend to blocks of tokens in passes over more than 28 tokens .*; set max_model_len to at most 28"
     with pytest.raises(UnsupportedArchitecture, match=sentence):

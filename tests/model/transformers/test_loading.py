@@ -51,6 +51,7 @@ def test_tokens_equal_generate_in_chunks_and_batches(kind: str, tmp_path: Path) 
     assert len({token for tokens in expected for token in tokens}) > 8, "the output repeats itself and hides errors"
 
 
+@pytest.mark.full
 def test_the_end_of_sequence_is_that_of_the_folder(tmp_path: Path) -> None:
     folder, model = save_bridged("olmo2", tmp_path), bridged_model("olmo2")
     prompt, params = PROMPTS[3], SamplingParams(temperature=0, max_tokens=24)
@@ -65,7 +66,7 @@ def test_the_end_of_sequence_is_that_of_the_folder(tmp_path: Path) -> None:
         (folder / "generation_config.json").unlink(missing_ok=True)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "mistral"])
 def test_native_architectures_make_the_same_tokens_through_transformers(kind: str, tmp_path: Path) -> None:
     folder, results = save_tiny(kind, tmp_path), []
@@ -76,7 +77,7 @@ def test_native_architectures_make_the_same_tokens_through_transformers(kind: st
     assert results[0] == results[1]
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -116,6 +117,7 @@ def test_parameters_of_a_module_are_shared_and_the_module_stays_as_it_is() -> No
     assert torch.allclose(own.logits(hidden), 2 * logits)
 
 
+@pytest.mark.full
 def test_a_method_that_the_user_bound_to_a_module_runs_on_the_copy_which_does_not_keep_the_module() -> None:
     calls: list[nn.Module] = []
 
@@ -196,6 +198,7 @@ def test_a_config_that_transformers_rejects_is_a_model_error(tmp_path: Path) -> 
         loaded(folder)
 
 
+@pytest.mark.full
 def test_the_dtype_of_the_largest_tensor_counts_where_config_has_none(tmp_path: Path) -> None:
     folder = save_bridged("olmo2", tmp_path)
     content = json.loads((folder / "config.json").read_text())
@@ -279,7 +282,7 @@ def test_native_kernels_that_are_required_and_do_not_fit_are_an_error(tmp_path: 
         loaded(save_bridged("olmo2", tmp_path), dtype="float32", kernels="native")
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "quantization"),
     [("gpt2", "none"), ("gemma2", "int8"), ("mixtral", "none"), ("falcon", "none"), ("phi3", "int8-channel")],
@@ -297,7 +300,7 @@ def test_native_kernels_compute_nearly_the_same_logits(kind: str, quantization: 
         assert best in found and abs(found[best].logprob - exact[best].logprob) < 1.0
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_modules_have_a_cache_of_8_bit_floats_as_our_own_architectures(kind: str, tmp_path: Path) -> None:
     folder, results = save_tiny(kind, tmp_path), []
@@ -326,6 +329,7 @@ def test_layers_are_measured_without_weights(kind: str, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_model_that_is_refused_is_refused_without_its_weights(tmp_path: Path) -> None:
     config = transformers.OpenAIGPTConfig(vocab_size=304, n_embd=64, n_layer=2, n_head=4)
     folder, messages = save_config(tmp_path, config), []

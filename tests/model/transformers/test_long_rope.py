@@ -43,6 +43,7 @@ def test_up_to_the_original_length_tokens_are_those_of_generate(tmp_path: Path) 
     assert generated(folder, prompts) == [greedy(model, each, OUTPUT) for each in prompts]
 
 
+@pytest.mark.full
 def test_beyond_it_every_sequence_has_the_long_factors(tmp_path: Path) -> None:
     folder = save_bridged("phi3", tmp_path, **fields())
     model, always_long = bridged_model("phi3", **fields()), bridged_model("phi3", **fields(short=LONG))
@@ -81,6 +82,7 @@ def test_other_rotations_do_not_change() -> None:
     assert use_long_factors(bridged_model("olmo2"), 100) == 0
 
 
+@pytest.mark.full
 def test_long_rope_of_some_layers_ends_at_the_original_length_for_all(tmp_path: Path) -> None:
     rope = fields()["rope_parameters"]
     nested = {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}

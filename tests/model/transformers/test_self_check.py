@@ -31,7 +31,7 @@ def test_models_that_compute_the_same_pass(kind: str, dtype: torch.dtype) -> Non
     checked(kind, dtype)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("block_size", [1, 3, 16, 64])
 def test_any_block_size_passes(block_size: int) -> None:
     checked("phi3", torch.float32, block_size)
@@ -127,7 +127,7 @@ class Counting(nn.Module):
         return mixed.roll(self.calls, -1)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("mixing", [AddPrevious, AddMean, Counting])
 def test_a_layer_that_needs_more_than_its_token_is_refused(mixing: Any, dtype: torch.dtype) -> None:
@@ -150,7 +150,7 @@ def window_of_two(spec: AttentionSpec) -> AttentionSpec:
     return AttentionSpec(spec.group, spec.scale, 2, spec.softcap, spec.sinks)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("change", [wrong_scale, no_sinks, window_of_two])
 def test_a_parameter_of_attention_that_is_wrong_is_found(change: Any) -> None:
     class Changed(ReferenceAttention):

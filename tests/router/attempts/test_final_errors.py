@@ -36,6 +36,7 @@ def test_status_and_code_where_nothing_was_sent(
     assert error.retry_after == (None if cause is FailureCause.DEADLINE else 3.5)
 
 
+@pytest.mark.share(24)
 @pytest.mark.parametrize("cause", FailureCause)
 @pytest.mark.parametrize("reason", [None, *FailureReason])
 def test_every_failure_has_a_message_and_ends_a_stream_as_an_error_event(

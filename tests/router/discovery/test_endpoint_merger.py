@@ -141,6 +141,7 @@ def test_a_list_that_is_too_long_is_refused_and_the_last_stays(monkeypatch: pyte
     assert len(merger.merged()) == 2
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_histories_keep_what_an_empty_list_removed_until_it_is_believed(seed: int) -> None:
     """The model: of each source its last list, and what empty lists removed less than the whole grace time ago."""

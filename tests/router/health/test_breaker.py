@@ -205,6 +205,7 @@ def test_another_router_chooses_the_time_within_limits(seconds: float, until: fl
     assert breaker.ejected_until == until
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("seed", range(50))
 def test_no_mix_of_neutral_outcomes_and_two_faults_ejects(seed: int) -> None:
     random, breaker, now = Random(seed), Breaker(CONFIG), 0.0

@@ -44,6 +44,7 @@ def test_what_is_hashed(request_: RoutingRequest, address: str, session: str) ->
     assert (client_address_key(request_), session_key(request_)) == (address, session)
 
 
+@pytest.mark.full
 def test_a_key_stays_with_its_replica_in_every_router() -> None:
     first, second = ConsistentHashPicker(session_key), ConsistentHashPicker(session_key)
     before = homes(first, replicas(10))
@@ -86,6 +87,7 @@ def test_keys_follow_weights(weights: dict[str, float]) -> None:
         assert counts[name] / len(KEYS) == pytest.approx(weight / sum(weights.values()), rel=0.15)
 
 
+@pytest.mark.full
 def test_a_weight_that_grows_draws_keys_only_to_its_replica() -> None:
     picker, weights = ConsistentHashPicker(session_key), replicas(5) | {"new": 0.01}
     before, share = homes(picker, weights), 0.0
@@ -110,6 +112,7 @@ def test_a_replica_is_not_overloaded_by_few_requests() -> None:
     assert loads[home] == MIN_BOUND
 
 
+@pytest.mark.full
 def test_an_overloaded_replica_loses_its_keys_to_several_others_and_gets_them_back() -> None:
     picker, weights = ConsistentHashPicker(session_key), replicas(10)
     before = homes(picker, weights)

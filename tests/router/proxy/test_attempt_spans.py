@@ -161,6 +161,7 @@ def test_the_times_of_the_engine_lie_within_the_replicas_span_in_their_order() -
     assert server.event_times == (parts[2].start, parts[3].start)
 
 
+@pytest.mark.full
 def test_a_request_that_the_router_does_not_sample_is_not_traced_by_its_replica() -> None:
     async def scenario() -> httpx.Response:
         async with traced_fleet(collector, ratio=0.0) as http:

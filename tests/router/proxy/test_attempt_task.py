@@ -110,6 +110,7 @@ UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf
 PIECE = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("pieces", "end"),
     [

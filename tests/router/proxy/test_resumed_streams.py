@@ -46,7 +46,7 @@ async def hang(connection: Connection) -> None:
     await asyncio.Event().wait()
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("then", [reset, end], ids=["reset", "end"])
 @pytest.mark.parametrize("num_tokens", [0, 1, 4, 9])
 def test_a_stream_goes_on_where_its_replica_was_lost(num_tokens: int, then: Any) -> None:

@@ -82,7 +82,7 @@ def expected(action: Callable[[], object]) -> tuple[str, float]:
     return "taken", 0.0
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(2))
 def test_5000_operations_end_as_they_do_in_python(redis: ScriptedRedis, seed: int) -> None:
     """Two routers share in Redis what is one limiter in Python; limits change, disappear and return."""

@@ -207,7 +207,7 @@ def join_deltas(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.share(30)
+@pytest.mark.share(20)
 @pytest.mark.parametrize("num_resumed", range(1, len(MODEL_OUTPUT) - 1))
 def test_calls_and_reasoning_go_on_where_another_stream_ended(num_resumed: int) -> None:
     """The delivered part of the first stream and the second stream are the whole output."""

@@ -86,6 +86,7 @@ BUILDER_OPTIONS = st.tuples(
 )
 
 
+@pytest.mark.full
 @given(BUILDER_OPTIONS, TEXTS, st.data())
 def test_deltas_put_together_are_the_message(
     options: tuple[ToolFormat | None, bool | None, bool], text: str, data: st.DataObject

@@ -86,7 +86,7 @@ def stream_message(response: httpx.Response) -> dict[str, Any]:
     return message
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("template", "thought"), [(THINKS, "<think>Is {it}?</think>"), (OPENS, "Is {it}?\n</think>\n")]
 )
@@ -217,7 +217,7 @@ HARMONY = (
 )
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("before", ["<|channel|>analysis<|message|>Is {it}?<|end|><|start|>assistant", ""])
 def test_structure_holds_in_the_final_channel_of_harmony(service: TextService, before: str) -> None:
     body = {"choice": ["yes", "no"], "max_tokens": 90, "resume": [ids(service, before)] if before else []}
@@ -289,7 +289,7 @@ CALLS = {
 }
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("thought", ["<think>Call {it}.</think>\n", ""])
 @pytest.mark.parametrize("marker", CALLS)
 def test_a_call_that_the_model_chooses_to_make_is_enforced_behind_the_reasoning(

@@ -113,6 +113,7 @@ def test_any_object_is_a_chat_or_is_refused(body: dict[str, Any]) -> None:
     check_body(CHAT, body)
 
 
+@pytest.mark.full
 @given(bodies(COMPLETION, COMPLETION_BODY))
 def test_any_object_is_a_completion_or_is_refused(body: dict[str, Any]) -> None:
     check_body(COMPLETION, body)

@@ -89,7 +89,7 @@ def test_two_choices_go_on_each_on_its_own(service: TextService) -> None:
     assert {len(result[index]["delta"]["content"]) for index in (0, 1)} == {2, 12}
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("tool_call_parser", ["hermes", "llama3", "pythonic", "qwen3_coder"])
 def test_a_forced_call_goes_on_and_keeps_its_id(service: TextService, tool_call_parser: str) -> None:
     body = {**SHARED, "messages": HELLO, "tools": [WEATHER], "tool_choice": "required", "max_tokens": 60}
@@ -121,6 +121,7 @@ def test_a_completion_goes_on_after_every_token(service: TextService, more: dict
     assert check(service, COMPLETIONS, {**SHARED, **more})[0]["text"]
 
 
+@pytest.mark.full
 def test_several_prompts_go_on_each_on_its_own(service: TextService) -> None:
     body = {**SHARED, "prompt": ["Once", "The dog", "A"], "n": 2, "max_tokens": 4}
     assert len(check(service, COMPLETIONS, body, num_choices=6)) == 8
@@ -166,7 +167,7 @@ def reply(text: str, **more: Any) -> dict[str, Any]:
     return {"model": "fake", "messages": [{"role": "user", "content": text}], "max_tokens": 300, "seed": 1, **more}
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("tool_call_parser", REPLIES)
 def test_calls_of_a_free_answer_go_on_within_name_and_arguments(replying: TextService, tool_call_parser: str) -> None:
     body = reply(REPLIES[tool_call_parser], tools=[WEATHER])
@@ -176,7 +177,7 @@ def test_calls_of_a_free_answer_go_on_within_name_and_arguments(replying: TextSe
     assert len({call["id"] for call in calls}) == len(calls)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("more", [{}, {"include_reasoning": False}, {"n": 2}])
 def test_reasoning_goes_on_within_its_markers(replying: TextService, more: dict[str, Any]) -> None:
     num_choices = more.get("n", 1)
@@ -186,7 +187,7 @@ def test_reasoning_goes_on_within_its_markers(replying: TextService, more: dict[
     assert result[0]["delta"].get("reasoning_content") == ("A <b> é" if more.get("include_reasoning", True) else None)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stop", "more", "text"),
     [

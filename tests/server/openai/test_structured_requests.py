@@ -47,6 +47,7 @@ def tool_body(**function: Any) -> dict[str, Any]:
             "parallel_tool_calls": False, **SHORT, "max_tokens": 400}  # fmt: skip
 
 
+@pytest.mark.full
 def test_keywords_that_no_grammar_enforces_are_named_and_do_not_break_the_tool() -> None:
     [response] = post(CHAT, tool_body())
     assert response.status_code == 200, response.text
@@ -78,7 +79,7 @@ CASES: list[tuple[dict[str, Any], Callable[[str], Any]]] = [
 ]
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_every_constraint_of_another_server_is_followed(path: str) -> None:
     prompt: dict[str, Any] = {"prompt": "x"} if path == COMPLETIONS else {"messages": MESSAGES}

@@ -68,6 +68,7 @@ def message_of(result: ToolChoice, answer: str) -> dict[str, Any]:
     return ChatDeltaBuilder(result.make_parser(), allows_parallel_calls=result.allows_parallel_calls).message(answer)
 
 
+@pytest.mark.share(30)
 @EVERY_FORMAT
 @pytest.mark.parametrize("choice", [None, "auto", "none", "required", named("f"), allowed_tools("auto", "f")])
 def test_no_format_rejects_a_choice(tool_format: ToolFormat, choice: Any) -> None:
@@ -75,6 +76,7 @@ def test_no_format_rejects_a_choice(tool_format: ToolFormat, choice: Any) -> Non
     assert (result.make_parser() is None) == (choice == "none") == (result.tools is None)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("tool_format", [each for each in TOOL_FORMATS.values() if each.notation is None])
 def test_a_forced_call_is_bare_json_with_the_formats_keys(tool_format: ToolFormat) -> None:
     result = chosen("required", tool_format)
@@ -156,6 +158,7 @@ def test_without_a_tool_to_call_a_format_with_channels_has_no_calls(
     assert message.get("reasoning_content", "So.") == "So."
 
 
+@pytest.mark.share(24)
 @EVERY_FORMAT
 @pytest.mark.parametrize("more", [{"response_format": {"type": "json_object"}}, {"choice": ["to=5"]}])
 def test_output_that_the_client_constrains_is_not_parsed(tool_format: ToolFormat, more: dict[str, Any]) -> None:
@@ -223,6 +226,7 @@ CALLS_OF_FORMATS = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", CALLS_OF_FORMATS)
 def test_strict_tools_are_enforced_in_the_models_own_notation(name: str) -> None:
     request = read_chat({**BODY, "tools": [tool("f", strict=True), tool("g")]}, TOOL_FORMATS[name])
@@ -352,6 +356,7 @@ WEATHER = {
 }
 
 
+@pytest.mark.full
 def test_a_model_whose_template_takes_no_tools_calls_them_and_responds() -> None:
     """The embedded model, with a template that knows neither tools nor their results."""
     service = build_service(None, {})

@@ -135,6 +135,7 @@ MESSAGE = (
 )
 
 
+@pytest.mark.full
 @given(st.lists(MESSAGE, max_size=4))
 def test_messages_that_pass_can_be_parsed(messages: list[Any]) -> None:
     result = outcome(check_messages, messages)

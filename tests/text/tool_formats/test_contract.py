@@ -81,6 +81,7 @@ def test_any_text_is_read_the_same_however_it_is_split(tool_format: ToolFormat, 
         assert whole.text == answer, "where there is no call, nothing is lost"
 
 
+@pytest.mark.share(40)
 @EVERY_FORMAT
 @pytest.mark.parametrize(
     "text", ["", "Hello.", " \n", "a < b, [1] {2} `3`", "<tool", "🚡 é\x00", "```python\nx = [1]\n```", '"quoted"', "1"]

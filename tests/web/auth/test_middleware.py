@@ -72,6 +72,7 @@ NO_KEY: dict[str, list[tuple[bytes, bytes]]] = {
 }
 
 
+@pytest.mark.share(30)
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/", "//health", "/health/", "/HEALTH", "/health/../v1/models", "/admin"]
 )

@@ -77,6 +77,7 @@ def test_it_speaks_tls_and_reads_a_new_certificate(tmp_path: Path) -> None:
             assert b"200" not in client.recv(1000)
 
 
+@pytest.mark.full
 def test_a_certificate_with_the_key_of_another_leaves_the_old_one_at_work(tmp_path: Path) -> None:
     """A certificate loaded without its key would fail every handshake from then on."""
     make_certificate(tmp_path, "first")

@@ -66,6 +66,7 @@ def test_without_a_model_the_embedded_one_runs_with_a_message(
     assert report["model"]["name"] == DEMO and report["model"]["shape"]["num_hidden_layers"] == 4
 
 
+@pytest.mark.full
 def test_a_trace_with_a_request_that_fails_is_counted_and_ends_with_1(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_compared_values_are_parsed_as_those_of_the_flag(monkeypatch: pytest.Mon
     assert pairs == [(2, True, "fifo"), (2, False, "fifo"), (4, True, "fifo"), (4, False, "fifo")]
 
 
+@pytest.mark.full
 def test_an_integrity_error_ends_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from chairlift.cli.commands.bench import bench_offline
 
@@ -142,6 +144,7 @@ def test_an_integrity_error_ends_with_1(capsys: pytest.CaptureFixture[str], monk
     assert "integrity error of the engine: block 5 has two holders" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_workload_options_come_from_the_environment_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +155,7 @@ def test_workload_options_come_from_the_environment_too(
     assert "2 of 2 requests" in out and "workload uniform" in err
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("words", [["bench", "--help"], ["bench", "offline", "--help"], ["bench", "offline", "--x"]])
 def test_help_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
     code = (
@@ -164,7 +168,7 @@ def test_help_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
     assert completed.returncode == 0, completed.stderr
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -204,6 +208,7 @@ def test_invalid_input_is_one_sentence(capsys: pytest.CaptureFixture[str], words
     assert rejected(capsys, *words) == sentence
 
 
+@pytest.mark.full
 def test_a_workload_that_exceeds_the_models_limit_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("--workload", "w3", "--requests", "1", "--num-blocks", "300", "-q") == 2
     err = capsys.readouterr().err

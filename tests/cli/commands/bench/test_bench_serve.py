@@ -74,6 +74,7 @@ def test_requests_that_exceed_their_timeout_are_counted(tmp_path: Path) -> None:
     assert set(counts["by_code"]) <= {"timeout", "deadline_unreachable", "timeout_too_short"}
 
 
+@pytest.mark.full
 def test_the_key_comes_from_a_file_or_the_environment(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +105,7 @@ def test_an_unknown_model_is_reported_with_the_servers_message(
     assert err.count("\n") == 1 and "the model 'other' is not served here; served are fake (404)" in err
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -164,6 +165,7 @@ def test_an_interrupt_writes_the_results_until_then(server: Server, tmp_path: Pa
     assert phase["requests"]["failed"] == 0
 
 
+@pytest.mark.full
 def test_the_limit_of_open_files_is_raised(server: Server) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))

@@ -49,6 +49,7 @@ def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path: Path) -> No
     assert (tmp_path / "report.json").read_bytes() != texts[0]
 
 
+@pytest.mark.full
 def test_step_times_of_a_file_are_used(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text('{"step": 2}')
@@ -56,6 +57,7 @@ def test_step_times_of_a_file_are_used(tmp_path: Path) -> None:
     assert report["one_step_seconds"]["p50"] == report["one_step_seconds"]["p99"] == 2.0
 
 
+@pytest.mark.full
 def test_step_times_are_fitted_and_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     steps = [make_stats(number, num_sequences=1 + number % 7, started_ms=100.0 * number) for number in range(30)]
     lines = [
@@ -113,6 +115,7 @@ def test_every_setting_of_the_command_is_used() -> None:
 FLEET = ("bench", "simulate", "--fleet", "4", "--max-running-requests", "8", "--max-prefill-tokens", "256")
 
 
+@pytest.mark.full
 def test_a_fleet_is_simulated_and_its_rules_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = []
     for _ in range(2):

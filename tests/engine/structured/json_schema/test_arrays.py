@@ -35,7 +35,7 @@ def test_contains(schema: Any, matching: list[Any], failing: list[Any], lost: li
         assert "no output" in rejection(schema)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("schema", "matching", "failing", "lost"),
     [

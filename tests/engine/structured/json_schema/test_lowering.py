@@ -144,6 +144,7 @@ def test_a_malformed_schema_is_rejected_in_both_modes(strict: bool) -> None:
             lower(schema, strict=strict)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(60)
 def test_large_and_nested_schemas_end() -> None:
     nested: Any = {"const": 1}
@@ -201,6 +202,7 @@ def keywords(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(st.booleans() | TYPE.map(lambda name: {"type": name}), keywords, max_leaves=6)
 
 
+@pytest.mark.full
 @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), st.lists(VALUES, min_size=8, max_size=8), st.booleans())
 def test_each_value_of_a_random_schema_matches_the_original(schema: Any, values: list[Any], strict: bool) -> None:

@@ -13,6 +13,7 @@ def test_heads_are_padded_to_a_power_of_two(head_dim: int, width: int) -> None:
     assert head_width(head_dim) == width
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_dim", [32, 80, 128, 256])
 @pytest.mark.parametrize("group", [1, 5, 16, 71])

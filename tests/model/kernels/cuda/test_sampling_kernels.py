@@ -55,7 +55,7 @@ def test_tokens_are_those_of_truncated_sampling(vocab_size: int, levels: int, dt
     assert tokens_of(case) == case.expected()
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("levels", [0, 1])
 def test_rows_of_several_blocks(levels: int) -> None:
     case = random_case(8 * MORE, 3000, 8, levels=levels)
@@ -95,6 +95,7 @@ def test_the_ends_of_the_unit_interval_give_kept_tokens() -> None:
         assert buffers.tokens.tolist() == [token] * 4
 
 
+@pytest.mark.full
 def test_a_search_ends_with_extreme_logits() -> None:
     logits = torch.randn(8, 200, generator=torch.Generator().manual_seed(5))
     logits[1] *= 1e-30

@@ -179,12 +179,13 @@ def test_equal_logits_at_the_bound_are_all_collected_or_none() -> None:
         check_tokens(case_of(logits.expand(4, -1).contiguous(), rules, 5))
 
 
+@pytest.mark.full
 def test_the_bound_counts_no_banned_tokens() -> None:
     is_allowed = np.random.default_rng(6).uniform(size=NUM_IDS) < 0.5
     check_numbers(normal_logits(1), rules_of(4, top_k=20), is_allowed)
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("num_equal", [BLOCK, BLOCK + 1])
 def test_a_block_of_tokens_is_collected_and_one_more_is_not(num_equal: int, count_reads: CountReads) -> None:
     logits = torch.zeros(1, NUM_IDS)
@@ -201,6 +202,7 @@ def test_collected_tokens_that_weigh_less_than_top_p_are_not_all_that_is_kept() 
         check_numbers(logits, rules_of(4, top_p=top_p))
 
 
+@pytest.mark.full
 def test_rows_write_to_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses: list[int] = []
     store = interpreter_builder.create_masked_store
@@ -228,7 +230,7 @@ def test_a_row_with_top_p_is_read_three_times_unless_it_is_flat(count_reads: Cou
     assert count_reads(case_of(normal_logits(1, 0.1), rules)) > 8 * NUM_BLOCKS
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("chosen", [{"top_k": 65}, {"top_k": 400}])
 def test_a_large_top_k_collects_nothing(chosen: dict[str, float], count_reads: CountReads) -> None:
     assert count_reads(case_of(normal_logits(1), rules_of(1, **chosen))) > 4 * NUM_BLOCKS

@@ -24,7 +24,7 @@ def test_tokens_are_those_of_torch() -> None:
     assert tokens.tolist() == TORCH_OPS.sample_tokens(case.logits, case.rules, case.numbers).tolist()
 
 
-@pytest.mark.share(1)
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rules_of_the_whole_distribution_and_float64_are_torchs(dtype: torch.dtype) -> None:
     logits = torch.randn(5, 90, generator=torch.Generator().manual_seed(3)).to(dtype)
@@ -97,6 +97,7 @@ def test_logits_and_masks_of_any_strides_give_the_same_tokens() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.full
 def test_a_row_has_the_same_token_alone_and_in_a_wider_table_of_logits() -> None:
     case = random_case(6, 61, 6)
     together = case.buffers
