@@ -41,6 +41,12 @@ PINS := constraints/test.txt
 CODE := src tests tools
 # Python compiles what it imports; to compile all files of all libraries would take most of a minute.
 INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check --quiet --constraint $(PINS)
+COMPILE_KERNELS := $(PYTHON) src/chairlift/model/kernels/cpu/compile.py --unless-current > $(VENV)/kernels.log 2>&1
+LIST_REQUIREMENTS := import tomllib; \
+	made = tomllib.load(open("pyproject.toml", "rb")); \
+	print(*made["build-system"]["requires"], "editables", *made["project"]["dependencies"], sep="\n")
+SERVER_MODULES := chairlift.cli.commands.serve, chairlift.engine.ipc.engine_main, chairlift.llm.build, \
+	chairlift.model.runner.torch_runner
 # One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --durations 60 --durations-min 1
 
@@ -71,7 +77,7 @@ test-contract: $(VENV)/.installed-contract
 test-sanitized: $(VENV)/.installed-test
 	$(BIN)/python -m chairlift.model.kernels.cpu.compile --sanitize build/libchairlift_cpu_sanitized.so
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
-		CHAIRLIFT_CPU_LIBRARY=$(CURDIR)/build/libchairlift_cpu_sanitized.so OMP_NUM_THREADS=1 \
+		CHAIRLIFT_CPU_LIBRARY=$(CURDIR)/build/libchairlift_cpu_sanitized.so OMP_NUM_THREADS=1 CHAIRLIFT_FULL=1 \
 		$(BIN)/python -m pytest tests/model/kernels tests/model/attention/test_contract.py -k 'native or cpu'
 
 mutants: $(VENV)/.installed-test
@@ -136,14 +142,19 @@ format: $(VENV)/.installed-test
 # The installation is repeated only if these files change: the package is editable, but its kernels are compiled.
 NATIVE := hatch_build.py $(wildcard src/chairlift/model/kernels/cpu/csrc/*.cpp src/chairlift/model/kernels/cpu/csrc/*.h)
 
+# The kernels are compiled beside all else from the beginning, and the build finds them. What a server imports is compiled
+# here, and not while its first user waits.
 $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@echo "installing Chairlift into $(VENV)"
-	@$(INSTALL) --editable .
+	@$(PYTHON) -c '$(LIST_REQUIREMENTS)' > $(VENV)/requirements.txt
+	@$(COMPILE_KERNELS) & $(INSTALL) --requirement $(VENV)/requirements.txt && wait
+	@$(BIN)/python -c 'import torch, aiohttp, uvicorn' & $(INSTALL) --no-deps --no-build-isolation --editable . && wait
+	@$(BIN)/python -c 'import $(SERVER_MODULES)'
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(PINS) $(NATIVE) tools/install_services.py | $(VENV)/.made
 	@echo "installing Chairlift and its test dependencies into $(VENV)"
-	@$(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]' && wait $$services
+	@$(COMPILE_KERNELS) & $(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]' && wait $$services
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-contract: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
@@ -159,7 +170,8 @@ $(VENV)/.installed-browser: pyproject.toml $(PINS) $(NATIVE) tools/install_servi
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Chairlift needs Python 3.11 or newer; this one is " + sys.version.split()[0])'
-	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(VENV)
+	@$(COMPILE_KERNELS) & $(PYTHON) -m venv $(VENV)
 	@touch $@
 
 clean:

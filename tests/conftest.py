@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +17,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Several workers share few processors, where threads that spin while they wait take a processor from those that work.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# Threads of the native kernels wait for each other at each barrier, for long where other tests use the processors.
-os.environ.setdefault("CHAIRLIFT_CPU_THREADS", "1")
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs run on the CPU
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -34,9 +33,12 @@ from support_shares import FULL, choose_share
 from support_triton_products import fix_products_at_import
 
 fix_products_at_import()
-if not FULL:  # before any module has imported it: one thread where a test asks for no number
+if not FULL:
+    # Threads of the native kernels wait for each other at each barrier, for long where other tests use the processors.
+    # One thread where a test asks for no number; nothing has imported the function yet.
+    os.environ.setdefault("CHAIRLIFT_CPU_THREADS", "1")
     get_thread_pool = threads.get_thread_pool
-    threads.get_thread_pool = lambda number: get_thread_pool(number or 1)
+    threads.get_thread_pool = lambda number: get_thread_pool(1 if number is None else number)
 
 LOG = logging.getLogger("chairlift")
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
@@ -68,10 +70,10 @@ def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
         if item.get_closest_marker("share"):
             cases[item.nodeid.partition("[")[0]].append(item)
     left_out = []
-    for each in cases.values():
+    for name, each in cases.items():
         (count,) = each[0].get_closest_marker("share").args
         values = [tuple(map(repr, item.callspec.params.values())) for item in each]
-        chosen = choose_share(values, count)
+        chosen = choose_share(values, count, zlib.crc32(name.encode()) % len(each))
         left_out += [item for at, item in enumerate(each) if at not in chosen]
     return left_out
 
@@ -98,14 +100,18 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """The log is set up as before the test, whose thread has the processors and the priority that it had."""
-    yield
-    *place, handlers, level, propagate = item.stash[BEFORE]
-    for mine in LOG.handlers:
-        if mine not in handlers:
-            mine.close()
-    LOG.handlers[:], LOG.propagate = handlers, propagate
-    LOG.setLevel(level)
-    assert where_it_runs() == place, "later tests would run on fewer processors, or less often"
+    processors, priority, handlers, level, propagate = item.stash[BEFORE]
+    try:
+        yield
+    finally:
+        for mine in LOG.handlers:
+            if mine not in handlers:
+                mine.close()
+        LOG.handlers[:], LOG.propagate = handlers, propagate
+        LOG.setLevel(level)
+        now = where_it_runs()
+        os.sched_setaffinity(0, processors)
+    assert now == [processors, priority], "later tests would run on fewer processors, or less often"
 
 
 def where_it_runs() -> list[Any]:

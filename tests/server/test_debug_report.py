@@ -43,11 +43,11 @@ def test_open_requests_are_described_without_their_text(monkeypatch: pytest.Monk
     async def scenario() -> None:
         async with open_server(service, keys=KEYS) as server:
             body = {**HELLO, "max_tokens": 50, "messages": [{"role": "user", "content": PROMPT}]}
-            tasks = [
-                asyncio.create_task(server.http.post(CHAT, json=body, headers={"x-request-id": name}))
-                for name in ("first", "second")
-            ]
-            await asyncio.to_thread(gate.reached.wait, 30)
+            tasks = []
+            for name in ("first", "second"):
+                post = server.http.post(CHAT, json=body, headers={"x-request-id": name})
+                tasks.append(asyncio.create_task(post))
+                await asyncio.to_thread(gate.reached.wait, 30)  # the first one runs before the second is sent
             while len(server.replica.llm._dispatcher().open_ids) < 2:
                 await asyncio.sleep(0.001)
             pending = asyncio.create_task(debug(server))

@@ -52,7 +52,7 @@ class FakePrepare:
 def fake_prepare(monkeypatch: pytest.MonkeyPatch) -> FakePrepare:
     fake = FakePrepare()
     monkeypatch.setattr(generate, "prepare", fake.prepare)
-    monkeypatch.delenv("CHAIRLIFT_CPU_THREADS")  # conftest.py sets it
+    monkeypatch.delenv("CHAIRLIFT_CPU_THREADS", raising=False)  # conftest.py sets it
     return fake
 
 

@@ -115,7 +115,7 @@ def test_an_engine_that_does_not_start_is_reported_once() -> None:
 
 def test_a_real_server_prints_its_phases_and_serves_its_names() -> None:
     names = ("--served-model-name", "toy", "--served-model-name", "other")
-    with real_server(*TINY, *names, CHAIRLIFT_MAX_MODEL_LEN="300") as server:
+    with real_server(*TINY, *names, is_forked=False, CHAIRLIFT_MAX_MODEL_LEN="300") as server:
         cards = httpx.get(server.url + "/v1/models").json()["data"]
         assert [card["id"] for card in cards] == ["toy", "other"] and cards[0]["max_model_len"] == 300
         body = {"model": "other", "messages": [{"role": "user", "content": "Hello!"}]}

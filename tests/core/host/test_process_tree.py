@@ -74,7 +74,7 @@ os.fork()
 for at in range(0, 64 << 20, 4096):
     shared[at]
 private = b"y" * (32 << 20)
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # whole, whatever the other process writes
 sys.stdin.read()
 """
 

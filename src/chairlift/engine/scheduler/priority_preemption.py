@@ -153,7 +153,7 @@ class PriorityPreemption:
         if hit.tail:  # its source may be a victim
             hit = cache.match(head.block_hashes, len(head.token_ids))
             trial = PreemptionTrial(cache, self._lookahead, hit)
-        # The candidates of the last failed search are the same while its state is.
+        # While the state of the last failed search is unchanged, its candidates stay valid.
         if not self._has_failed(head):
             self._candidates = [
                 each for each in sequence_table.running.values()

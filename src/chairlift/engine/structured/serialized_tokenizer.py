@@ -1,4 +1,4 @@
-"""Vocabulary: the facts about a tokenizer that grammars need, as plain bytes for another process."""
+"""GrammarTokenizer: the facts about a tokenizer that grammars need, as plain bytes for another process."""
 
 from dataclasses import dataclass, field
 

@@ -84,7 +84,7 @@ class PromptLogprobs:
             if request is None:
                 continue
             start, count = int(plan.start_positions[row]), int(plan.num_new_tokens[row])
-            # The state of a position predicts the token after it, so targets are one behind the row's positions.
+            # The state of a position predicts the token after it, so targets are one after the row's positions.
             first, last = max(start + 1, request.first), min(start + count, len(request.prompt) - 1)
             if last < first:
                 continue

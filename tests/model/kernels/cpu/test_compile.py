@@ -65,6 +65,19 @@ def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPat
     assert not is_current(tmp_path / "library.so")
 
 
+def test_a_current_library_stays_if_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    library = tmp_path / "library.so"
+    (tmp_path / "sources").mkdir()
+    monkeypatch.setattr(compiling, "SOURCES", tmp_path / "sources")
+    monkeypatch.setenv("CXX", "/bin/false")
+    assert main(["--unless-current", str(library)]) == 1
+    library.touch()
+    assert main(["--unless-current", str(library)]) == 0 and capsys.readouterr().out == f"{library} is current\n"
+    assert main([str(library)]) == 1
+
+
 def test_the_build_hook_uses_names_that_exist() -> None:
     names = re.findall(r"\bmodule\.(\w+)", (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
     assert "CompileFailed" in names and [name for name in names if not hasattr(compiling, name)] == []

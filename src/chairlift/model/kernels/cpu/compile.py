@@ -1,10 +1,11 @@
 """compile_library: compiles the native kernels.
 
-Command: `python -m chairlift.model.kernels.cpu.compile [--sanitize] [LIBRARY]`. The build of a wheel compiles them, too
-(hatch_build.py). It loads this file by its path before Chairlift is installed, so the file imports the standard library
-only.
+Command: `python -m chairlift.model.kernels.cpu.compile [--sanitize] [--unless-current] [LIBRARY]`. The build of a wheel
+compiles them, too (hatch_build.py). It and the Makefile run this file by its path before Chairlift is installed, so the
+file imports the standard library only.
 """
 
+import contextlib
 import os
 import platform
 import shlex
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -116,17 +117,37 @@ def _run(command: Sequence[str]) -> None:
 def main(arguments: Sequence[str] = ()) -> int:
     """Compile the library beside this file, or into the file that `arguments` name; return the exit code.
 
-    With --sanitize, the library aborts on out-of-bounds memory accesses and undefined behaviour.
+    With --sanitize, the library aborts on out-of-bounds memory accesses and undefined behaviour. With --unless-current,
+    a library that is newer than every source stays.
     """
-    targets = [argument for argument in arguments if argument != "--sanitize"]
+    targets = [argument for argument in arguments if not argument.startswith("--")]
     target = Path(targets[0]).resolve() if targets else HERE / LIBRARY
     try:
-        library = compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
+        find_compiler()
+        with _only_one(target):
+            if "--unless-current" in arguments and target.exists() and is_current(target):
+                sys.stdout.write(f"{target} is current\n")
+                return 0
+            library = compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
     except CompileFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"compiled {library}\n")
     return 0
+
+
+@contextlib.contextmanager
+def _only_one(target: Path) -> Iterator[None]:
+    """Wait until no other process compiles a library of this folder by a command. The folder itself is the lock."""
+    import fcntl  # Linux has it; elsewhere find_compiler() fails
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 if __name__ == "__main__":

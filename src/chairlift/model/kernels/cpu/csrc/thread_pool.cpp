@@ -57,7 +57,7 @@ ThreadPool::~ThreadPool() {
 // increments and stores before it are sequentially consistent.
 void ThreadPool::run(void (*task)(void*, int), void* context) {
     std::lock_guard<std::mutex> lock(run_mutex_);
-    // Visible to the other threads by the increment below, which they read first.
+    // The other threads see it once they have read the increment below.
     task_ = task, context_ = context;
     run_generation_.fetch_add(1, std::memory_order_seq_cst);
     run_generation_.notify_all();
