@@ -148,7 +148,7 @@ $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@echo "installing Chairlift into $(VENV)"
 	@$(PYTHON) -c '$(LIST_REQUIREMENTS)' > $(VENV)/requirements.txt
 	@$(COMPILE_KERNELS) & $(INSTALL) --requirement $(VENV)/requirements.txt && wait
-	@$(BIN)/python -c 'import torch, aiohttp, uvicorn' & $(INSTALL) --no-deps --no-build-isolation --editable . && wait
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -c 'import $(SERVER_MODULES)'
 	@touch $@
 

@@ -30,8 +30,7 @@ class Kernels(BuildHookInterface[Any]):
         spec.loader.exec_module(module)
         library = folder / module.LIBRARY
         try:
-            if not (library.exists() and module.is_current(library)):
-                module.compile_library(library)
+            module.compile_unless_current(library)
         except module.CompileFailed as error:
             if mode == "required":
                 raise

@@ -55,7 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what the chosen part of the tests does not have; pytest counts it as deselected."""
     left_out = set()
     if not FULL:
-        left_out = {item for item in items if item.get_closest_marker("full")} | set(outside_of_shares(items))
+        left_out = {item for item in items if item.get_closest_marker("full")}
+        left_out |= set(outside_of_shares([item for item in items if item not in left_out]))
     if not BROWSER:
         left_out |= {item for item in items if item.get_closest_marker("browser")}
     if left_out:

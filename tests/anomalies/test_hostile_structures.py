@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -13,8 +12,8 @@ import pytest
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.llm.builtin_models import RANDOM
+from support_shares import FULL
 
-FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 INVALID: list[dict[str, Any]] = [
     {"json_schema": {"type": "banana"}}, {"regex": "(("}, {"regex": "(?=a)b"}, {"regex": r"(a)\1"},
     {"json_schema": {"$ref": "#"}}, {"json_schema": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}},

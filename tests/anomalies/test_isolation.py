@@ -139,7 +139,6 @@ def test_a_forward_that_raises_fails_the_culprit_alone(failing_client: InlineCli
     assert failing_client.check_integrity() == []
 
 
-@pytest.mark.share(2)
 def test_a_request_that_bans_every_token_fails_alone(
     folder: Path, options: dict[str, Any], expected: list[list[int]]
 ) -> None:

@@ -1,7 +1,6 @@
 """Properties of the autoscaler in closed loop with a small model of a pool, over seeds (1,000 in the full suite)."""
 
 import math
-import os
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,10 +10,10 @@ import pytest
 from chairlift.autoscaler.config import AutoscalerConfig, BudgetConfig, StepLimit, WindowConfig
 from chairlift.autoscaler.limits.schedule import Schedule
 from support_autoscaler_plant import READY, STARTING, Plant, Tick, num_needed, reversals
+from support_shares import FULL
 
-IS_FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
-SEEDS = range(1000 if IS_FULL else 20)
-FEW_SEEDS = range(1000 if IS_FULL else 5)
+SEEDS = range(1000 if FULL else 20)
+FEW_SEEDS = range(1000 if FULL else 5)
 WINDOWS = WindowConfig()
 REVERSAL_SECONDS = 600.0
 

@@ -100,7 +100,6 @@ def test_a_streamed_message(url: str) -> None:
     assert last["total_duration"] >= last["prompt_eval_duration"] > 0
 
 
-@pytest.mark.share(2)
 def test_a_generation(url: str, client: ollama.Client) -> None:
     raw = post(url, "/api/generate", prompt="How many legs have two cats?", stream=False).json()
     response = checked_closely(ollama.GenerateResponse, raw)
@@ -130,7 +129,6 @@ def test_an_answer_that_is_cut_off(client: ollama.Client) -> None:
     assert client.chat(MODEL, PARIS, options={"stop": ["sunny"]}).message.content == "It is "
 
 
-@pytest.mark.share(2)
 def test_a_tool_loop(client: ollama.Client) -> None:
     messages: Any = [{"role": "user", "content": "What is the weather in Paris and Rome?"}]
     response = client.chat(MODEL, messages, tools=[get_weather])
@@ -189,7 +187,6 @@ def test_a_request_without_a_text_loads(url: str, client: ollama.Client) -> None
     assert caught.value.status_code == 404
 
 
-@pytest.mark.share(2)
 def test_models(url: str, client: ollama.Client) -> None:
     listed = checked_closely(ollama.ListResponse, httpx.get(f"{url}/api/tags").json(), OWN).models[0]
     running = checked_closely(ollama.ProcessResponse, httpx.get(f"{url}/api/ps").json()).models[0]

@@ -110,7 +110,6 @@ def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
     assert reasons[-1] == "stop" and set(reasons[:-1]) == {None}
 
 
-@pytest.mark.share(2)
 def test_the_clients_own_stream_helper(client: openai.OpenAI) -> None:
     with client.chat.completions.stream(model=MODEL, messages=ASK, temperature=0) as stream:
         kinds = [event.type for event in stream]

@@ -128,7 +128,6 @@ def test_an_empty_answer_is_an_empty_message(url: str, client: openai.OpenAI) ->
     assert stream(url, {"input": "Say nothing"})[-1]["response"]["output"][0]["content"][0]["text"] == ""
 
 
-@pytest.mark.share(2)
 def test_the_stream_helper(client: openai.OpenAI) -> None:
     with client.responses.stream(model=MODEL, input="How many legs have two cats?") as events:
         text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
@@ -181,7 +180,6 @@ def test_items_by_reference(client: openai.OpenAI) -> None:
     assert client.responses.create(model=MODEL, input=items).output_text == "It is sunny in Paris."
 
 
-@pytest.mark.share(2)
 def test_stored_responses(client: openai.OpenAI) -> None:
     first = client.responses.create(model=MODEL, input="sunny in Paris")
     assert client.responses.retrieve(first.id) == first

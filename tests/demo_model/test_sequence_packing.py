@@ -62,7 +62,6 @@ def check(rows: Rows) -> None:
             assert (said[where].any() and not said[where[0]]) or said[where].all()
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("length", [256, 1024])
 def test_rows_are_filled_and_nothing_overlaps(writer: Writer, length: int) -> None:
     rows = step_rows(writer, 7, 3, 4096, length)

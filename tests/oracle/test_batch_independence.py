@@ -151,7 +151,6 @@ def test_a_flushed_cache_does_not_change_a_draw(folder: str) -> None:
         assert first.outputs[0].token_ids == again.outputs[0].token_ids == flushed.outputs[0].token_ids
 
 
-@pytest.mark.share(2)
 def test_a_request_without_a_seed_reports_one_that_repeats_it(folder: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=200) as llm:
         free = SamplingParams(temperature=1.0, max_tokens=12)

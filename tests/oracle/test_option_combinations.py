@@ -4,14 +4,12 @@ Every case checks that its factors happened: preemptions, cached tokens, freed w
 aborted requests.
 """
 
-import os
-
 import pytest
 
 from support_oracle import FACTORS, Case, cases, covered_pairs, possible_pairs
 from support_oracle_run import check_case
+from support_shares import FULL
 
-FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 COUNT = 320
 SHARE = 10
 """Cases of `make test`: they cover every value and more than half of the pairs, the first 64 all pairs."""

@@ -4,15 +4,13 @@ The cases are those of test_option_combinations.py with the architecture fixed. 
 transformers' modules, too; the reference is the same as that of their native cases.
 """
 
-import os
-
 import pytest
 
 from support_bridged_models import BRIDGED, WINDOW
 from support_oracle import Case, bridged_cases, oracle, own_prompt
 from support_oracle_run import check_case
+from support_shares import FULL
 
-FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 COUNT = 60
 NATIVE = ("llama", "qwen3", "gemma3", "mistral")
 KINDS = (*BRIDGED, *NATIVE)

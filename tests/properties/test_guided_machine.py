@@ -4,7 +4,6 @@ Masks are computed ahead of their step, and rows with a grammar are committed li
 that advances a grammar twice, or a grammar that two threads change would show here.
 """
 
-import os
 import random
 from dataclasses import dataclass, field
 
@@ -21,8 +20,9 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar_matcher import Grammar
 from support_engine import make_request, submit
 from support_grammars import EOS, VOCAB_SIZE, grammar_of
+from support_shares import FULL
 
-NUM_SEEDS = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 20
+NUM_SEEDS = 400 if FULL else 20
 REGEXES = ("[ab]{3}c", "[a-m]*x", "([a-m]*x|[n-z]+y|[^q]{3,20}){2,9}", "a?b?c?d", "(yes|no)( (yes|no)){0,3}", ".{0,60}")
 SCHEMA = {
     "type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "yy"]}}, "required": ["a", "b"],

@@ -6,7 +6,6 @@ sampled, streamed, preempted, overlapped, in batches of 32, by a model of random
 
 import asyncio
 import json
-import os
 import random
 import re
 import warnings
@@ -25,8 +24,8 @@ from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.outputs import RequestOutput
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_schemas import KEYWORDS, keywords_of, schemas
+from support_shares import FULL
 
-FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 NUM_SCHEMAS = 500
 NUM_TESTED = NUM_SCHEMAS if FULL else 32
 MIN_PER_KEYWORD = 40

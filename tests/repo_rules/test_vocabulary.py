@@ -25,8 +25,6 @@ ALLOWED = re.compile(
 
 WORD = re.compile("[a-z]+")
 IS_BANNED = re.compile(BANNED).fullmatch
-BEGINNINGS = tuple(re.sub(r".\?.*|\(.*", "", word) for word in BANNED.replace("famil(?:y|ies)", "famil").split("|"))
-"""What every banned word begins with; most texts have none of them, and looking for these takes less time."""
 CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 DATA = ("src/chairlift/demo", "tools/demo_model", "tests/demo", "tests/demo_model", "benchmarks/results")
@@ -40,9 +38,6 @@ def violations(text: str) -> set[str]:
 
 def banned_words(text: str) -> set[str]:
     """Return the banned words of a text, also those of ALLOWED phrases."""
-    lower = text.lower()
-    if not any(beginning in lower for beginning in BEGINNINGS):
-        return set()
     return {word for word in set(WORD.findall(CAMEL.sub("_", text).lower())) if IS_BANNED(word)}
 
 

@@ -172,7 +172,6 @@ def test_a_request_that_full_replicas_reject_is_refunded_and_an_invalid_one_coun
     run(scenario())
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("policy", ["round_robin", "prefix"])
 def test_tokens_of_a_minute_are_limited_with_the_prompts(policy: str) -> None:
     async def scenario() -> None:

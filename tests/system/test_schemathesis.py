@@ -19,8 +19,8 @@ import support_schemathesis as hooks
 from support_process import TIMEOUT_SECONDS, wait_until
 from support_router_process import direct_or_routed
 from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
+from support_shares import FULL
 
-FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 PHASES = "examples,coverage,fuzzing,stateful" if FULL else "fuzzing,stateful"
 EXAMPLES = 80 if FULL else 8
 """Number of examples per operation, besides those of the coverage phase."""

@@ -289,7 +289,6 @@ def test_channels_without_a_function_are_free(tokens: bool) -> None:
         assert not takes(HARMONY, call.format(*F) + NEXT + call.format(*F), tokens=tokens)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("tokens", [True, False])
 def test_the_final_channel_has_the_schema_where_the_client_has_one(tokens: bool) -> None:
     thought = NOTE.format("analysis", "So.") + NEXT

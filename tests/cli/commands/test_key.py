@@ -93,7 +93,6 @@ def test_an_invalid_tenant_is_rejected(tenant: str, tmp_path: Path, capsys: pyte
     assert not file.exists()
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["", "no-such-folder/keys"])
 def test_a_file_that_cannot_be_written_is_an_error_without_a_key(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -171,7 +171,6 @@ def test_its_time_runs_while_it_is_compiled_and_what_is_said_names_all_of_it(
     assert is_idle(client)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("after_a_step", [False, True])
 def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
     monkeypatch: pytest.MonkeyPatch, gate: threading.Event, after_a_step: bool

@@ -219,8 +219,7 @@ held.wait()
 }
 
 
-@pytest.mark.full
-@pytest.mark.share(1)  # each is a process that imports torch and transformers
+@pytest.mark.full  # each is a process that imports torch and transformers
 @pytest.mark.parametrize("case", FORGOTTEN)
 def test_a_script_that_forgets_to_stop_ends_without_an_error(case: str) -> None:
     script = f"{MODEL}{FORGOTTEN[case]}"

@@ -84,7 +84,6 @@ def test_another_server_never_gets_the_admin_key(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("path", [DEBUG, LIVE])
 def test_what_cannot_be_read_is_an_error_with_its_reason(tmp_path: Path, path: str) -> None:
     async def scenario() -> None:

@@ -171,7 +171,6 @@ def test_after_a_loss_of_all_data_the_usage_of_each_router_counts(server: RedisS
     run_routers(server, test)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("fault", ["kill", "stall"])
 def test_no_request_fails_and_limits_hold_while_the_server_comes_and_goes(own_server: RedisServer, fault: str) -> None:
     """Two routers under load, three faults.

@@ -135,7 +135,6 @@ def test_a_variant_is_left_out_for_gpus_that_lack_its_instructions(
     assert found == [(80, "plain"), (89, "plain"), (90, "plain"), (89, float8.name), (90, float8.name)]
 
 
-@pytest.mark.full
 @pytest.mark.timeout(COMPILE_SECONDS + 60)
 @pytest.mark.parametrize(("capability", "part", "num_parts"), PARTS)
 def test_every_kernel_compiles_without_spilling(capability: int, part: int, num_parts: int) -> None:

@@ -74,6 +74,34 @@ def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
     return target
 
 
+def compile_unless_current(library: Path) -> bool:
+    """Compile the library unless it is newer than every source; of several processes at once, one compiles it.
+
+    Returns whether this call has compiled it. Raises CompileFailed.
+    """
+    with _locked(library.parent):
+        if library.exists() and is_current(library):
+            return False
+        compile_library(library)
+        return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process has locked the folder. The folder itself is the lock, so that no file is left."""
+    if sys.platform != "linux":  # compile_library() compiles nothing there
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def is_current(library: Path) -> bool:
     """Return whether a library is newer than every source."""
     compiled_at = library.stat().st_mtime
@@ -123,31 +151,16 @@ def main(arguments: Sequence[str] = ()) -> int:
     targets = [argument for argument in arguments if not argument.startswith("--")]
     target = Path(targets[0]).resolve() if targets else HERE / LIBRARY
     try:
-        find_compiler()
-        with _only_one(target):
-            if "--unless-current" in arguments and target.exists() and is_current(target):
-                sys.stdout.write(f"{target} is current\n")
-                return 0
-            library = compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
+        if "--unless-current" not in arguments:
+            compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
+        elif not compile_unless_current(target):
+            sys.stdout.write(f"{target} is current\n")
+            return 0
     except CompileFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"compiled {library}\n")
+    sys.stdout.write(f"compiled {target}\n")
     return 0
-
-
-@contextlib.contextmanager
-def _only_one(target: Path) -> Iterator[None]:
-    """Wait until no other process compiles a library of this folder by a command. The folder itself is the lock."""
-    import fcntl  # Linux has it; elsewhere find_compiler() fails
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 if __name__ == "__main__":
