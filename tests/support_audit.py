@@ -58,7 +58,7 @@ class Audit:
         epochs = {arrival: sequence.epoch for arrival, sequence in before.items()}
         num_unscheduled = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
         starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
-        memory = scheduler.table.step_memory
+        memory = scheduler.table.oom_backoff
         excused = self.allocations_may_fail or bool(scheduler._suspects) or memory.bound(len(before)) < len(before)
         waiting = set(self.stays)
         for sequence in scheduler.waiting:

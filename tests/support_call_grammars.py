@@ -8,7 +8,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar_matcher import BITS, Grammar
+from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
@@ -44,7 +44,7 @@ def compiled(
     tokens: bool = True,
     state: ReasoningState | None = None,
     **options: Any,
-) -> Grammar:
+) -> GrammarMatcher:
     """Compile the grammar of an answer that may call, behind the reasoning of a format with think tags."""
     ids = marker_ids(tool_format, encode if tokens else PLAIN.encode)
     tool_format = replace(tool_format, token_ids=ids, follows_reasoning=state is not None)
@@ -53,7 +53,7 @@ def compiled(
     source = source_of(StructuredOutput(grammar=grammar, reasoning_prefix=prefix), IDS if tokens else {})
     matcher = make_matcher(source, TOKENIZER)
     assert not matcher.is_error(), matcher.get_error()
-    return Grammar(matcher, -(-TOKENIZER.vocab_size // BITS))
+    return GrammarMatcher(matcher, -(-TOKENIZER.vocab_size // BITS))
 
 
 def takes_answer(
@@ -68,7 +68,7 @@ def takes_answer(
     return followed.is_terminated or EOS in allowed_tokens(followed)
 
 
-def random_answer(followed: Grammar, begin: str, seed: int) -> str:
+def random_answer(followed: GrammarMatcher, begin: str, seed: int) -> str:
     """Return an answer that begins with this text and goes on at random, with the markers as text."""
     for byte in begin.encode():
         assert byte in allowed_tokens(followed), begin

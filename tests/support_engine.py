@@ -21,7 +21,7 @@ from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
 from chairlift.engine.step_plan import StepPlan, StepResult
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_audit import Audit
 
 TIMEOUT_SECONDS = 30
@@ -127,7 +127,7 @@ def validated(request: GenerateRequest) -> ValidatedRequest:
     return validate_request(request, LARGE_LIMITS)
 
 
-def submit(loop: EngineLoop, request: GenerateRequest, grammars: Items[Grammar] = ()) -> list[EngineOutput]:
+def submit(loop: EngineLoop, request: GenerateRequest, grammars: Items[GrammarMatcher] = ()) -> list[EngineOutput]:
     """Validate a request as a client does and submit it; a request that cannot be served has a failed output."""
     try:
         return loop.submit(validate_request(request, loop.limits), grammars)

@@ -7,14 +7,14 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.structured.json_schema.lowering import lower
 from support_grammars import EOS, allowed_tokens, grammar_of
 
 CLOSING = frozenset(b'"]}')
 
 
-def accepts(grammar: Grammar, value: Any) -> bool:
+def accepts(grammar: GrammarMatcher, value: Any) -> bool:
     """Return whether a grammar over bytes allows a value as compact JSON text."""
     grammar = grammar.copy()
     for token in json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode():
@@ -24,7 +24,7 @@ def accepts(grammar: Grammar, value: Any) -> bool:
     return grammar.is_terminated or EOS in allowed_tokens(grammar)
 
 
-def random_output(grammar: Grammar, seed: int, max_bytes: int = 600) -> Any:
+def random_output(grammar: GrammarMatcher, seed: int, max_bytes: int = 600) -> Any:
     """Return a random value that a grammar allows, or None if it gets longer than `max_bytes`."""
     grammar, rng, output = grammar.copy(), random.Random(seed), bytearray()
     usual_bytes = rng.choice((0, 5, 15, 40))
@@ -43,7 +43,7 @@ def random_output(grammar: Grammar, seed: int, max_bytes: int = 600) -> Any:
     return json.loads(output)
 
 
-def check_outputs(schema: Any, *, count: int = 8) -> Grammar:
+def check_outputs(schema: Any, *, count: int = 8) -> GrammarMatcher:
     """Compile a schema and validate random outputs of its grammar against it. Returns the grammar."""
     grammar, validator = grammar_of(json_schema=schema), Draft202012Validator(schema)
     for seed in range(count):

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
     from chairlift.core.structured_output import StructuredOutputsParams as StructuredOutputsParams
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
-    from chairlift.llm.compat.engine_args import AsyncEngineArgs as AsyncEngineArgs
-    from chairlift.llm.compat.engine_args import EngineArgs as EngineArgs
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.outputs import CompletionOutput as CompletionOutput
     from chairlift.llm.outputs import Logprob as Logprob
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from chairlift.llm.transformers_compat.request_status import RequestStatus as RequestStatus
     from chairlift.llm.transformers_compat.schedulers import FIFOScheduler as FIFOScheduler
     from chairlift.llm.transformers_compat.schedulers import PrefillFirstScheduler as PrefillFirstScheduler
+    from chairlift.llm.vllm_compat.engine_args import AsyncEngineArgs as AsyncEngineArgs
+    from chairlift.llm.vllm_compat.engine_args import EngineArgs as EngineArgs
 
 from chairlift.core.version import __version__ as __version__
 
@@ -73,10 +73,10 @@ _MODULES = {
     "RequestState": "chairlift.llm.transformers_compat.request_state",
     "RequestStatus": "chairlift.llm.transformers_compat.request_status",
     "LLM": "chairlift.llm.llm",
-    "AsyncEngineArgs": "chairlift.llm.compat.engine_args",
+    "AsyncEngineArgs": "chairlift.llm.vllm_compat.engine_args",
     "AsyncLLM": "chairlift.llm.async_llm",
     "CompletionOutput": "chairlift.llm.outputs",
-    "EngineArgs": "chairlift.llm.compat.engine_args",
+    "EngineArgs": "chairlift.llm.vllm_compat.engine_args",
     "Logprob": "chairlift.llm.outputs",
     "RequestOutput": "chairlift.llm.outputs",
     "RequestOutputKind": "chairlift.core.sampling_names",

@@ -5,8 +5,8 @@ import pytest
 from chairlift.cli.registration_options import replica_registration
 from chairlift.core.errors import ConfigError
 from chairlift.server.server_process import ListenAddress
-from chairlift.web.registry.registration import ReplicaRegistration
 from chairlift.web.registry.replica_record import ReplicaRecord
+from chairlift.web.registry.replica_registration import ReplicaRegistration
 
 
 def record(

@@ -11,7 +11,8 @@ from chairlift.cli.settings.router_settings import ROUTER
 from chairlift.core.errors import ConfigError
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.consul import ConsulSource
-from chairlift.router.discovery.static import FileSource, StaticSource
+from chairlift.router.discovery.file import FileSource
+from chairlift.router.discovery.static import StaticSource
 from chairlift.router.shared_state.build import SharedStateConfig
 
 VALUES: dict[str, Any] = {

@@ -7,9 +7,9 @@ from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
 from chairlift.llm.build_from_module import group_layers, num_fitting_blocks, start_module_loop
-from support_continuous_batching import generated
 from support_engine import make_request
 from support_models import tiny_hf_model
+from support_transformers_compat import generated
 
 
 def test_a_module_runs_the_requests_of_a_scheduler() -> None:

@@ -17,7 +17,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
 from chairlift.engine.step_plan import StepPlan
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_engine import make_request, submit
 from support_grammars import EOS, VOCAB_SIZE, grammar_of
 from support_shares import FULL
@@ -35,7 +35,7 @@ class RequestRun:
     """A request and the tokens of each choice."""
 
     request: GenerateRequest
-    grammar: Grammar | None
+    grammar: GrammarMatcher | None
     tokens: dict[int, list[int]] = field(default_factory=dict)
     was_disturbed: bool = False
     has_ended: bool = False
@@ -72,7 +72,7 @@ def expected_choice(run: RequestRun, fake: FakeConfig, choice: int) -> list[int]
 
 
 @pytest.fixture(scope="module")
-def grammars() -> list[Grammar]:
+def grammars() -> list[GrammarMatcher]:
     reasoning = [
         grammar_of(
             regex="[ab]{2,4}", reasoning_prefix=ReasoningPrefix(starts=("t",), ends=("e", "of"), is_open=is_open)
@@ -84,7 +84,7 @@ def grammars() -> list[Grammar]:
 
 @pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(NUM_SEEDS))
-def test_each_choice_samples_what_it_samples_alone(seed: int, grammars: list[Grammar]) -> None:
+def test_each_choice_samples_what_it_samples_alone(seed: int, grammars: list[GrammarMatcher]) -> None:
     rng = random.Random(seed)
     fake = FakeConfig(
         vocab_size=VOCAB_SIZE, num_blocks=rng.choice([30, 64, 200]), block_size=4, max_model_len=110,

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from chairlift import LLM, SamplingParams, StructuredOutput
-from chairlift.engine.structured.grammar_matcher import BITS, Grammar
+from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from support_grammars import allowed_tokens, generate_output, grammar_of, random_pick
@@ -110,7 +110,7 @@ def test_texts_can_be_written_as_the_tokenizer_writes_them(style: str) -> None:
         schema = {"type": "object", "properties": {"text": {"const": text}}, "required": ["text"]}
         json_text = json.dumps({"text": text}, ensure_ascii=False)
         matcher = make_matcher(source_of(StructuredOutput(json_schema=schema)), view)
-        grammar = Grammar(matcher, -(-view.vocab_size // BITS))
+        grammar = GrammarMatcher(matcher, -(-view.vocab_size // BITS))
         tokens = tokenizer.encode(json_text, add_special_tokens=False).ids
         if style in ("llama2", "mistral"):
             assert tokenizer.id_to_token(tokens.pop(0)) == "\u2581"  # the space before a text

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
@@ -28,11 +28,11 @@ FORMATS = (HERMES, MISTRAL, LLAMA3, COMMAND_R, KIMI, GENERIC)
 EVERY_FORMAT = pytest.mark.parametrize("tool_format", FORMATS, ids=[each.name for each in FORMATS])
 
 
-def compiled(tool_format: ToolFormat, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> Grammar:
+def compiled(tool_format: ToolFormat, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> GrammarMatcher:
     return grammar_of(grammar=tool_call_grammar(tool_format, schemas, several=several))
 
 
-def takes(grammar: Grammar, response: str) -> bool:
+def takes(grammar: GrammarMatcher, response: str) -> bool:
     """Whether this can be the whole output."""
     for byte in response.encode():
         if byte not in allowed_tokens(grammar):

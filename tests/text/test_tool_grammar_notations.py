@@ -8,7 +8,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar_matcher import BITS, Grammar
+from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState
@@ -27,7 +27,7 @@ TOOLS = {"f": INTEGER, "g": {"type": "object", "additionalProperties": False}}
 F, G = ("f", '{"x": 1}'), ("g", "{}")
 
 
-def accepts(grammar: Grammar, tokens: list[int]) -> bool:
+def accepts(grammar: GrammarMatcher, tokens: list[int]) -> bool:
     """Whether the tokens can be the whole output."""
     for token in tokens:
         if grammar.is_terminated or token not in allowed_tokens(grammar):
@@ -105,8 +105,8 @@ def test_markers_that_are_tokens_stand_in_the_grammar_as_tokens() -> None:
     vocabulary = make_tokenizer(GrammarTokenizer(serialized.encode(), (EOS,)), VOCAB_SIZE + len(markers))
     source = source_of(StructuredOutput(**output_of(tool_format)), ids)
 
-    def grammar() -> Grammar:
-        return Grammar(make_matcher(source, vocabulary), -(-vocabulary.vocab_size // BITS))
+    def grammar() -> GrammarMatcher:
+        return GrammarMatcher(make_matcher(source, vocabulary), -(-vocabulary.vocab_size // BITS))
 
     answer = ANALYSIS + COMMENTARY.format(*F)
     tokens = backend.encode(answer, add_special_tokens=False).ids

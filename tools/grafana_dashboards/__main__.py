@@ -8,7 +8,8 @@ from pathlib import Path
 from grafana_dashboards.fleet import FLEET
 from grafana_dashboards.panels import Dashboard
 from grafana_dashboards.replica import REPLICA
-from grafana_dashboards.targets import SLO, TENANTS
+from grafana_dashboards.slo import SLO
+from grafana_dashboards.tenants import TENANTS
 
 DASHBOARDS: tuple[Dashboard, ...] = (REPLICA, FLEET, TENANTS, SLO)
 

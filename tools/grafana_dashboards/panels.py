@@ -181,3 +181,14 @@ def _panel(panel: Panel) -> dict[str, Any]:
         },
         "targets": targets,
     }  # fmt: skip
+
+
+def share_met(by: str, metric: str, matchers: str, window: str = "$__rate_interval") -> str:
+    """Return the share of a metric's rate that has the label met="true"."""
+    met = sum_rate(metric, by, f'{matchers},met="true"', window)
+    return f"{met} / {sum_rate(metric, by, matchers, window)}"
+
+
+JOB = 'job=~"$job"'
+"""Matcher of the dashboard's variable JOBS."""
+JOBS = Variable("job", "chairlift_ready", "job")

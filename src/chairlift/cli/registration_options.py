@@ -38,9 +38,9 @@ def replica_registration(
     if not 0 <= weight <= MAX_WEIGHT:
         raise ConfigError(f"register_weight must be between 0 and {MAX_WEIGHT:g}, got {weight:g}",
                           option="register_weight")  # fmt: skip
-    from chairlift.web.registry.registration import ReplicaRegistration
     from chairlift.web.registry.registries import make_registry
     from chairlift.web.registry.replica_record import ReplicaRecord
+    from chairlift.web.registry.replica_registration import ReplicaRegistration
 
     def make_record(listen_url: str) -> ReplicaRecord:
         return ReplicaRecord(

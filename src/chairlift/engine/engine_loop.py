@@ -25,7 +25,7 @@ from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.structured.mask_worker import MaskWorker
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class EngineLoop:
     # -- intake ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, validated: ValidatedRequest, grammars: Items[Grammar] = (), waited: float = 0.0
+        self, validated: ValidatedRequest, grammars: Items[GrammarMatcher] = (), waited: float = 0.0
     ) -> list[EngineOutput]:
         """Queue a request, with a grammar for each choice or none; compiling them took `waited` seconds.
 
@@ -201,9 +201,9 @@ class EngineLoop:
                 scheduler.rollback(scheduler.in_flight_steps[-1].plan)
             return self._roll_back(step.plan, error)
         collected = time.perf_counter()
-        max_tokens = scheduler.table.step_memory.max_tokens
+        max_tokens = scheduler.table.oom_backoff.max_tokens
         outputs = scheduler.commit(result, self._clock.now())
-        if (raised := scheduler.table.step_memory.max_tokens) != max_tokens:
+        if (raised := scheduler.table.oom_backoff.max_tokens) != max_tokens:
             what = "any number of" if raised is None else f"at most {raised}"
             log.info("memory sufficed for many steps of at most %d tokens; the next have %s tokens", max_tokens, what)
         # While outputs are delivered and the next step is scheduled, masks need no time of their own.
@@ -226,7 +226,7 @@ class EngineLoop:
     def _roll_back(self, plan: StepPlan, error: Exception) -> list[EngineOutput]:
         """Undo the newest step in flight, which failed; returns the last output of a sequence that ran alone."""
         outputs = self.scheduler.rollback(plan, error, self._clock.now())
-        max_tokens = self.scheduler.table.step_memory.max_tokens
+        max_tokens = self.scheduler.table.oom_backoff.max_tokens
         if isinstance(error, MemoryError) and max_tokens is not None:
             log.warning(
                 "out of memory in step %d, of %d tokens in %d sequences: the next steps have at most %d tokens",
@@ -270,7 +270,7 @@ class EngineLoop:
             allocated_kv_tokens=pool.held * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
             preemptions=scheduler.counters.preemptions,
-            out_of_memory_steps=scheduler.table.step_memory.num_failures, in_flight=len(scheduler.in_flight_steps) + 1,
+            out_of_memory_steps=scheduler.table.oom_backoff.num_failures, in_flight=len(scheduler.in_flight_steps) + 1,
             schedule_ms=scheduled - started_at, launch_ms=launched - scheduled,
             collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
             collect_started_ms=collect_started_at, max_running_requests=limits.max_running_requests,

@@ -14,7 +14,7 @@ from chairlift.core.request import FinishReason, GenerateRequest, RequestPhase
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.pooled_states import PooledStates
 from chairlift.engine.step_plan import NewSequence
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.timeline import TimelineRecorder
 
 SequenceId = str | tuple[str, int]
@@ -99,7 +99,7 @@ class Sequence:
 
     def __init__(
         self, request: GenerateRequest, arrival: int, hash_root: BlockHash, now: float, index: int = 0,
-        grammar: Grammar | None = None,
+        grammar: GrammarMatcher | None = None,
     ) -> None:  # fmt: skip
         params, resumed = request.params, request.resumed_tokens(index)
         assert params.max_tokens is not None, "the engine takes resolved parameters only"

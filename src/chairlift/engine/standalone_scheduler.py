@@ -9,7 +9,7 @@ from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 ANY_TOKEN = MAX_INT32
 """Bound of token ids: no model's vocabulary is known here."""
@@ -19,7 +19,7 @@ class StandaloneScheduler(Scheduler):
     """A Scheduler without an engine client in front of it: it validates each request itself."""
 
     def add_request(
-        self, validated: GenerateRequest | ValidatedRequest, now: float, grammars: Items[Grammar] = (),
+        self, validated: GenerateRequest | ValidatedRequest, now: float, grammars: Items[GrammarMatcher] = (),
         waited: float = 0.0,
     ) -> list[EngineOutput]:  # fmt: skip
         """Queue a request; see Scheduler. Raises InvalidRequest (or a subclass) if it can never be served, too."""

@@ -16,15 +16,15 @@ from chairlift.core.validation import boolean
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.batch_run import FULL_QUEUE_PAUSE
 from chairlift.llm.build import build_service
-from chairlift.llm.compat.engine_args import EngineArgs
-from chairlift.llm.compat.model_tokenizer import ModelTokenizer
-from chairlift.llm.compat.vllm_options import resolve_options
 from chairlift.llm.embedding_outputs import EmbeddingOptions, EmbeddingOutput, ScoreOutput, check_pairs, score_pairs
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput, TextEvent
 from chairlift.llm.request_stream import RequestStream, SubmittedRequests
 from chairlift.llm.text_service import Message, ModelDefaults, Prompt, RequestOptions, Resume, TextService, prompts_of
+from chairlift.llm.vllm_compat.engine_args import EngineArgs
+from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
+from chairlift.llm.vllm_compat.vllm_options import resolve_options
 
 
 class AsyncLLM:

@@ -13,8 +13,6 @@ from chairlift.core.validation import boolean
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
-from chairlift.llm.compat.model_tokenizer import ModelTokenizer
-from chairlift.llm.compat.vllm_options import resolve_options
 from chairlift.llm.embedding_outputs import EmbeddingOptions, EmbeddingOutput, ScoreOutput, check_pairs, score_pairs
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
@@ -29,6 +27,8 @@ from chairlift.llm.text_service import (
     plain,
     prompts_of,
 )
+from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
+from chairlift.llm.vllm_compat.vllm_options import resolve_options
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 

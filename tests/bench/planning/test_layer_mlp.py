@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.planning.config_reader import ConfigValues
+from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.layer_mlp import layer_mlps
 from chairlift.core.errors import ConfigError
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.planning.capacity import RequestLoad, Targets
-from chairlift.bench.planning.given_hardware import Hardware
+from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.parallelism import fitting_replicas
 from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan, simulated_replica

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chairlift.bench.planning.capacity import RequestLoad, Targets
-from chairlift.bench.planning.given_hardware import Hardware
+from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values, sources

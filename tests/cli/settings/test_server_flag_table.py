@@ -21,8 +21,8 @@ from chairlift.cli.settings.server_flag_table import (
 )
 from chairlift.cli.settings.server_flags import LLAMA_CPP, OLLAMA, SGLANG, VLLM, ServerFlag
 from chairlift.core.foreign_options import OptionEffect
-from chairlift.llm.compat.vllm_options import VLLM_OPTIONS
 from chairlift.llm.options import Options
+from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS
 from support_parsers import leaf_parsers
 
 PARSERS = {parser.prog.removeprefix("chairlift "): parser for parser in leaf_parsers(build_parser())}

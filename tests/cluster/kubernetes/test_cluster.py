@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from chairlift.cluster.base import PlacementState, ReplicaSpec
-from chairlift.cluster.kubernetes.removal_order import LOW_COST
+from chairlift.cluster.kubernetes.pod_removal_order import LOW_COST
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from support_kubernetes_cluster import SPEC, KubernetesScene, kubernetes_scene, run_scenario
 from support_kubernetes_controllers import deployment

@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from chairlift.cluster.kubernetes.deletion_costs import DeletionCosts
+from chairlift.cluster.kubernetes.pod_removal_order import LOW_COST
 from chairlift.cluster.kubernetes.pods import PREVIOUS_COST
-from chairlift.cluster.kubernetes.removal_order import LOW_COST
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from support_kubernetes_cluster import KubernetesScene, kubernetes_scene
 from support_kubernetes_objects import COST

@@ -17,7 +17,7 @@ from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_grammars import grammar_of
 from support_json_schema import accepts, random_output
 
@@ -51,7 +51,7 @@ def registry() -> "Registry[Any]":
     return REGISTRY.combine(found)
 
 
-def grammar_or_none(schema: Any) -> Grammar | None:
+def grammar_or_none(schema: Any) -> GrammarMatcher | None:
     """Compile a schema. Returns None if it is rejected."""
     try:
         return grammar_of(json_schema=schema)

@@ -1,4 +1,4 @@
-"""StepMemory: how the limit falls and rises; whole engines whose steps fail above a size."""
+"""OOMBackoff: how the limit falls and rises; whole engines whose steps fail above a size."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.core.errors import ForwardFailed
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.engine.scheduler.oom_backoff import MAX_RISE_STEPS, RISE_STEPS, StepMemory
+from chairlift.engine.scheduler.oom_backoff import MAX_RISE_STEPS, RISE_STEPS, OOMBackoff
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, Hook, make_request
 
@@ -24,7 +24,7 @@ def fails_if(is_too_large: Callable[[StepPlan], bool], stage: str = "launch") ->
 
 
 def test_a_limit_falls_to_half_of_the_step_that_failed_and_ends_after_enough_steps() -> None:
-    memory = StepMemory()
+    memory = OOMBackoff()
     assert memory.bound(9) == 9
     assert memory.shrink(2048) and memory.max_tokens == 1024 and memory.bound(9) == 9
     assert memory.shrink(200) and memory.max_tokens == 100 and memory.bound(101) == 100
@@ -39,14 +39,14 @@ def test_a_limit_falls_to_half_of_the_step_that_failed_and_ends_after_enough_ste
 
 
 def test_a_smaller_step_that_fails_never_raises_the_limit() -> None:
-    memory = StepMemory()
+    memory = OOMBackoff()
     memory.shrink(10)
     memory.shrink(1000)
     assert memory.max_tokens == 5
 
 
 def test_after_a_raise_that_failed_the_next_takes_twice_as_many_steps() -> None:
-    memory, waits = StepMemory(), []
+    memory, waits = OOMBackoff(), []
     memory.shrink(16)
     for _ in range(9):
         waits.append(0)
@@ -58,7 +58,7 @@ def test_after_a_raise_that_failed_the_next_takes_twice_as_many_steps() -> None:
 
 
 def test_one_token_fails_only_the_second_time_in_a_row_and_then_the_limit_ends() -> None:
-    memory = StepMemory()
+    memory = OOMBackoff()
     assert memory.shrink(1) and memory.max_tokens == 1
     memory.record_success(100)
     assert memory.shrink(1)
@@ -98,7 +98,7 @@ def test_decoding_sequences_take_turns_while_a_step_has_too_few_tokens_for_all(o
 
 def test_no_sequence_starts_while_as_many_run_as_a_step_has_tokens() -> None:
     harness = EngineHarness(FAKE, max_batch_tokens=64)
-    harness.scheduler.table.step_memory.shrink(4)
+    harness.scheduler.table.oom_backoff.shrink(4)
     for name in range(6):
         harness.submit(make_request(str(name), [name + 1], 9))
     harness.step(5)
@@ -120,7 +120,7 @@ def test_a_request_that_never_fits_fails_alone_and_the_limit_ends(overlap: bool)
     harness.check_outputs()
     failed = {name: final.error for name, final in harness.finals.items() if final.error}
     assert list(failed) == ["bad"] and isinstance(failed["bad"], ForwardFailed) and "no memory" in str(failed["bad"])
-    assert harness.scheduler.table.step_memory.max_tokens is None
+    assert harness.scheduler.table.oom_backoff.max_tokens is None
     harness.close()
 
 
@@ -140,5 +140,5 @@ def test_the_limit_rises_while_the_engine_runs(caplog: pytest.LogCaptureFixture)
     harness.submit(make_request("a", 40, 2 * RISE_STEPS + 20))
     harness.drain()
     harness.check_outputs(no_faults=True)
-    assert harness.scheduler.table.step_memory.max_tokens is None
+    assert harness.scheduler.table.oom_backoff.max_tokens is None
     assert "the next have any number of tokens" in caplog.text

@@ -1,4 +1,4 @@
-"""Grammar: follows one output, and its errors reach no other grammar."""
+"""GrammarMatcher: follows one output, and its errors reach no other grammar."""
 
 import numpy as np
 import pytest

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
-from chairlift.engine.structured.grammar_matcher import BITS, Grammar
+from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
 from chairlift.engine.structured.llguidance_source import (
     make_matcher,
     make_tokenizer,
@@ -138,7 +138,7 @@ def only_output(structured: StructuredOutput, vocabulary: GrammarTokenizer) -> l
     """Return the ids of the only output that a structure allows."""
     tokenizer = make_tokenizer(vocabulary, 300)
     matcher = make_matcher(source_of(structured, special_token_ids(vocabulary.tokenizer_json)), tokenizer)
-    grammar, ids = Grammar(matcher, -(-tokenizer.vocab_size // BITS)), list[int]()
+    grammar, ids = GrammarMatcher(matcher, -(-tokenizer.vocab_size // BITS)), list[int]()
     while not grammar.is_terminated:
         ids.append(min(allowed_tokens(grammar) - {EOS}, default=EOS))
         grammar.advance(ids[-1])
@@ -211,7 +211,7 @@ class CompiledOutput:
         structured = StructuredOutput(**structure, reasoning_prefix=prefix)
         self.matcher = make_matcher(source_of(structured, special_token_ids(vocabulary.tokenizer_json)), tokenizer)
         assert not self.matcher.is_error(), self.matcher.get_error()
-        self.grammar = Grammar(self.matcher, -(-tokenizer.vocab_size // BITS))
+        self.grammar = GrammarMatcher(self.matcher, -(-tokenizer.vocab_size // BITS))
 
     def try_end(self, token_ids: list[int]) -> bool:
         """Return whether the tokens are a complete output."""

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.engine.structured import mask_worker as mask_worker_module
-from chairlift.engine.structured.grammar_matcher import Grammar, MaskBatch, MaskFiller
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch, MaskFiller
 from chairlift.engine.structured.mask_worker import MaskWorker
 from support_grammars import grammar_of
 from support_shares import FULL
@@ -83,7 +84,7 @@ def test_leaving_waits_for_the_thread_whatever_happens_meanwhile(
 ) -> None:
     gate, thread_names = threading.Event(), []
 
-    def slow(self: MaskFiller, grammars: Sequence[Grammar], batch: MaskBatch) -> None:
+    def slow(self: MaskFiller, grammars: Sequence[GrammarMatcher], batch: MaskBatch) -> None:
         gate.wait(10)
         thread_names.append(threading.current_thread().name)
 
@@ -139,7 +140,7 @@ def test_the_thread_outlives_whatever_is_raised_in_it(worker: MaskWorker, monkey
         raise Panic("in the middle of a mask")
 
     grammars = [grammar_of(regex="a"), grammar_of(regex="b")]
-    monkeypatch.setattr(Grammar, "_finish_mask", panic)
+    monkeypatch.setattr(GrammarMatcher, "_finish_mask", panic)
     with worker.for_step(sample_indices(0, 1), grammars) as future:
         assert (future.result().bitmask == -1).all(), "the error shows with the next token"
     monkeypatch.undo()
@@ -213,10 +214,13 @@ def test_masks_that_take_long_are_the_other_thread_s(
 ) -> None:
     monkeypatch.setattr(mask_worker_module, "MAX_MASK_SECONDS", 0.0)
     thread_names: list[str] = []
-    real = Grammar.fill
-    monkeypatch.setattr(
-        Grammar, "fill", lambda *arguments: thread_names.append(threading.current_thread().name) or real(*arguments)
-    )
+    real = GrammarMatcher.fill
+
+    def fill(*arguments: Any) -> None:
+        thread_names.append(threading.current_thread().name)
+        real(*arguments)
+
+    monkeypatch.setattr(GrammarMatcher, "fill", fill)
     grammars = [grammar_of(regex=chr(97 + each)) for each in range(10)]
     sharing_worker.prefetch(grammars)
     with sharing_worker.for_step(sample_indices(*range(10)), grammars) as future:
@@ -233,7 +237,7 @@ def test_what_goes_wrong_with_a_mask_made_here_is_found_out_with_the_next_token(
     def panic(*arguments: object) -> None:
         raise BaseException("in the middle of a mask")
 
-    monkeypatch.setattr(Grammar, "fill", panic)
+    monkeypatch.setattr(GrammarMatcher, "fill", panic)
     wait_longer(monkeypatch)
     with sharing_worker.for_step(sample_indices(*range(8)), grammars) as future:
         bits = future.result().bitmask

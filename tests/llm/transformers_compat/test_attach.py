@@ -14,8 +14,8 @@ from chairlift.llm.transformers_compat.attach import attach
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
 from support_bridged_models import bridged_model
-from support_continuous_batching import float32_model, generated, random_prompts
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
+from support_transformers_compat import float32_model, generated, random_prompts
 
 TESTS = Path(__file__).parents[2]
 PROMPTS = random_prompts(5, vocab=290)

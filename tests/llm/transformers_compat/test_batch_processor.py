@@ -20,10 +20,10 @@ from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.llm.transformers_compat.result_queue import ResultQueue
-from support_continuous_batching import float32_model, generated, greedy_tokens, random_prompts
 from support_engine import make_request
 from support_inline import FAKE, WAIT_SECONDS, StepGate, start_client
 from support_models import tiny_hf_model
+from support_transformers_compat import float32_model, generated, greedy_tokens, random_prompts
 
 
 def processor_of(kind: str, scheduler: Any = FIFOScheduler, **options: Any) -> ContinuousBatchProcessor:

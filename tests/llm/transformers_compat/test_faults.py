@@ -18,7 +18,7 @@ from chairlift.core.errors import DuplicateRequestId, EngineDead
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
-from support_continuous_batching import FAKE, SLOW, fake_manager, greedy_tokens
+from support_transformers_compat import FAKE, SLOW, fake_manager, greedy_tokens
 
 PROMPT = [5, 6, 7]
 SMALL = replace(FAKE, num_blocks=8)  # 32 tokens
@@ -205,7 +205,7 @@ def test_a_stream_of_many_tokens_copies_none_that_is_not_read() -> None:
 @pytest.mark.full
 def test_nothing_waits_for_a_manager_that_is_never_stopped() -> None:
     script = """
-from support_continuous_batching import SLOW, make_fake_manager
+from support_transformers_compat import SLOW, make_fake_manager
 manager = make_fake_manager(SLOW)
 manager.start()
 manager.add_request([5, 6, 7], "r", max_new_tokens=240)

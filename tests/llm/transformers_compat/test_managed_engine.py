@@ -22,10 +22,10 @@ from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.managed_engine import SharedParameters, ShownEngine
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
-from support_continuous_batching import SLOW, greedy_tokens, make_fake_manager
 from support_engine import make_request
 from support_inline import WAIT_SECONDS, start_client
 from support_source_tree import ROOT
+from support_transformers_compat import SLOW, greedy_tokens, make_fake_manager
 
 PROMPT = [5, 6, 7]
 
@@ -159,7 +159,7 @@ def test_a_model_that_is_dropped_with_its_manager_ends_the_engine(is_kept: bool)
 
 SCRIPT = """
 import threading
-from support_continuous_batching import make_fake_manager
+from support_transformers_compat import make_fake_manager
 manager = make_fake_manager()
 manager.start()
 print(manager.get_result(manager.add_request([5, 6], max_new_tokens=2)).status.name)

@@ -15,7 +15,7 @@ from chairlift.llm.transformers_compat import manager as manager_module
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
-from support_continuous_batching import FAKE, SLOW, fake_manager, greedy_tokens, random_prompts
+from support_transformers_compat import FAKE, SLOW, fake_manager, greedy_tokens, random_prompts
 
 PROMPT = [5, 6, 7]
 

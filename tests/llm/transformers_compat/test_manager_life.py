@@ -12,7 +12,7 @@ import torch
 from chairlift.core.errors import DuplicateRequestId, EngineDead, UnknownOption
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
-from support_continuous_batching import FAKE, SLOW, fake_manager, float32_model, greedy_tokens
+from support_transformers_compat import FAKE, SLOW, fake_manager, float32_model, greedy_tokens
 
 PROMPT = [5, 6, 7]
 

@@ -12,7 +12,7 @@ from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat import result_queue
 from chairlift.llm.transformers_compat.request_status import RequestStatus
-from support_continuous_batching import fake_manager
+from support_transformers_compat import fake_manager
 
 PROMPT = [5, 6, 7, 8]
 

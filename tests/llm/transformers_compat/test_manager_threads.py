@@ -14,7 +14,7 @@ import pytest
 from chairlift.core.errors import EngineDead
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
-from support_continuous_batching import SLOW, fake_manager, greedy_tokens, random_prompts
+from support_transformers_compat import SLOW, fake_manager, greedy_tokens, random_prompts
 
 PROMPT = [5, 6, 7]
 
@@ -182,7 +182,7 @@ def test_pauses_of_many_threads_lose_no_token() -> None:
 
 MODEL = """
 import torch
-from support_continuous_batching import float32_model
+from support_transformers_compat import float32_model
 from chairlift.llm.transformers_compat.attach import attach
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 model = attach(float32_model("llama"))

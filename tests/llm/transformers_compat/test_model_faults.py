@@ -17,8 +17,8 @@ import torch
 from chairlift.core.errors import DuplicateRequestId, EngineDead
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
-from support_continuous_batching import FAKE, SLOW, fake_manager, float32_model, generated, greedy_tokens
 from support_inline import StepGate
+from support_transformers_compat import FAKE, SLOW, fake_manager, float32_model, generated, greedy_tokens
 
 GOOD = [5, 6, 7, 8, 9]
 

@@ -14,8 +14,8 @@ from chairlift.llm.transformers_compat.request_queue import WaitingRequest
 from chairlift.llm.transformers_compat.request_status import RequestStatus
 from chairlift.llm.transformers_compat.request_tracker import RequestTracker
 from chairlift.llm.transformers_compat.settings import ManagerSettings
-from support_continuous_batching import FAKE, SLOW
 from support_inline import StepGate
+from support_transformers_compat import FAKE, SLOW
 
 
 def waiting(name: str, prompt: list[int] | None = None, count: Any = 3, **sampling: Any) -> WaitingRequest:

@@ -23,7 +23,8 @@ from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
 from chairlift.llm.transformers_compat.settings import resolve_settings
-from support_continuous_batching import (
+from support_doc_tables import table
+from support_transformers_compat import (
     FAKE,
     SLOW,
     fake_manager,
@@ -32,7 +33,6 @@ from support_continuous_batching import (
     greedy_tokens,
     make_fake_manager,
 )
-from support_doc_tables import table
 
 PAGE = "from-transformers.md"
 WAIT = 60.0

@@ -8,9 +8,9 @@ from chairlift.core.errors import ConfigError
 from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.discovery.dns import DNSSource
 from chairlift.router.discovery.etcd import EtcdSource
+from chairlift.router.discovery.file import FileSource
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.discovery.sources import SOURCES, make_source
-from chairlift.router.discovery.static import FileSource
 
 
 def test_the_scheme_decides_and_the_name_is_the_text(tmp_path: Path) -> None:

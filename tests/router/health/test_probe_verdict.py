@@ -1,11 +1,11 @@
-"""Tests of ActiveHealth: verdicts by probes, and their times."""
+"""Tests of ProbeVerdict: verdicts by probes, and their times."""
 
 from random import Random
 
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.health.probe_verdict import ActiveHealth, ProbeConfig
+from chairlift.router.health.probe_verdict import ProbeConfig, ProbeVerdict
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from chairlift.router.health.probe_verdict import ActiveHealth, ProbeConfig
     ],
 )
 def test_three_failures_and_two_successes_change_the_verdict(results: str, verdicts: str) -> None:
-    health, verdict = ActiveHealth(ProbeConfig()), None
+    health, verdict = ProbeVerdict(ProbeConfig()), None
     for result, expected in zip(results, verdicts, strict=True):
         changed = health.record(is_success=result == "+")
         assert health.is_healthy is (expected == "+")
@@ -34,17 +34,17 @@ def test_three_failures_and_two_successes_change_the_verdict(results: str, verdi
 
 
 def test_a_replica_may_begin_healthy() -> None:
-    health = ActiveHealth(ProbeConfig(), is_healthy=True)
+    health = ProbeVerdict(ProbeConfig(), is_healthy=True)
     assert not health.record(is_success=False) and health.is_healthy
 
 
-def delays(health: ActiveHealth, seed: int = 0) -> list[float]:
+def delays(health: ProbeVerdict, seed: int = 0) -> list[float]:
     random = Random(seed)
     return [health.next_delay_seconds(random) for _ in range(1000)]
 
 
 def test_probes_are_due_every_five_seconds_with_jitter() -> None:
-    health = ActiveHealth(ProbeConfig())
+    health = ProbeVerdict(ProbeConfig())
     health.record(is_success=True)
     assert 4.5 <= min(delays(health)) < 4.6 and 5.4 < max(delays(health)) <= 5.5
     assert delays(health) == delays(health) != delays(health, seed=1)
@@ -53,10 +53,10 @@ def test_probes_are_due_every_five_seconds_with_jitter() -> None:
 
 
 def test_a_replica_that_was_never_healthy_is_probed_every_second() -> None:
-    health = ActiveHealth(ProbeConfig(jitter=0))
+    health = ProbeVerdict(ProbeConfig(jitter=0))
     health.record(is_success=False)
     assert set(delays(health)) == {1.0}
-    assert set(delays(ActiveHealth(ProbeConfig(jitter=0, interval_seconds=0.5)))) == {0.5}
+    assert set(delays(ProbeVerdict(ProbeConfig(jitter=0, interval_seconds=0.5)))) == {0.5}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.web.registry.consul_registry import ConsulRegistry
-from chairlift.web.registry.registration import ReplicaRegistration
 from chairlift.web.registry.replica_record import ReplicaRecord
+from chairlift.web.registry.replica_registration import ReplicaRegistration
 from support_discovery import watching
 from support_services_consul import fake_consul
 from support_services_processes import free_port

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from chairlift.bench.planning.config_reader import ConfigValues
+from chairlift.bench.planning.config_values import ConfigValues
 
 EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 CHOSEN_COUNTS = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k")

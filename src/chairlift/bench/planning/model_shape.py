@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.bench.planning.config_reader import ConfigValues
+from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps
 from chairlift.core.bounds import MAX_INT32
 

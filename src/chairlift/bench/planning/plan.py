@@ -12,7 +12,7 @@ from chairlift.bench.planning.capacity import (
     find_capacity,
     try_rate,
 )
-from chairlift.bench.planning.given_hardware import Hardware
+from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.parallelism import ReplicaMemory, fitting_replicas
 from chairlift.bench.planning.roofline import estimate_step_model

@@ -85,7 +85,7 @@ def sources(plan: CapacityPlan) -> dict[str, str]:
     return {
         "parameters": EXACT if shape.is_exact else ESTIMATED,
         "weights": EXACT if shape.is_exact and not plan.given.memory.is_quantized else ESTIMATED,
-        "kv_cache": EXACT if shape.is_exact else ESTIMATED, "step_memory": ESTIMATED, "parallel_sizes": ESTIMATED,
+        "kv_cache": EXACT if shape.is_exact else ESTIMATED, "oom_backoff": ESTIMATED, "parallel_sizes": ESTIMATED,
         "device_speed": ESTIMATED if hardware.has_default_speed else GIVEN, "step_times": times,
         "replicas": SIMULATED, "latencies": SIMULATED, "cost": GIVEN if hardware.price is not None else "none",
     }  # fmt: skip

@@ -21,9 +21,10 @@ from chairlift.bench.server.overload import (
     median_phase,
     tokens_per_request,
 )
+from chairlift.bench.server.phase_summary import distribution_of, summarize_phase
 from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder, error_message_of
 from chairlift.bench.server.server_memory import MemoryWatch
-from chairlift.bench.server.slo import SLO, distribution_of, summarize_phase
+from chairlift.bench.server.slo import SLO
 from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.core.errors import ConfigError
 

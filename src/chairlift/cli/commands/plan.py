@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.bench.planning.capacity import RequestLoad, Targets
-from chairlift.bench.planning.given_hardware import Hardware
+from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import FLOAT8, ModelMemory, check_dtype
 from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.bench.planning.plan import PlanInput, make_plan

@@ -25,7 +25,7 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 log = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class InlineClient:
 
     # -- in the engine thread --------------------------------------------------------------------------------------
 
-    def _enqueue(self, request_id: str, grammars: "Future[tuple[Grammar, ...]]") -> list[EngineOutput]:
+    def _enqueue(self, request_id: str, grammars: "Future[tuple[GrammarMatcher, ...]]") -> list[EngineOutput]:
         """Enqueue a request with compiled grammars; return its outputs so far."""
         compiled = self._compile_queue.take(request_id, grammars)
         if not isinstance(compiled, CompiledRequest):

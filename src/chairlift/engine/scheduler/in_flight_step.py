@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.step_plan import StepPlan
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 
 class StepRow(NamedTuple):
@@ -45,7 +45,7 @@ class InFlightStep:
     structured_sequences: tuple[Sequence, ...] = ()
 
     @property
-    def grammars(self) -> list[Grammar]:
+    def grammars(self) -> list[GrammarMatcher]:
         """Grammars of unfinished masked rows, in the plan's order; before launch, of all masked rows."""
         finished = SequenceStatus.FINISHED
         return [

@@ -1,4 +1,4 @@
-"""StepMemory: lowers the tokens of a step after one that ran out of memory, and raises them again later.
+"""OOMBackoff: lowers the tokens of a step after one that ran out of memory, and raises them again later.
 
 a step of T tokens fails       the next steps have at most T // 2, so they have at most that many rows, too
 RISE_STEPS steps succeed       at most twice as many, until the limit has no effect any more
@@ -13,7 +13,7 @@ MAX_RISE_STEPS = 4096
 """Upper bound of the steps between two raises, where raised limits have failed."""
 
 
-class StepMemory:
+class OOMBackoff:
     """The limit of one engine. Reads no clock.
 
     Attributes:

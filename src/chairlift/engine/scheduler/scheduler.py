@@ -36,7 +36,7 @@ from chairlift.engine.scheduler.step_scheduler import StepScheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup, resumed_finish_reason
 from chairlift.engine.step_plan import StepPlan, StepResult
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 
 class Scheduler:
@@ -71,7 +71,7 @@ class Scheduler:
     # -- intake ----------------------------------------------------------------------------------------------------
 
     def add_request(
-        self, validated: ValidatedRequest, now: float, grammars: Items[Grammar] = (), waited: float = 0.0
+        self, validated: ValidatedRequest, now: float, grammars: Items[GrammarMatcher] = (), waited: float = 0.0
     ) -> list[EngineOutput]:  # fmt: skip
         """Queue a request, with a grammar for each choice or none; compiling them took `waited` seconds.
 
@@ -112,7 +112,7 @@ class Scheduler:
         return outputs
 
     def _create_sequences(
-        self, request: GenerateRequest, grammars: Items[Grammar], since: float
+        self, request: GenerateRequest, grammars: Items[GrammarMatcher], since: float
     ) -> tuple[list[Sequence], list[tuple[int, FinishReason]]]:
         """Create the sequences of the open choices; also return the finished choices with reasons."""
         root = root_hash(self.cache.config.model_id, request.adapter, request.tenant, request.cache_salt)
@@ -206,7 +206,7 @@ class Scheduler:
         step = self.in_flight_steps.popleft()
         assert step.plan.step_id == result.step_id, f"got step {result.step_id}, expected {step.plan.step_id}"
         self._record_step_time(step, now)
-        self.table.step_memory.record_success(self.table.limits.max_batch_tokens)
+        self.table.oom_backoff.record_success(self.table.limits.max_batch_tokens)
         row_errors = dict(result.row_errors)
         if self.waiting.tracks_service:
             self._charge_tenants(step, result)
@@ -348,7 +348,7 @@ class Scheduler:
             return []
         self.counters.failed_steps += 1
         self._has_failed = True
-        if isinstance(error, MemoryError) and self.table.step_memory.shrink(plan.num_tokens):
+        if isinstance(error, MemoryError) and self.table.oom_backoff.shrink(plan.num_tokens):
             self._step_scheduler.restart_turn(step.sequences)
             return []
         survivors = [row.sequence for row in rows if row.sequence.epoch == row.epoch]

@@ -12,7 +12,7 @@ from chairlift.core.request import EngineOutput, FinishReason, Timeline, TokenLo
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.scheduler.limit_tuner import EngineLimits
-from chairlift.engine.scheduler.oom_backoff import StepMemory
+from chairlift.engine.scheduler.oom_backoff import OOMBackoff
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup
@@ -34,7 +34,7 @@ class SequenceTable:
         released_slots: slots that the next plan must release in the runner.
         pending_outputs: last outputs that the engine loop has not fetched yet.
         waiting_tokens: tokens of waiting sequences, still to be computed.
-        step_memory: bounds a step after one that ran out of memory.
+        oom_backoff: bounds a step after one that ran out of memory.
     """
 
     def __init__(self, config: SchedulerConfig, cache: KVCacheManager) -> None:
@@ -50,7 +50,7 @@ class SequenceTable:
         self.released_slots: list[int] = []
         self.pending_outputs: list[EngineOutput] = []
         self.waiting_tokens = 0
-        self.step_memory = StepMemory()
+        self.oom_backoff = OOMBackoff()
         self._free_slots = list(reversed(range(config.max_running_sequences)))
         self.limits = EngineLimits(
             max_running_requests=config.max_running_sequences, max_batch_tokens=config.max_batch_tokens,
@@ -65,12 +65,12 @@ class SequenceTable:
     @property
     def batch_token_limit(self) -> int:
         """Tokens of the next step: each running sequence may have one, unless memory is short."""
-        return self.step_memory.bound(max(self.limits.max_batch_tokens, len(self.running)))
+        return self.oom_backoff.bound(max(self.limits.max_batch_tokens, len(self.running)))
 
     @property
     def running_limit(self) -> int:
         """Running sequences with which no more are started."""
-        return self.step_memory.bound(self.limits.max_running_requests)
+        return self.oom_backoff.bound(self.limits.max_running_requests)
 
     def add_group(self, group: SequenceGroup, now: float) -> None:
         """Add a request; one choice is queued, the others are deferred until it has computed the prompt."""

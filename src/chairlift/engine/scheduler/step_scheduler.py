@@ -78,7 +78,7 @@ class StepScheduler:
     def schedule_step(self, builder: StepBuilder, now: float) -> None:
         """Fill a whole step."""
         sequence_table, running_scheduler, pool = self._sequence_table, self._running_scheduler, self._cache.pool
-        # Only StepMemory lowers the tokens below the running sequences; otherwise each decoding sequence has one.
+        # Only OOMBackoff lowers the tokens below the running sequences; otherwise each decoding sequence has one.
         if builder.tokens_left < len(sequence_table.running):
             self._schedule_in_turn(builder, now)
             return

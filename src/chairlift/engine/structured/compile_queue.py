@@ -15,11 +15,11 @@ from math import inf
 from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.engine.request_validation import ValidatedRequest
-from chairlift.engine.structured.grammar_matcher import Grammar
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 log = logging.getLogger(__name__)
 
-Grammars = tuple[Grammar, ...]
+Grammars = tuple[GrammarMatcher, ...]
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """GrammarCompiler: compiles the grammars of requests in threads, and caches the result of each check.
 
-request ──► thread: cached? ──► CompileSandbox (a process) ──► compile ──► a Grammar for each choice
+request ──► thread: cached? ──► CompileSandbox (a process) ──► compile ──► a GrammarMatcher for each choice
                       └───────────────────────────────────────────┘
 """
 
@@ -16,7 +16,7 @@ from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.compile_sandbox import CompileSandbox, SandboxKilled
-from chairlift.engine.structured.grammar_matcher import BITS, Grammar, short_message
+from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher, short_message
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
@@ -87,7 +87,7 @@ class GrammarCompiler:
                 raise InvalidRequest(self._tokenizer_error, param="structured")
             return self._tokenizer
 
-    def compile_request(self, request: GenerateRequest) -> "Future[tuple[Grammar, ...]]":
+    def compile_request(self, request: GenerateRequest) -> "Future[tuple[GrammarMatcher, ...]]":
         """Submit the compilation of a request's grammars: one a choice, advanced by its resumed tokens.
 
         The future raises InvalidRequest for a grammar that is invalid or exceeds the limits and for resumed tokens that
@@ -112,7 +112,7 @@ class GrammarCompiler:
         for sandbox in self._sandboxes:  # also those that were created meanwhile
             sandbox.kill()
 
-    def _compile(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[Grammar, ...]:
+    def _compile(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[GrammarMatcher, ...]:
         tokenizer = self.tokenizer()
         # Asked again in the thread: an equal request before it may have filled the cache meanwhile.
         result = self._cached(structured)
@@ -130,7 +130,7 @@ class GrammarCompiler:
         if matcher.is_error():
             reason = short_message(matcher.get_error())
             raise InvalidRequest(f"structured.{structured.kind}: {reason}", param="structured")
-        first = Grammar(matcher, -(-tokenizer.vocab_size // BITS))
+        first = GrammarMatcher(matcher, -(-tokenizer.vocab_size // BITS))
         grammars = [first, *(first.copy() for _ in range(1, request.params.num_choices))]
         return tuple(_resume(grammar, request, index) for index, grammar in enumerate(grammars))
 
@@ -173,7 +173,7 @@ class GrammarCompiler:
                 self._cache.popitem(last=False)
 
 
-def _resume(grammar: Grammar, request: GenerateRequest, index: int) -> Grammar:
+def _resume(grammar: GrammarMatcher, request: GenerateRequest, index: int) -> GrammarMatcher:
     """Return the grammar after the tokens that its choice resumes from."""
     tokens = request.resumed_tokens(index)
     if tokens and tokens[-1] in request.all_stop_token_ids:

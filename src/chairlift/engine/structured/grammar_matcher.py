@@ -1,4 +1,4 @@
-"""Grammar: follows the structured output of one choice with llguidance's matcher; its errors fail only that request."""
+"""GrammarMatcher: follows the structured output of one choice by llguidance; its errors fail only that request."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class MaskBatch:
         self.runs_without_gil = False
 
 
-class Grammar:
+class GrammarMatcher:
     """Follows one output, token by token. Keeps the first error and raises it in the next advance().
 
     Attributes:
@@ -59,9 +59,9 @@ class Grammar:
         self.pending_mask: tuple[MaskBatch, int] | None = None
         self.is_terminated: bool = matcher.is_stopped()
 
-    def copy(self) -> "Grammar":
+    def copy(self) -> "GrammarMatcher":
         """Return an independent copy in the same state."""
-        return Grammar(self._matcher.deep_copy(), self.width)
+        return GrammarMatcher(self._matcher.deep_copy(), self.width)
 
     def fill(self, row: Int32) -> None:
         """Write which tokens may come next, int32 [width], one bit a token, lowest first.
@@ -116,7 +116,7 @@ class Grammar:
         self.check()
         self.is_terminated = self._matcher.is_stopped()
 
-    def resume(self, tokens: Sequence[int]) -> "Grammar":
+    def resume(self, tokens: Sequence[int]) -> "GrammarMatcher":
         """Consume the tokens of an earlier response that the request resumes, and return self.
 
         Raises InvalidRequest for a token that is not allowed, StructuredOutputFailed where that exceeds the limits.
@@ -136,8 +136,8 @@ class MaskFiller:
     def __init__(self) -> None:
         self._library: LLExecutor | None = None
 
-    def fill(self, grammars: Sequence[Grammar], batch: MaskBatch) -> None:
-        """Write the mask of each grammar into its row of a batch, as Grammar.fill does. Never raises."""
+    def fill(self, grammars: Sequence[GrammarMatcher], batch: MaskBatch) -> None:
+        """Write the mask of each grammar into its row of a batch, as GrammarMatcher.fill does. Never raises."""
         bits = batch.bits
         try:
             if self._library is None:
@@ -154,7 +154,7 @@ class MaskFiller:
                 self.fill_one(grammar, row)
 
     @staticmethod
-    def fill_one(grammar: Grammar, row: Int32) -> None:
+    def fill_one(grammar: GrammarMatcher, row: Int32) -> None:
         """Write the mask of one grammar, int32 [width]. Never raises."""
         try:
             grammar.fill(row)

@@ -18,7 +18,7 @@ import numpy as np
 
 from chairlift.core.cpu_affinity import cpus_apart_from, pin_thread
 from chairlift.engine.step_plan import Int32, TokenMasks
-from chairlift.engine.structured.grammar_matcher import Grammar, MaskBatch, MaskFiller
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch, MaskFiller
 
 MAX_WORKER_START_SECONDS = 0.0005
 """How long the engine thread waits at most for the worker thread to start a batch, which needs the GIL until then."""
@@ -31,7 +31,7 @@ NUM_EXTRA_WORKER_MASKS = 2
 class PendingMasks:
     """The masks of one step, which are being computed; all memory is allocated before the launch."""
 
-    def __init__(self, sample_indices: Int32, grammars: Items[Grammar]) -> None:
+    def __init__(self, sample_indices: Int32, grammars: Items[GrammarMatcher]) -> None:
         """Collect the pending masks of these grammars. Raises MemoryError."""
         pending = [grammar.pending_mask for grammar in grammars if grammar.pending_mask is not None]
         assert len(pending) == len(sample_indices), "a row without a mask"
@@ -87,9 +87,9 @@ class MaskWorker:
         self._filler = MaskFiller()
         self._thread: ThreadPoolExecutor | None = None
         self._latest: MaskBatch | None = None
-        self._engine_thread_grammars: Items[Grammar] = ()
+        self._engine_thread_grammars: Items[GrammarMatcher] = ()
 
-    def prefetch(self, grammars: Items[Grammar]) -> None:
+    def prefetch(self, grammars: Items[GrammarMatcher]) -> None:
         """Start to compute the next masks of grammars, which must not change until for_step() has them."""
         count = len(grammars) // 2 + NUM_EXTRA_WORKER_MASKS if self.uses_engine_thread else len(grammars)
         self._engine_thread_grammars = ()
@@ -98,7 +98,7 @@ class MaskWorker:
             self._engine_thread_grammars = grammars[count:]
 
     @contextmanager
-    def for_step(self, sample_indices: Int32, grammars: Items[Grammar]) -> Iterator[PendingMasks]:
+    def for_step(self, sample_indices: Int32, grammars: Items[GrammarMatcher]) -> Iterator[PendingMasks]:
         """Yield the masks of a step. After the block, no thread uses its grammars any more.
 
         Args:
@@ -119,7 +119,7 @@ class MaskWorker:
             self._thread.shutdown()
             self._thread = None
 
-    def _fill_in_engine_thread(self, sampled: Items[Grammar]) -> None:
+    def _fill_in_engine_thread(self, sampled: Items[GrammarMatcher]) -> None:
         """Compute the sampled grammars' masks that prefetch() left to this thread, for MAX_MASK_SECONDS."""
         remaining, self._engine_thread_grammars = self._engine_thread_grammars, ()
         if not remaining:
@@ -139,7 +139,7 @@ class MaskWorker:
             grammar.pending_mask = (batch, row)
         batch.done.set_result(None)
 
-    def _submit(self, grammars: Items[Grammar]) -> None:
+    def _submit(self, grammars: Items[GrammarMatcher]) -> None:
         """Give the worker thread a batch, and wait until it has released the GIL."""
         if not grammars:
             return

@@ -8,8 +8,8 @@ from chairlift.router.discovery.base import DiscoverySource
 from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.discovery.dns import DNSSource
 from chairlift.router.discovery.etcd import EtcdSource
+from chairlift.router.discovery.file import FileSource
 from chairlift.router.discovery.kubernetes import KubernetesSource
-from chairlift.router.discovery.static import FileSource
 
 FORMS = (
     "file:replicas.yaml, dns://name:8000, dns+srv://_chairlift._tcp.name, consul://127.0.0.1:8500/chairlift, "

@@ -7,7 +7,7 @@ from chairlift.web.registry.consul_client import CONSUL_FORM
 from chairlift.web.registry.consul_registry import ConsulRegistry
 from chairlift.web.registry.etcd_client import ETCD_FORM
 from chairlift.web.registry.etcd_registry import EtcdRegistry
-from chairlift.web.registry.registration import Registry
+from chairlift.web.registry.replica_registration import Registry
 
 REGISTRIES: Mapping[str, Callable[[str], Registry]] = {"etcd": EtcdRegistry, "consul": ConsulRegistry}
 

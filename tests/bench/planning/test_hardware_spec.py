@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.planning.given_hardware import Hardware
+from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.core.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.llm.compat.model_tokenizer import ModelTokenizer
+from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.text.chat_template import ChatTemplate
 from support_services import fake_service
 from support_text import HFTokenizer, build_tokenizer, save_tokenizer

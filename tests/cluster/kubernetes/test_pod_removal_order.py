@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.kubernetes.pod_removal_order import LOW_COST, order_of_removal, target_without
 from chairlift.cluster.kubernetes.pods import Pod
-from chairlift.cluster.kubernetes.removal_order import LOW_COST, order_of_removal, target_without
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind
 from support_kubernetes_controllers import deletion_rank
 from support_kubernetes_objects import COST

@@ -1,4 +1,4 @@
-"""registration.py: register, renew, lose, register again, deregister; with a scripted registry and a real etcd."""
+"""ReplicaRegistration: register, renew, lose, register again, deregister; with a scripted registry and a real etcd."""
 
 import asyncio
 import random
@@ -11,10 +11,10 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.discovery import Discovery
 from chairlift.router.discovery.etcd import EtcdSource
-from chairlift.web.registry import registration
+from chairlift.web.registry import replica_registration
 from chairlift.web.registry.etcd_registry import EtcdRegistry
-from chairlift.web.registry.registration import ReplicaRegistration
 from chairlift.web.registry.replica_record import ReplicaRecord
+from chairlift.web.registry.replica_registration import ReplicaRegistration
 from support_discovery import eventually, urls
 from support_services_processes import etcd_server
 
@@ -112,7 +112,7 @@ def test_an_internal_error_does_not_end_the_registration(caplog: pytest.LogCaptu
 def test_a_registry_that_hangs_does_not_keep_the_drain(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(registration, "DEREGISTER_SECONDS", 0.02)
+    monkeypatch.setattr(replica_registration, "DEREGISTER_SECONDS", 0.02)
     registry = ScriptedRegistry()
     registry.hang = True
     assert run(registry, lambda: len(registry.calls) > 0)[-2:] == ["deregister", "close"]

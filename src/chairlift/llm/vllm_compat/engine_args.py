@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from chairlift.llm.compat.vllm_options import resolve_options
+from chairlift.llm.vllm_compat.vllm_options import resolve_options
 
 
 class EngineArgs(SimpleNamespace):

@@ -17,9 +17,9 @@ from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFini
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.core.sampling_params import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
-from chairlift.llm.compat.model_tokenizer import ModelTokenizer
-from chairlift.llm.compat.vllm_options import VLLM_OPTIONS
 from chairlift.llm.text_service import ModelDefaults
+from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
+from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS
 from support_async_llm import LONG, SLOW_ENGINE
 from support_doc_tables import table
 from support_grammars import grammar_of
@@ -192,7 +192,7 @@ def check_metrics(llm: LLM) -> None:
 
 def check_tokenizer(llm: LLM) -> None:
     assert type(llm.get_tokenizer()) is ModelTokenizer
-    script = "import sys, chairlift.llm.compat.model_tokenizer\nassert 'transformers' not in sys.modules"
+    script = "import sys, chairlift.llm.vllm_compat.model_tokenizer\nassert 'transformers' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], timeout=120).returncode == 0
 
 

@@ -10,8 +10,8 @@ from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ConfigError, UnknownOption
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.build import validate_options
-from chairlift.llm.compat.vllm_options import VLLM_OPTIONS, resolve_options
 from chairlift.llm.options import Options
+from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS, resolve_options
 
 ALIASES = {name: option.setting for name, option in VLLM_OPTIONS.items() if option.setting}
 WITHOUT_EFFECT = [name for name, option in VLLM_OPTIONS.items() if option.effect is OptionEffect.NONE]
