@@ -52,11 +52,16 @@ settings.load_profile("full" if FULL else "share")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the chosen part of the tests does not have; pytest counts it as deselected."""
+    """Leave out what the chosen part of the tests does not have; pytest counts it as deselected.
+
+    A test that the command line names, as file::test, runs all its cases.
+    """
     left_out = set()
     if not FULL:
         left_out = {item for item in items if item.get_closest_marker("full")}
         left_out |= set(outside_of_shares([item for item in items if item not in left_out]))
+        named = {name.removeprefix("./") for name in config.args if "::" in name}
+        left_out = {item for item in left_out if named.isdisjoint((item.nodeid, item.nodeid.partition("[")[0]))}
     if not BROWSER:
         left_out |= {item for item in items if item.get_closest_marker("browser")}
     if left_out:
@@ -79,11 +84,17 @@ def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
     return left_out
 
 
-def pytest_collection_finish() -> None:
-    """Keep the tests and modules, a million objects, out of every later collection of garbage; collect less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Keep the tests and modules, a million objects, out of every collection of garbage; collect less often later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 50)
+        gc.enable()
 
 
 BEFORE = pytest.StashKey[tuple[Any, ...]]()

@@ -6,13 +6,13 @@
     forked_children(modules)      engines and ranks that this process starts in the block are forked
     children_of(pid)              the processes that a process has started, or has had forked, with their commands
 
-The first fork of a test process starts the process that forks. A forked process has its own children forked, too: a
-server has an engine. To the system they are children of the process that forks, which reports their end over the
-connection that asked for them.
+The first fork starts the process that forks, for all workers of a test run. A forked process has its own children
+forked, too: a server has an engine. To the system they are children of the process that forks, which reports their end
+over the connection that asked for them.
 """
 
-import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -27,10 +27,11 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+import uuid
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +70,7 @@ Request = dict[str, Any]
 
 
 def serve(folder: str, modules: Sequence[str]) -> Request | None:
-    """Fork a process for each connection, and report its end there, until standard input closes.
+    """Fork a process for each connection, and report its end there, until no process holds standard input open.
 
     Returns in a forked process with what it must run, and in the process that forks at the end with None.
     """
@@ -91,6 +92,8 @@ def serve(folder: str, modules: Sequence[str]) -> Request | None:
     while True:
         ready, _, _ = select.select([listener, wakes, 0], [], [])
         if 0 in ready:
+            shutil.rmtree(folder, ignore_errors=True)
+            Path(folder + ".lock").unlink(missing_ok=True)
             return None
         if wakes in ready:
             os.read(wakes, 4096)
@@ -249,24 +252,39 @@ def children_of(pid: int) -> dict[int, list[str]]:
 
 @functools.cache
 def _folder(modules: tuple[str, ...]) -> str:
-    """Start a process that forks, which lives as long as this one, and return its folder once it has imported."""
-    folder = tempfile.mkdtemp(prefix="forks-", dir=FOLDERS)
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, folder, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=TESTS,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
-    )  # fmt: skip
-    atexit.register(_end, process, folder)
-    assert process.stdout is not None
-    assert select.select([process.stdout], [], [], START_SECONDS)[0] and process.stdout.readline() == b"ready\n"
+    """Return the folder of the process that forks, once it has imported the modules.
+
+    It is one for all workers of pytest-xdist, and lives as long as any of them.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+    folder = f"{FOLDERS}/forks-{run}-{zlib.crc32(' '.join(modules).encode()):08x}"
+    with open(folder + ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(f"{folder}/forks"):
+            os.makedirs(folder)
+            os.mkfifo(f"{folder}/users")
+            _start(folder, modules)
+        _USERS.append(os.open(f"{folder}/users", os.O_WRONLY | os.O_NONBLOCK))
     return folder
 
 
-def _end(process: "subprocess.Popen[bytes]", folder: str) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    process.kill()
-    process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+_USERS: list[int] = []
+"""Descriptors that tell the processes that fork that this process lives."""
+
+
+def _start(folder: str, modules: Sequence[str]) -> None:
+    """Start a process that forks, and wait until it has imported."""
+    both = os.open(f"{folder}/users", os.O_RDWR)  # a pipe without a writer is at its end
+    users = os.open(f"{folder}/users", os.O_RDONLY)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, folder, *modules], stdin=users, stdout=subprocess.PIPE, cwd=TESTS,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], START_SECONDS)[0] and process.stdout.readline() == b"ready\n"
+    _USERS.append(os.open(f"{folder}/users", os.O_WRONLY))
+    os.close(users)
+    os.close(both)
 
 
 class ForkedProcess:

@@ -31,7 +31,7 @@ CUSTOM = {
 """Kinds of other projects: their API and the fields of `spec` that are used here; no schema of them is at hand."""
 
 
-class StrictLoader(yaml.SafeLoader):
+class StrictLoader(yaml.CSafeLoader):
     """Refuses a mapping that has a key twice."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:

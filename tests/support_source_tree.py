@@ -33,9 +33,18 @@ def package_files(name: str) -> tuple[Path, ...]:
     return tuple(path for path in SOURCES if path.is_relative_to(PACKAGE / name))
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield every statement below a node, and the node if it is one; several times as fast as a walk of expressions."""
+    if isinstance(node, ast.stmt):
+        yield node
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for each in getattr(node, name, ()):
+            yield from statements(each)
+
+
 def imported(node: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield every module (or name in a module) that is imported below a node, with its line."""
-    for each in ast.walk(node):
+    for each in statements(node):
         if isinstance(each, ast.Import):
             yield from ((alias.name, each.lineno) for alias in each.names)
         elif isinstance(each, ast.ImportFrom):

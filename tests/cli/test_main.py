@@ -14,6 +14,7 @@ from chairlift.cli.main import main
 from chairlift.core.errors import EngineDead, QueueFull
 from chairlift.llm.builtin_models import RANDOM
 from support_cli import rejection_sentence
+from support_forks import TORCH_MODULES, process_start
 
 HEAVY = (
     "torch",
@@ -207,15 +208,18 @@ def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
         assert running.wait(60) == 130
 
 
-@pytest.mark.full
 def test_a_broken_pipe_ends_the_command_quietly() -> None:
     command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--max-tokens", "900", "--ignore-eos"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout is not None and running.stderr is not None
+    start = process_start(is_forked=True, modules=TORCH_MODULES)
+    running = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
         assert os.read(running.stdout.fileno(), 1)
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait(60) == 141
+    finally:
+        running.kill()
+        running.stderr.close()
 
 
 @pytest.mark.full

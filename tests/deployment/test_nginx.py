@@ -139,7 +139,6 @@ def test_a_body_may_be_as_large_as_the_server_accepts_and_no_larger() -> None:
     run(scenario())
 
 
-@pytest.mark.full
 def test_a_post_is_sent_to_another_router_only_if_it_was_not_sent() -> None:
     async def cut(connection: Connection, request: ReceivedRequest) -> None:
         connection.reset()

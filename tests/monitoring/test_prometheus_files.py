@@ -13,6 +13,7 @@ from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from support_monitoring import PROMETHEUS_FOLDER as FOLDER
 from support_monitoring import exported_names, names_in, rules
 from support_services_processes import require_service
+from support_shares import FULL
 from support_source_tree import ROOT
 
 CONFIGS = ("prometheus.yml", "prometheus-dns.yml", "prometheus-kubernetes.yml")
@@ -45,10 +46,12 @@ def test_amtool_finds_nothing_wrong() -> None:
     assert "SUCCESS" in run("amtool", "check-config", "alertmanager.yml")
 
 
-@pytest.mark.full
 def test_every_alert_fires_and_clears_in_its_unit_test() -> None:
     files = [str(file.relative_to(FOLDER)) for file in sorted((FOLDER / "tests").glob("*.yml"))]
-    assert run("promtool", "test", "rules", *files).count("SUCCESS") == len(files) == 3
+    assert len(files) == 3
+    if not FULL:
+        files = ["tests/error_rate_test.yml"]  # a second of processor time; the others take 30
+    assert run("promtool", "test", "rules", *files).count("SUCCESS") == len(files)
 
 
 def test_every_alert_has_a_unit_test_in_which_it_fires_once_and_is_over_once() -> None:

@@ -22,6 +22,7 @@ from chairlift.web.registry.consul_client import ConsulClient
 from chairlift.web.registry.etcd_client import EtcdClient, EtcdKey, _changes, parse_etcd_url
 from chairlift.web.registry.json_client import JSONResponse
 from chairlift.web.registry.kubernetes_watch import VersionExpired, apply_event
+from support_shares import FULL
 
 NAMES = (
     "result", "header", "revision", "events", "type", "kv", "key", "value", "lease", "canceled", "compact_revision",
@@ -38,7 +39,7 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
     max_leaves=12,
 )
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = settings(max_examples=150 if FULL else 15, deadline=None)
 
 
 class FakeJSON:
@@ -53,7 +54,6 @@ class FakeJSON:
         return self._response
 
 
-@pytest.mark.full
 @EXAMPLES
 @given(JSON_VALUES)
 def test_etcd(body: Any) -> None:
@@ -74,7 +74,6 @@ def test_etcd(body: Any) -> None:
     assert record is None or isinstance(record, Endpoint)
 
 
-@pytest.mark.full
 @EXAMPLES
 @given(JSON_VALUES, st.booleans())
 def test_consul(body: Any, is_list: bool) -> None:
@@ -87,7 +86,6 @@ def test_consul(body: Any, is_list: bool) -> None:
         asyncio.run(scenario())
 
 
-@pytest.mark.full
 @EXAMPLES
 @given(JSON_VALUES, st.booleans())
 def test_kubernetes(body: Any, is_slice: bool) -> None:

@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from support_source_tree import SOURCES, shown, tree_of
+from support_source_tree import SOURCES, shown, statements, tree_of
 
 TWICE: dict[str, str] = {}
 """Class names that may stand twice, each with the external interface that demands it."""
@@ -17,7 +17,7 @@ STATED = re.compile(r"\bclass (\w+)")
 
 def class_names(tree: ast.Module) -> Iterator[str]:
     """Names of all classes of a module."""
-    return (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return (node.name for node in statements(tree) if isinstance(node, ast.ClassDef))
 
 
 def repeated(sources: dict[str, ast.Module]) -> dict[str, list[str]]:

@@ -6,14 +6,14 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from support_source_tree import SOURCES, imported, module_name, tree_of
+from support_source_tree import SOURCES, imported, module_name, statements, tree_of
 
 
 def type_checking_imports(tree: ast.Module) -> set[str]:
     """Return the names that a module imports for its annotations only."""
     return {
         name
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for name, _ in imported(node)
     }

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from support_source_tree import PACKAGE, ROOT, SOURCES, shown, tree_of
+from support_source_tree import PACKAGE, ROOT, SOURCES, shown, statements, tree_of
 
 # Modules with code whose tests stand elsewhere, and where.
 ELSEWHERE = {
@@ -15,7 +15,7 @@ def has_code(tree: ast.Module) -> bool:
     """Whether any function does something: a body of more than docstring, `...` and `pass`."""
     return any(
         not isinstance(line, ast.Pass) and not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
-        for function in ast.walk(tree)
+        for function in statements(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for line in function.body
     )

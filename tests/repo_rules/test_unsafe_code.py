@@ -1,6 +1,7 @@
 """Nothing in the package can run code out of data: no pickle, no eval, no remote code (PITFALLS: security, 32)."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,8 @@ METHODS = {
     "os.system", "os.popen",
 }  # fmt: skip
 KEYWORDS = {"trust_remote_code", "allow_pickle", "shell"}
+MENTIONS = re.compile("|".join(name.rpartition(".")[2] for name in MODULES | BUILTINS | METHODS | KEYWORDS)).search
+"""Finds a name of the above in a source text: a module without any need not be read further."""
 
 
 def faults(tree: ast.Module) -> Iterator[str]:
@@ -40,7 +43,9 @@ def faults(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_module_can_run_code_out_of_data() -> None:
-    found = {shown(path): list(faults(tree_of(path))) for path in SOURCES if shown(path) not in OWN_CHILDREN}
+    suspects = [path for path in SOURCES if MENTIONS(path.read_text("utf-8")) and shown(path) not in OWN_CHILDREN]
+    assert suspects
+    found = {shown(path): list(faults(tree_of(path))) for path in suspects}
     assert {name: each for name, each in found.items() if each} == {}
 
 
@@ -54,7 +59,7 @@ def test_no_module_can_run_code_out_of_data() -> None:
     ],
 )  # fmt: skip
 def test_the_search_finds(source: str) -> None:
-    assert list(faults(ast.parse(source)))
+    assert MENTIONS(source) and list(faults(ast.parse(source)))
 
 
 @pytest.mark.parametrize("source", ["model.eval()", "re.compile(x)", "load(x, trust_remote_code=False)", "import zmq"])

@@ -23,9 +23,8 @@ ALLOWED = re.compile(
 )
 """The field's own phrases and other libraries' names, taken out before a text is searched."""
 
-WORD = re.compile("[a-z]+")
+WORD = re.compile("[A-Z]+[a-z]*|[a-z]+")  # of a name in camel case, too
 IS_BANNED = re.compile(BANNED).fullmatch
-CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 DATA = ("src/chairlift/demo", "tools/demo_model", "tests/demo", "tests/demo_model", "benchmarks/results")
 """The demo model with its training texts, and committed results: data, whose words stay."""
@@ -38,7 +37,7 @@ def violations(text: str) -> set[str]:
 
 def banned_words(text: str) -> set[str]:
     """Return the banned words of a text, also those of ALLOWED phrases."""
-    return {word for word in set(WORD.findall(CAMEL.sub("_", text).lower())) if IS_BANNED(word)}
+    return {word for word in {each.lower() for each in set(WORD.findall(text))} if IS_BANNED(word)}
 
 
 def python_texts(path: Path) -> Iterator[str]:

@@ -122,7 +122,6 @@ def test_55_bad_tokens_get_one_message_and_their_reasons_are_in_the_log(token_se
     assert huge.status_code in (401, 431)
 
 
-@pytest.mark.full
 def test_64_the_roles_of_a_token_decide_what_it_may_use(token_server: Server) -> None:
     user, admin, none = (encode_token(SECRET, {**CLAIMS, "roles": roles}) for roles in (["user"], ["admin"], []))
     statuses = [[status_of(token_server, token, path) for path in ("/v1/models", "/admin/state", "/livez")]

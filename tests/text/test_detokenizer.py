@@ -13,6 +13,7 @@ from tokenizers import decoders, models
 from chairlift.core.errors import DetokenizeFailed
 from chairlift.text.detokenizer import MAX_BYTE_RUN, Detokenizer
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from support_shares import FULL
 from support_text import STYLES, tokenizer_of
 
 TRICKY = [
@@ -64,10 +65,9 @@ def longest_byte_run(tokenizer: Tokenizer, ids: Sequence[int], skip: bool) -> in
     return max((len(list(run)) for is_byte, run in runs if is_byte), default=0)
 
 
-@pytest.mark.full
 @every_tokenizer
 @given(draw=st.data(), cuts=st.lists(st.integers(0, 40), max_size=10), skip=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 15, deadline=None)
 def test_deltas_of_random_ids_are_the_text_of_all_of_them(
     tokenizer: Tokenizer, draw: st.DataObject, cuts: list[int], skip: bool
 ) -> None:

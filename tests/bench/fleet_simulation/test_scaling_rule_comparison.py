@@ -1,6 +1,7 @@
 """Tests of compare_rules: capacity, searches and the independence of the number of processes."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -28,25 +29,30 @@ LOAD = FleetLoad(
     )),
     options=OPTIONS, concurrency_ratios=(0.5,),
 )  # fmt: skip
-CAPACITY = measure_capacity(LOAD)
+
+
+@cache
+def capacity() -> float:
+    """Return the requests per second of one replica."""
+    return measure_capacity(LOAD)
 
 
 @pytest.mark.full
 def test_the_capacity_is_the_rate_at_which_one_replica_reaches_the_goal() -> None:
-    assert 1.0 < CAPACITY < 20.0
-    assert measure_capacity(replace(LOAD, slo_goal=0.8)) > CAPACITY
+    assert 1.0 < capacity() < 20.0
+    assert measure_capacity(replace(LOAD, slo_goal=0.8)) > capacity()
     with pytest.raises(ConfigError, match="do not meet the SLO on a replica alone"):
         measure_capacity(replace(LOAD, options=replace(OPTIONS, slo={"ttft": 0.001})))
 
 
 def test_every_rule_runs_and_the_searches_reach_the_goal_at_the_least_cost() -> None:
-    arms = {arm.rule: arm for arm in compare_rules(LOAD, ("static", "oracle", "maximum"), CAPACITY, 1)}
+    arms = {arm.rule: arm for arm in compare_rules(LOAD, ("static", "oracle", "maximum"), capacity(), 1)}
     static, oracle, maximum = (arms[name].result for name in ("static", "oracle", "maximum"))
     assert maximum.mean_replicas == 8.0
     assert min(static.slo_attainment, oracle.slo_attainment) >= LOAD.slo_goal
     assert static.peak_replicas == static.mean_replicas < 8
     fewer = replace(LOAD, options=replace(OPTIONS, max_replicas=static.peak_replicas - 1))
-    assert compare_rules(fewer, ("maximum",), CAPACITY, 1)[0].result.slo_attainment < LOAD.slo_goal
+    assert compare_rules(fewer, ("maximum",), capacity(), 1)[0].result.slo_attainment < LOAD.slo_goal
     assert oracle.replica_seconds < static.replica_seconds
 
 
@@ -56,15 +62,15 @@ def test_rules_run_in_all_variants_and_processes_change_nothing() -> None:
         ArrivalOptions(kind="poisson", rate=4.0, requests=20, period_seconds=9.0, prompt_tokens=99, output_tokens=9)
     ))  # fmt: skip
     names = ("autoscaler", "hpa", "threshold")
-    arms = compare_rules(small, names, CAPACITY, 1)
+    arms = compare_rules(small, names, capacity(), 1)
     assert [arm.rule for arm in arms] == [
         "autoscaler",
         *["hpa"] * len(HPA_CPU_RATIOS),
         *["threshold"] * len(THRESHOLDS),
     ]
     assert len({arm.parameter for arm in arms}) == len(arms)
-    two = compare_rules(small, ("autoscaler", "static"), CAPACITY, 2)
-    assert two[0] == arms[0] and two == compare_rules(small, ("autoscaler", "static"), CAPACITY, 1)
+    two = compare_rules(small, ("autoscaler", "static"), capacity(), 2)
+    assert two[0] == arms[0] and two == compare_rules(small, ("autoscaler", "static"), capacity(), 1)
 
 
 def test_an_unknown_rule_is_an_error() -> None:

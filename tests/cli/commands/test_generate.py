@@ -21,6 +21,7 @@ from chairlift.cli.main import main
 from chairlift.cli.result_writer import OrderedWriter
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.text_service import ModelDefaults, TextService
+from support_forks import TORCH_MODULES, run_process
 from support_models import save_tiny
 from support_process import engine_threads
 from support_services import FAKE, Gate, fake_service, text_of, tokens_of, wait_until
@@ -113,10 +114,9 @@ def test_without_a_prompt_the_default_one_runs(fake_prepare: FakePrepare, capsys
 def pipe_into_generate(content: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "--max-tokens", "3", "--quiet", *words]
     environ = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
-    return subprocess.run(command, input=content, capture_output=True, timeout=120, check=False, env=environ)
+    return run_process(command, modules=TORCH_MODULES, input=content, env=environ)
 
 
-@pytest.mark.full
 def test_a_pipe_is_the_prompt_when_none_is_given() -> None:
     completed = pipe_into_generate("größer\n".encode(), "--json")
     assert completed.returncode == 0 and json.loads(completed.stdout)["prompt"] == "größer", completed.stderr
@@ -124,7 +124,6 @@ def test_a_pipe_is_the_prompt_when_none_is_given() -> None:
     assert json.loads(ignored.stdout)["prompt"] == "flag"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(b"", b"the prompt is empty: standard input has no text"), (b"hi \xff\n", b"standard input is not UTF-8")],

@@ -105,7 +105,6 @@ def test_a_drained_replica_is_not_ready() -> None:
     run(scenario())
 
 
-@pytest.mark.full
 def test_through_a_router_its_replicas_are_checked_and_lost_ones_named() -> None:
     async def scenario() -> None:
         lost = closed_url()

@@ -9,9 +9,11 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import RateLimited
+from chairlift.router.shared_state import tenant_limiter
 from chairlift.router.shared_state.base import ChargeOutcome, ChargeReply, TenantCharge, TenantSnapshot
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
-from chairlift.web.tenant_rate_limiter import MAX_TENANTS, TenantLimits, TenantRateLimiter, TenantReservation
+from chairlift.web import tenant_rate_limiter
+from chairlift.web.tenant_rate_limiter import TenantLimits, TenantRateLimiter, TenantReservation
 
 LIMITS = TenantLimits(tenant_requests_per_minute=10, tenant_tokens_per_minute=1000, tenant_max_open_requests=4)
 T = TypeVar("T")
@@ -314,18 +316,23 @@ def test_renewed_limits_hold_in_an_outage_too(limiter: SharedTenantLimiter, tabl
     assert table.take_calls() == [("reconcile", "t", snapshot)]
 
 
-@pytest.mark.full
-def test_memory_is_bounded_by_the_number_of_tenants(clock: FakeClock, table: ScriptedTable) -> None:
+def test_memory_is_bounded_by_the_number_of_tenants(
+    clock: FakeClock, table: ScriptedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    max_tenants = 500
+    for module in (tenant_limiter, tenant_rate_limiter):
+        monkeypatch.setattr(module, "MAX_TENANTS", max_tenants)
+
     async def run() -> None:
         limiter = SharedTenantLimiter(LIMITS, table, clock)
         kept = await limiter.begin("kept")
         for epoch in (1, 0):
             table.epoch = epoch
-            for number in range(2 * MAX_TENANTS + 10):
+            for number in range(2 * max_tenants + 10):
                 (await limiter.begin(f"{number}")).end(0)
                 table.calls.clear()
-        assert len(limiter._unshared) <= MAX_TENANTS
-        assert len(limiter._reconciled) <= 2 * MAX_TENANTS
+        assert len(limiter._unshared) <= max_tenants
+        assert len(limiter._reconciled) <= 2 * max_tenants
         assert "kept" in limiter._reconciled
         kept.end(0)
 
