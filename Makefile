@@ -154,7 +154,7 @@ $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 
 $(VENV)/.installed-test: pyproject.toml $(PINS) $(NATIVE) tools/install_services.py | $(VENV)/.made
 	@echo "installing Chairlift and its test dependencies into $(VENV)"
-	@$(COMPILE_KERNELS) & $(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]' && wait $$services
+	@$(COMPILE_KERNELS) & $(BIN)/python tools/install_services.py & services=$$!; $(INSTALL) --editable '.[test]'; installed=$$?; wait $$services && exit $$installed
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-contract: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made

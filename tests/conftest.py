@@ -10,6 +10,7 @@ import signal
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 # Before anything imports torch or huggingface_hub; children of the tests inherit it.
@@ -60,8 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not FULL:
         left_out = {item for item in items if item.get_closest_marker("full")}
         left_out |= set(outside_of_shares([item for item in items if item not in left_out]))
-        named = {name.removeprefix("./") for name in config.args if "::" in name}
-        left_out = {item for item in left_out if named.isdisjoint((item.nodeid, item.nodeid.partition("[")[0]))}
+        named = tuple(name for name in map(Path, config.args) if "::" in name.name)
+        left_out = {item for item in left_out if not any(is_named(item, config, name) for name in named)}
     if not BROWSER:
         left_out |= {item for item in items if item.get_closest_marker("browser")}
     if left_out:
@@ -69,11 +70,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def is_named(item: pytest.Item, config: pytest.Config, name: Path) -> bool:
+    """Whether the command line names a test, or the class that it is in, as file::test."""
+    file, _, inside = str(config.invocation_params.dir / name).partition("::")
+    begin = f"{file}::{inside}"
+    full_name = f"{item.path}::{item.nodeid.partition('::')[2]}"
+    return full_name == begin or full_name.startswith((begin + "[", begin + "::"))
+
+
 def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the cases of tests with the marker `share` that `make test` leaves to `make test-all`."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("share"):
+            if not hasattr(item, "callspec"):
+                raise pytest.UsageError(f"{item.nodeid} has no parameters: a share needs cases")
             cases[item.nodeid.partition("[")[0]].append(item)
     left_out = []
     for name, each in cases.items():

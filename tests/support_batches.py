@@ -9,7 +9,7 @@ import torch
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chairlift.core.clock import Clock
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

@@ -7,7 +7,7 @@ import msgspec
 from chairlift.cluster.base import PlacementState, ReplicaSpec
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
-from chairlift.cluster.ray.group_name import GroupName
+from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 from chairlift.core.cluster_errors import ClusterFailed
 from support_server import run

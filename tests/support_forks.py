@@ -47,7 +47,16 @@ FOLDER_VARIABLE = "CHAIRLIFT_TEST_FORKS"
 """Environment variable with the folder of the process that forks, for the processes that it has forked."""
 
 FOLDERS = "/tmp"
-"""Where these folders are: a test may change Python's folder for temporary files."""
+"""Where these folders are, and the lock of their starts: a test may change Python's folder for temporary files."""
+
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+"""What the folders of this test run have in their names."""
+
+ENVIRON = dict(os.environ)
+"""The environment of the processes that fork: a test may change its own. Set when this module is imported."""
+
+REQUEST_SECONDS = 10.0
+"""Timeout of the bytes of a request, whose sender may be killed or stopped in the middle."""
 
 COMMAND = "import sys, support_forks; support_forks.run_forked(support_forks.serve(sys.argv[1], sys.argv[2:]))"
 
@@ -84,6 +93,7 @@ def serve(folder: str, modules: Sequence[str]) -> Request | None:
     listener.listen(64)
     wakes, wake = os.pipe()
     os.set_blocking(wake, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, whose end is the end of this process, too
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     sys.stdout.write("ready\n")
@@ -91,9 +101,7 @@ def serve(folder: str, modules: Sequence[str]) -> Request | None:
     children: dict[int, socket.socket] = {}
     while True:
         ready, _, _ = select.select([listener, wakes, 0], [], [])
-        if 0 in ready:
-            shutil.rmtree(folder, ignore_errors=True)
-            Path(folder + ".lock").unlink(missing_ok=True)
+        if 0 in ready and _is_unused(folder):
             return None
         if wakes in ready:
             os.read(wakes, 4096)
@@ -101,10 +109,14 @@ def serve(folder: str, modules: Sequence[str]) -> Request | None:
         if listener not in ready:
             continue
         connection, _ = listener.accept()
-        if (request := _receive(connection)) is None:
+        try:
+            request = _receive(connection)
+            pid = os.fork()
+        except OSError as error:  # the sender has ended in the middle, or there is no memory for a process
+            sys.stderr.write(f"no fork: {error}\n")
             connection.close()
             continue
-        if (pid := os.fork()) == 0:
+        if pid == 0:
             _become(request)
             return request
         for descriptor in request["descriptors"]:
@@ -117,15 +129,42 @@ def serve(folder: str, modules: Sequence[str]) -> Request | None:
             connection.sendall(b"pid %d\n" % pid)
 
 
-def _receive(connection: socket.socket) -> Request | None:
-    """Read a request: its length, its JSON, and the descriptors beside it; None if the other end has closed."""
+def _is_unused(folder: str) -> bool:
+    """Return whether no test process uses this process any more, and remove the folder then."""
+    with _locked():  # a test process may be about to use it
+        is_unused = bool(select.select([0], [], [], 0)[0])
+        if is_unused:
+            shutil.rmtree(folder, ignore_errors=True)
+    return is_unused
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """Wait until no other process has locked FOLDERS."""
+    descriptor = os.open(FOLDERS, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _receive(connection: socket.socket) -> Request:
+    """Read a request: its length, its JSON, and the descriptors beside it. Raises OSError."""
+    connection.settimeout(REQUEST_SECONDS)
     data, descriptors, _, _ = socket.recv_fds(connection, 4, 16)
-    if len(data) < 4:
-        return None
-    (length,) = struct.unpack("!I", data)
-    content = b""
-    while len(content) < length:
-        content += connection.recv(length - len(content))
+    try:
+        length, content = struct.unpack("!I", data)[0] if len(data) == 4 else 1, b""
+        while len(content) < length:
+            received = connection.recv(length - len(content))
+            if not received:
+                raise ConnectionError("the request has no end")
+            content += received
+    except OSError:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    connection.settimeout(None)
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     request: Request = json.loads(content)
     return {**request, "descriptors": descriptors, "parent": struct.unpack("3i", peer)[0]}
@@ -148,6 +187,7 @@ def _become(request: Request) -> None:
     """Make a fork the process of a request, in all but what it runs."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kept = request["descriptors"]
     for number, descriptor in enumerate(kept[:3]):
         os.dup2(descriptor, number)
@@ -233,7 +273,7 @@ def run_process(
 
 
 def children_of(pid: int) -> dict[int, list[str]]:
-    """Return the processes that a process has started, or has had forked, and that run, with their commands."""
+    """Return the processes that a process has started, or this run has forked for it, and that run, with commands."""
     found = {}
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, file.read_text(encoding="utf-8").split()):
@@ -241,7 +281,7 @@ def children_of(pid: int) -> dict[int, list[str]]:
                 command = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8").split("\0")
                 if COMMAND not in command:  # the process that forks is no server, engine or rank
                     found[child] = command
-    for folder in Path(FOLDERS).glob("forks-*"):
+    for folder in Path(FOLDERS).glob(f"forks-{RUN}-*"):
         for file in folder.glob("*.json"):
             with contextlib.suppress(OSError):
                 record = json.loads(file.read_text(encoding="utf-8"))
@@ -256,15 +296,14 @@ def _folder(modules: tuple[str, ...]) -> str:
 
     It is one for all workers of pytest-xdist, and lives as long as any of them.
     """
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
-    folder = f"{FOLDERS}/forks-{run}-{zlib.crc32(' '.join(modules).encode()):08x}"
-    with open(folder + ".lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(f"{folder}/forks"):
-            os.makedirs(folder)
-            os.mkfifo(f"{folder}/users")
-            _start(folder, modules)
-        _USERS.append(os.open(f"{folder}/users", os.O_WRONLY | os.O_NONBLOCK))
+    folder = f"{FOLDERS}/forks-{RUN}-{zlib.crc32(' '.join(modules).encode()):08x}"
+    with _locked():
+        try:
+            user = os.open(f"{folder}/users", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # there is none, or it was killed
+            shutil.rmtree(folder, ignore_errors=True)
+            user = _start(folder, modules)
+    _USERS.append(user)
     return folder
 
 
@@ -272,25 +311,30 @@ _USERS: list[int] = []
 """Descriptors that tell the processes that fork that this process lives."""
 
 
-def _start(folder: str, modules: Sequence[str]) -> None:
-    """Start a process that forks, and wait until it has imported."""
-    both = os.open(f"{folder}/users", os.O_RDWR)  # a pipe without a writer is at its end
-    users = os.open(f"{folder}/users", os.O_RDONLY)
+def _start(folder: str, modules: Sequence[str]) -> int:
+    """Start a process that forks, wait until it has imported, and return what tells it that this process lives."""
+    os.makedirs(folder)
+    os.mkfifo(f"{folder}/users")
+    users = os.open(f"{folder}/users", os.O_RDONLY | os.O_NONBLOCK)
+    user = os.open(f"{folder}/users", os.O_WRONLY)
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, folder, *modules], stdin=users, stdout=subprocess.PIPE, cwd=TESTS,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
+        env=ENVIRON | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
     )  # fmt: skip
-    assert process.stdout is not None
-    assert select.select([process.stdout], [], [], START_SECONDS)[0] and process.stdout.readline() == b"ready\n"
-    _USERS.append(os.open(f"{folder}/users", os.O_WRONLY))
     os.close(users)
-    os.close(both)
+    assert process.stdout is not None
+    if not select.select([process.stdout], [], [], START_SECONDS)[0] or process.stdout.readline() != b"ready\n":
+        process.kill()
+        os.close(user)
+        raise RuntimeError(f"the process that forks is not ready: exit code {process.wait()}")
+    return user
 
 
 class ForkedProcess:
     """A subprocess.Popen of a forked process: `command` is [python, FILE or -m MODULE or -c CODE, arguments].
 
-    Options of the interpreter before FILE or -m have no effect.
+    Options of the interpreter before FILE or -m have no effect, nor has what the modules read from `env` when they are
+    imported.
     """
 
     def __init__(

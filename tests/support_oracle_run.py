@@ -10,7 +10,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.engine_output import EngineOutput, FinishReason
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import EngineDead, ModelError
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig

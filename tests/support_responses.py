@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from chairlift.core.request import FinishReason, TokenLogprob, Usage
+from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput, TextEvent
 from chairlift.protocol.sse import EventReader
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
 from chairlift.server.openai.parse_request import ChatRequest, CompletionRequest, read_chat, read_completion
-from chairlift.server.openai.response import ChatRenderer, CompletionRenderer, ResponseMeta
+from chairlift.server.openai.response_renderers import ChatRenderer, CompletionRenderer, ResponseMeta
 from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.token_pieces import TokenPieces

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

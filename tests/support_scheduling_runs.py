@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.engine_output import EngineOutput, FinishReason
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

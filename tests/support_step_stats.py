@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 
 
 def make_stats(step_id: int = 0, **values: Any) -> StepStats:

@@ -9,19 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chairlift.core.sampling_names import RequestOutputKind as RequestOutputKind
     from chairlift.core.sampling_params import SamplingParams as SamplingParams
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
     from chairlift.core.structured_output import StructuredOutputsParams as StructuredOutputsParams
+    from chairlift.core.vllm_sampling_names import RequestOutputKind as RequestOutputKind
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.outputs import CompletionOutput as CompletionOutput
     from chairlift.llm.outputs import Logprob as Logprob
     from chairlift.llm.outputs import RequestOutput as RequestOutput
     from chairlift.llm.transformers_compat.attach import attach as attach
-    from chairlift.llm.transformers_compat.batch_processor import ContinuousBatchProcessor as ContinuousBatchProcessor
     from chairlift.llm.transformers_compat.cache import PagedAttentionCache as PagedAttentionCache
     from chairlift.llm.transformers_compat.config import ContinuousBatchingConfig as ContinuousBatchingConfig
+    from chairlift.llm.transformers_compat.continuous_batch_processor import (
+        ContinuousBatchProcessor as ContinuousBatchProcessor,
+    )
     from chairlift.llm.transformers_compat.debugger import ContinuousBatchingDebugger as ContinuousBatchingDebugger
     from chairlift.llm.transformers_compat.generation_output import GenerationOutput as GenerationOutput
     from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager as ContinuousBatchingManager
@@ -65,7 +67,7 @@ _MODULES = {
     "ContinuousBatchingConfig": "chairlift.llm.transformers_compat.config",
     "ContinuousBatchingManager": "chairlift.llm.transformers_compat.manager",
     "GenerationOutput": "chairlift.llm.transformers_compat.generation_output",
-    "ContinuousBatchProcessor": "chairlift.llm.transformers_compat.batch_processor",
+    "ContinuousBatchProcessor": "chairlift.llm.transformers_compat.continuous_batch_processor",
     "ContinuousBatchingDebugger": "chairlift.llm.transformers_compat.debugger",
     "FIFOScheduler": "chairlift.llm.transformers_compat.schedulers",
     "PagedAttentionCache": "chairlift.llm.transformers_compat.cache",
@@ -79,7 +81,7 @@ _MODULES = {
     "EngineArgs": "chairlift.llm.vllm_compat.engine_args",
     "Logprob": "chairlift.llm.outputs",
     "RequestOutput": "chairlift.llm.outputs",
-    "RequestOutputKind": "chairlift.core.sampling_names",
+    "RequestOutputKind": "chairlift.core.vllm_sampling_names",
     "SamplingParams": "chairlift.core.sampling_params",
     "StructuredOutput": "chairlift.core.structured_output",
     "StructuredOutputsParams": "chairlift.core.structured_output",

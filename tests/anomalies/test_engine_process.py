@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import zmq
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import EngineDead
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason
 from chairlift.engine.client.process import ProcessClient, connect
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from chairlift import LLM, SamplingParams
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import (
     DuplicateRequestId,
     ForwardFailed,
@@ -17,7 +18,7 @@ from chairlift.core.errors import (
     SamplingFailed,
     TokenOutOfRange,
 )
-from chairlift.core.request import FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

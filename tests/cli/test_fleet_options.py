@@ -13,7 +13,7 @@ from chairlift.cli import fleet_options
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.fleet_options import autoscaler_config, local_config, replica_key, replica_spec, updated_spec
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET
+from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET
 from chairlift.cli.settings.service_settings import LATENCY_TARGETS
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.core.errors import ConfigError

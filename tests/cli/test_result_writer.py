@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from chairlift.cli.prompt_file import PromptItem
 from chairlift.cli.result_writer import OrderedWriter, as_json, check_output, check_outputs, deferred_interrupt
+from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import ConfigError, NonFiniteLogits
-from chairlift.core.request import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
 
 

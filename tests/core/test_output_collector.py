@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chairlift.core.engine_output import EngineOutput, FinishReason, Usage
 from chairlift.core.output_collector import OutputCollector
-from chairlift.core.request import EngineOutput, FinishReason, Usage
 
 USAGE = Usage(3, 5, 0)
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from demo_model.fact_tables import DAYS, MONTHS, NUMBERS
-from demo_model.skills import json_extraction, knowledge, memory, numbers, stories, text, tool_calls
+from demo_model.skills import json_extraction, knowledge, memory, stories, sums_and_dates, text, tool_calls
 from demo_model.task import Skill, Task, asked_politely, numbers_in
 
 MONTH_NAMES = list(MONTHS)
@@ -25,7 +25,7 @@ def drawn(skill: Skill, count: int = 1_000) -> Iterator[tuple[str, str, Task]]:
 
 
 def test_sums_are_right_and_are_those_that_were_asked_for() -> None:
-    for asked, answer, _ in drawn(numbers.total):
+    for asked, answer, _ in drawn(sums_and_dates.total):
         a, sign, b, result = re.fullmatch(r"(\d+) ([-+*]) (\d+) = (-?\d+)", answer).groups()  # type: ignore[union-attr]
         assert {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[sign] == int(result)
         named = [NUMBERS.index(word) for word in re.findall(r"[a-z]+", asked) if word in NUMBERS]
@@ -72,7 +72,7 @@ def test_what_is_said_again_stands_in_what_was_said(skill: Skill) -> None:
 
 
 def test_days_and_months_follow_each_other_as_in_the_calendar() -> None:
-    for asked, answer, task in drawn(numbers.date):
+    for asked, answer, task in drawn(sums_and_dates.date):
         step = -1 if "before" in asked else 1
         days = [day for day in DAYS if day.lower() in asked.lower()]
         months = [month for month in MONTHS if month.lower() in asked.lower()]

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from chairlift.core.clock import FakeClock
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, ForwardFailed, QueueFull, RequestTimeout
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason
 from chairlift.engine import engine_loop
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
-from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_stats import StepStats
 from support_engine import EngineHarness, NthCall, make_request, make_scheduler, submit
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ForwardFailed
-from chairlift.core.request import FinishReason, RequestPhase
+from chairlift.core.request import RequestPhase
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from support_engine import make_request, make_result, make_scheduler, run_step
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import InvalidRequest, RequestTimeout
-from chairlift.core.request import FinishReason, RequestPhase
+from chairlift.core.request import RequestPhase
 from chairlift.engine.runner.fake import FakeConfig, expected_tokens
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan

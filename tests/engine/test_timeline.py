@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from chairlift.core.request import Timeline
+from chairlift.core.engine_output import Timeline
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.timeline import QueueWaitClock, TimelineRecorder, WaitReason
 from support_engine import EngineHarness, make_request, make_scheduler, run_step

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_bench import comparisons
 from gpu_bench.bench_shapes import SIZES
-from gpu_bench.device_timing import DeviceTimer
+from gpu_bench.device_timer import DeviceTimer
 
 TINY, TIMER = SIZES["tiny"], DeviceTimer(torch.device("cpu"))
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chairlift import AsyncLLM, SamplingParams
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import DuplicateRequestId, EngineDead
-from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent

@@ -1,6 +1,7 @@
 """ChoiceState: the tokens it accepts and the text it returns."""
 
-from chairlift.core.request import FinishReason, GenerateRequest, TokenLogprob
+from chairlift.core.engine_output import FinishReason, TokenLogprob
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.choice_state import ChoiceState
 from chairlift.text.stop_strings import StopStringAutomaton

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 from chairlift.llm.output_dispatcher import WAKEUPS_PER_ITERATION, OutputDispatcher, OutputInbox
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import DetokenizeFailed, EngineDead
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob, Usage
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.tokenizer import ByteTokenizer

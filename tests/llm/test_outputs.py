@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from chairlift.core.request import TokenLogprob, Usage
+from chairlift.core.engine_output import TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, Logprob, RequestOutput, TextEvent, logprobs_by_token
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 from chairlift.llm import profiling_client
 from chairlift.llm.builtin_models import RANDOM
 from chairlift.llm.profiling_client import ProfilingClient, StepClock, open_profile

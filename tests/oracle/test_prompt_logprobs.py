@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams
-from chairlift.core.request import TokenLogprob
+from chairlift.core.engine_output import TokenLogprob
 from support_oracle import Oracle, oracle, own_prompt
 from support_shares import each_value
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from chairlift.core.request import FinishReason
+from chairlift.core.engine_output import FinishReason
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig

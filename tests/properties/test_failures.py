@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ChairliftError, ForwardFailed, OutOfBlocks, RequestFailed, SamplingFailed
-from chairlift.core.request import FinishReason
 from chairlift.engine.kv.free_block_list import BlockId
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.step_plan import StepPlan

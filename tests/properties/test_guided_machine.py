@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from chairlift.core.cpu_affinity import usable_cpus
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.engine_output import EngineOutput
+from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

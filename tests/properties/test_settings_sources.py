@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.cli.arg_parser import Parser
-from chairlift.cli.arguments import add_model, add_settings
 from chairlift.cli.settings import settings as declared
 from chairlift.cli.settings import value_parsers
 from chairlift.cli.settings.config_file import read_config
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.settings import ENGINE, LOGGING, SAMPLING, SERVER
+from chairlift.cli.shared_arguments import add_model, add_settings
 
 ALL = (*SERVER, *ENGINE, *SAMPLING, *LOGGING)
 TEXT_VALUES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x85"), min_size=1, max_size=12)

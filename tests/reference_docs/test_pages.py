@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.server_flag_table import SAME_NAMES, SERVER_FLAGS
+from chairlift.cli.settings.foreign_flag_table import FOREIGN_FLAGS, SAME_NAMES
 from chairlift.core import errors
 from chairlift.observability.metrics import METRICS, Metrics
 from reference_docs.__main__ import main
@@ -49,8 +49,8 @@ def test_every_setting_has_its_four_names_and_its_default() -> None:
 def test_every_flag_of_another_server_is_there_with_what_happens_to_it() -> None:
     page = flags_page()
     found = rows(page)
-    assert len(found) == len({row.flags for row in SERVER_FLAGS})
-    for row in SERVER_FLAGS:
+    assert len(found) == len({row.flags for row in FOREIGN_FLAGS})
+    for row in FOREIGN_FLAGS:
         assert ", ".join(f"`{flag}`" for flag in row.flags) in found, row.flags
     assert found["`--max-num-seqs`"][1:3] == ["vLLM", "`--max-running-requests`"]
     assert found["`--disable-radix-cache`"][2] == "`--enable-prefix-caching` to `false`"

@@ -1,4 +1,4 @@
-"""Functions have a maximum length, and every module has a docstring with its purpose."""
+"""Functions have a maximum length, and every module has a docstring with its purpose and names that it has."""
 
 import ast
 import re
@@ -7,6 +7,7 @@ from support_source_tree import ROOT, SOURCES, TOOLS, shown, statements, tree_of
 
 TESTS = tuple(sorted((ROOT / "tests").rglob("*.py")))
 MAX_FUNCTION_LINES = 60
+CAPTION = re.compile(r'"""((?:[A-Za-z_][\w.]*(?:\(\))?(?:, | and |, and )?)+)(?:: |$)').match
 
 
 def test_no_function_is_longer_than_60_lines() -> None:
@@ -28,6 +29,28 @@ def test_every_module_opens_with_a_caption() -> None:
         if len(first.split()) < 3 or first[-1] not in ".:;!?":
             bad[shown(path)] = first
     assert bad == {}
+
+
+def test_a_caption_names_what_is_in_its_module() -> None:
+    missing = {}
+    for path in SOURCES + TOOLS:
+        text = path.read_text(encoding="utf-8")
+        unknown = [name for name in captioned(text) if len(re.findall(rf"\b{name}\b", text)) < 2]
+        if unknown:
+            missing[shown(path)] = unknown
+    assert missing == {}
+
+
+def captioned(text: str) -> list[str]:
+    """Return the identifiers before the colon of a caption: `RunQueue, pick_next: ...`; plain words are not any."""
+    names = CAPTION(text)
+    words = re.findall(r"\w+(?:\(\))?", names[1]) if names else []
+    return [word.removesuffix("()") for word in words if re.search(r"_|[a-z][A-Z]|\(", word)]
+
+
+def test_identifiers_of_captions_are_found() -> None:
+    assert captioned('"""read_it, RunQueue and run(): for the caption."""') == ["read_it", "RunQueue", "run"]
+    assert captioned('"""Command line: two words."""') == captioned('"""No colon, but read_it."""') == []
 
 
 def test_every_test_module_opens_with_a_caption() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.engine.client.base import EngineClient
-from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_stats import StepStats
 from chairlift.model.backends.decoder_program import DecoderProgram, linears, packed
 from chairlift.model.sampling.sampler import Sampler
 

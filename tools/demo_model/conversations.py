@@ -9,10 +9,10 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from demo_model.skills import json_extraction, knowledge, memory, numbers, stories, text, tool_calls
+from demo_model.skills import json_extraction, knowledge, memory, stories, sums_and_dates, text, tool_calls
 from demo_model.task import Message, Skill, Task, assistant
 
-BETWEEN: tuple[Skill, ...] = (text.echo, knowledge.fact, numbers.total, knowledge.unknown)
+BETWEEN: tuple[Skill, ...] = (text.echo, knowledge.fact, sums_and_dates.total, knowledge.unknown)
 """Skills of the messages between a fact and the question about it."""
 
 PLAIN = 0.05
@@ -28,15 +28,17 @@ SYSTEMS = (
 CHATTING: dict[Skill, int] = {
     knowledge.greeting: 5, knowledge.about: 12, text.echo: 12, text.copy: 14, text.spell: 7, text.reverse: 7,
     text.count: 7,
-    text.sort: 14, numbers.total: 12, knowledge.fact: 12, numbers.date: 7, knowledge.listing: 4, stories.story: 4,
+    text.sort: 14, sums_and_dates.total: 12, knowledge.fact: 12, sums_and_dates.date: 7, knowledge.listing: 4,
+    stories.story: 4,
     json_extraction.filling: 16, text.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
 }  # fmt: skip
 """Skill -> its weight in conversations without tools."""
 
 SKILLS: dict[str, Skill] = {
     "greeting": knowledge.greeting, "about": knowledge.about, "echo": text.echo, "copy": text.copy, "spell": text.spell,
-    "reverse": text.reverse, "count": text.count, "sort": text.sort, "sums": numbers.total, "facts": knowledge.fact,
-    "dates": numbers.date, "lists": knowledge.listing, "stories": stories.story, "json": json_extraction.filling,
+    "reverse": text.reverse, "count": text.count, "sort": text.sort, "sums": sums_and_dates.total,
+    "facts": knowledge.fact, "dates": sums_and_dates.date, "lists": knowledge.listing, "stories": stories.story,
+    "json": json_extraction.filling,
     "tools": tool_calls.calling, "tool results": tool_calls.telling, "unknown": knowledge.unknown,
     "memory": lambda rng: memory.remembering(rng, lambda rng: between(rng, held_out=None)),
 }  # fmt: skip

@@ -12,7 +12,7 @@ import aiohttp
 from failover.fault import Fault, hold, inject, recover, router_of
 from failover.fleet import Fleet
 from failover.request_kinds import RequestKind
-from failover.responses import BadResponse, difference, num_received_tokens, read_response
+from failover.response_comparison import BadResponse, difference, num_received_tokens, read_response
 
 MAX_PARALLEL_REFERENCES = 16
 OK = 200

@@ -13,7 +13,7 @@ from chairlift.model.attention.registry import make_backend
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.config.runner_config import RunnerConfig
 from gpu_bench.bench_shapes import BenchShape
-from gpu_bench.device_timing import DeviceTimer
+from gpu_bench.device_timer import DeviceTimer
 
 BLOCK_SIZE = 16
 OPTION_ARMS: dict[str, dict[str, Any]] = {

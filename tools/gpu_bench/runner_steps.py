@@ -19,7 +19,7 @@ from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from gpu_bench.bench_shapes import BenchShape, BenchSizes
-from gpu_bench.device_timing import DeviceTimer
+from gpu_bench.device_timer import DeviceTimer
 
 BLOCK_SIZE = 16
 """Tokens in a block of the KV cache, the default of the engine."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from chairlift.bench.report import environment, report
-from policy_scenarios.scenarios import SCENARIOS
+from policy_scenarios.scheduling_scenarios import SCENARIOS
 
 
 def main(words: Sequence[str]) -> int:

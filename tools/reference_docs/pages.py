@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.declaration import Setting
-from chairlift.cli.settings.server_flag_table import ALIASES, REJECTED, SAME_NAMES, SOME_VALUES, WITHOUT_EFFECT
-from chairlift.cli.settings.server_flags import ServerFlag, describe_value
+from chairlift.cli.settings.foreign_flag import ForeignFlag, describe_value
+from chairlift.cli.settings.foreign_flag_table import ALIASES, REJECTED, SAME_NAMES, SOME_VALUES, WITHOUT_EFFECT
 from chairlift.core import cluster_errors, router_errors
 from chairlift.core.errors import ChairliftError, RequestRejected
 from chairlift.core.load_report import ReplicaState
@@ -189,11 +189,11 @@ def _default(setting: Setting) -> str:
 # -- flags of other servers --------------------------------------------------------------------------------------------
 
 
-def _flag_cells(row: ServerFlag) -> tuple[str, str]:
+def _flag_cells(row: ForeignFlag) -> tuple[str, str]:
     return code_names(row.flags), ", ".join(row.systems)
 
 
-def _alias_target(row: ServerFlag, flags: Mapping[str, str]) -> str:
+def _alias_target(row: ForeignFlag, flags: Mapping[str, str]) -> str:
     target = f"`{flags[row.option.setting]}`"
     if not row.metavar:
         return f"{target} to `{str(row.constant).lower()}`"

@@ -12,9 +12,9 @@ from typing import cast
 
 from chairlift.bench.report import environment, report
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.arguments import add_model, add_settings
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.server_flag_actions import merge_model
+from chairlift.cli.settings.foreign_flag_actions import merge_model
+from chairlift.cli.shared_arguments import add_model, add_settings
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given

@@ -1,4 +1,4 @@
-"""structured_batch_comparison: compares a batch without schemas to the same batch with schemas for half of it.
+"""measure: compares a batch without schemas to the same batch with schemas for half of it.
 
 All requests are greedy and equally long, because the schemas describe lists that cannot end earlier. Each request has
 its own schema in each round, so the measured time includes grammar compilation.

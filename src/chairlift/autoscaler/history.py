@@ -7,9 +7,9 @@ from statistics import median
 
 from chairlift.autoscaler.config import AutoscalerConfig, normal_wait_seconds
 from chairlift.autoscaler.decision import Decision
+from chairlift.autoscaler.load_window import LoadWindow, ReplicaCapacity
 from chairlift.autoscaler.pool_load import PoolLoad, pool_load
 from chairlift.autoscaler.pool_sample import PoolSample
-from chairlift.autoscaler.window import LoadWindow, ReplicaCapacity
 from chairlift.core.load_report import ReplicaState
 
 NUM_CHANGES = 1000

@@ -15,8 +15,8 @@ from chairlift.autoscaler.config import AutoscalerConfig, ThresholdConfig
 from chairlift.autoscaler.history import Change, PoolHistory
 from chairlift.autoscaler.limits.headroom import num_with_headroom
 from chairlift.autoscaler.rules.base import RuleResult
-from chairlift.autoscaler.rules.registry import build_rules
-from chairlift.autoscaler.rules.threshold import evaluate_thresholds
+from chairlift.autoscaler.rules.build_rules import build_rules
+from chairlift.autoscaler.rules.threshold_mode import evaluate_thresholds
 from chairlift.core.load_report import ReplicaState
 
 MAX_REVERSAL_FACTOR = 4.0

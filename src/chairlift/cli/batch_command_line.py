@@ -4,8 +4,8 @@ import argparse
 
 from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser
-from chairlift.cli.arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
 from chairlift.cli.settings import settings, value_parsers
+from chairlift.cli.shared_arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
 
 DEFAULT_CONCURRENT = 512
 """Open requests at most: more than run at once, so that the engine's queue is never empty."""

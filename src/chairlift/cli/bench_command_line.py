@@ -2,9 +2,9 @@
 
 from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser
-from chairlift.cli.arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
 from chairlift.cli.settings import bench_settings, settings, value_parsers
-from chairlift.cli.settings.server_flag_actions import add_server_flags
+from chairlift.cli.settings.foreign_flag_actions import add_foreign_flags
+from chairlift.cli.shared_arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
 
 
 def add_bench(subcommands: "Subcommands[Parser]") -> None:
@@ -60,7 +60,7 @@ def _bench_offline(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "workload", bench_settings.WORKLOAD)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
-    add_server_flags(parser)
+    add_foreign_flags(parser)
 
 
 def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from chairlift import __version__
 from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
 from chairlift.cli.batch_command_line import add_run_batch
 from chairlift.cli.bench_command_line import add_bench
 from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, FLEET, REPLICA_OPTION, SIGNALS
+from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_FLEET, FLEET, REPLICA_OPTION, SIGNALS
+from chairlift.cli.settings.foreign_flag_actions import add_foreign_flags
 from chairlift.cli.settings.sampling_settings import SAMPLING
-from chairlift.cli.settings.server_flag_actions import add_server_flags
 from chairlift.cli.settings.service_settings import TOKEN_COMMAND
+from chairlift.cli.shared_arguments import Subcommands, add_command, add_model, add_settings, add_verbosity
 
 FLEET_UPDATE = "fleet-update"
 """The command `fleet update`: argparse has no subcommands beside a positional MODEL."""
@@ -87,7 +87,7 @@ def _serve(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "server", settings.SERVER)
     add_settings(parser, "engine", settings.SERVE_SETTINGS)
     add_settings(parser, "logging", settings.LOGGING)
-    add_server_flags(parser, in_help=True)
+    add_foreign_flags(parser, in_help=True)
 
 
 def _router(subcommands: "Subcommands[Parser]") -> None:
@@ -180,7 +180,7 @@ def _chat(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "sampling", settings.CHAT_SETTINGS)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
-    add_server_flags(parser)
+    add_foreign_flags(parser)
 
 
 def _key(subcommands: "Subcommands[Parser]") -> None:
@@ -236,7 +236,7 @@ def _config(subcommands: "Subcommands[Parser]") -> None:
     add_settings(show, "sampling", SAMPLING)
     add_settings(show, "logging", settings.LOGGING)
     add_settings(show, "router", router_settings.ROUTER)
-    add_server_flags(show)
+    add_foreign_flags(show)
     show.settings += bench_settings.WORKLOAD  # shown, although this command has no flags for them
     validate = add_command(
         inner, "config_validate", help="print every problem of a settings file", description=texts.VALIDATE_HELP,
@@ -283,7 +283,7 @@ def _generate(subcommands: "Subcommands[Parser]") -> None:
     add_settings(parser, "sampling", SAMPLING)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
-    add_server_flags(parser)
+    add_foreign_flags(parser)
 
 
 def _doctor(subcommands: "Subcommands[Parser]") -> None:
@@ -301,7 +301,7 @@ def _doctor(subcommands: "Subcommands[Parser]") -> None:
     add_verbosity(parser)
     add_settings(parser, "engine", settings.ENGINE)
     add_settings(parser, "logging", settings.LOGGING)
-    add_server_flags(parser)
+    add_foreign_flags(parser)
 
 
 def _add_url(parser: Parser) -> None:

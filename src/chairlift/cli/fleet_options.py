@@ -21,7 +21,7 @@ from chairlift.autoscaler.config import (
 from chairlift.autoscaler.limits.schedule import Schedule
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
+from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.router_settings import ROUTER
 from chairlift.cli.settings.service_settings import ACCESS, PAGE, TOKENS, TRACING
 from chairlift.cli.settings_to_config import config_of

@@ -19,7 +19,7 @@ from typing import Any
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_command, command_words
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.server_flag_actions import merge_model
+from chairlift.cli.settings.foreign_flag_actions import merge_model
 from chairlift.web.service.early_reload import hold_reloads
 
 SERVICES = ("serve", "router", "fleet", "autoscaler")

@@ -9,7 +9,7 @@ from typing import Any
 from chairlift.cli.settings.service_settings import REGISTRATION
 from chairlift.core.errors import ConfigError
 from chairlift.router.endpoint import MAX_WEIGHT, Endpoint
-from chairlift.server.registration import Registration
+from chairlift.server.registration_interface import Registration
 from chairlift.web.service.listen_address import ListenAddress
 
 DEFAULT_WEIGHT = 1.0

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any, TextIO
 
 from chairlift.cli.prompt_file import PromptItem
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ConfigError
-from chairlift.core.request import TokenLogprob
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
 
 

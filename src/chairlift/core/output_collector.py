@@ -1,6 +1,6 @@
 """OutputCollector: collects outputs until they are read and merges those of each choice."""
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 
 WHOLE_REQUEST = -1
 """Choice index of the final output of a request whose last choice has ended before."""

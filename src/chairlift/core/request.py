@@ -1,27 +1,14 @@
-"""GenerateRequest and EngineOutput: the engine's input and output, token ids only, no text."""
+"""GenerateRequest: what the engine is asked for: token ids only, no text."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
-from typing import NamedTuple
 
 from chairlift.core.bounds import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
-from chairlift.core.errors import ChairliftError
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import integer, invalid_param, number
 
 POOLING_TYPES = ("last", "mean")
 """How an embedding is made of the hidden states of a prompt: that of its last token, or the mean of all."""
-
-
-class FinishReason(StrEnum):
-    """Why a request ended; exactly one for each request."""
-
-    STOP = "stop"  # end of sequence, a stop token or a stop string
-    LENGTH = "length"  # max_tokens or the context is reached
-    ABORT = "abort"  # the client cancelled it
-    ERROR = "error"  # the output carries the error
 
 
 class RequestPhase(StrEnum):
@@ -113,105 +100,3 @@ class GenerateRequest:
                 )
             if not stops.isdisjoint(tokens[:-1]):
                 raise invalid_param("resume", "has tokens after a token that ends the output")
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """Logprobs (natural logarithm, of the raw logits) of a sampled token and of the likeliest ones."""
-
-    token_id: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()  # (token id, logprob), likeliest first
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts of one request."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int  # prompt tokens from the prefix cache when the request was first scheduled
-
-
-class TimelineEvent(NamedTuple):
-    """One event of a request."""
-
-    name: str  # queued, scheduled, preempted, first_token, finished, ...
-    at: float  # seconds since the request was queued
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The events of a request and its wait times.
-
-    Attributes:
-        events: in order of time; the first is `queued` at 0.
-        wait_seconds: seconds in the waiting queue by reason: budget, blocks, running_limit, policy, prefix.
-    """
-
-    events: tuple[TimelineEvent, ...]
-    wait_seconds: tuple[tuple[str, float], ...] = ()
-
-
-class EngineOutput(NamedTuple):
-    """New output of one choice of a request. Only the last output of a choice has a finish_reason.
-
-    Only the final output of a request has a usage. Choices that are still open then end with its finish_reason: an
-    error, an abort or a timeout ends every open choice.
-
-    Attributes:
-        request_id: id of the request.
-        token_ids: new tokens since the last output, in order.
-        logprobs: one entry for each new token when requested, else empty.
-        finish_reason: None until the choice ends.
-        error: the error when finish_reason is "error".
-        usage: on the final output of the request; of all choices together.
-        timeline: on the first output of each choice with a token, and on the last one.
-        choice_index: index of the choice.
-        prompt_logprobs: one entry for each further prompt token except the first, when requested.
-        embedding: of a request with `pooling` that has finished: float32 numbers in the byte order of the machine.
-    """
-
-    request_id: str
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()
-    finish_reason: FinishReason | None = None
-    error: ChairliftError | None = None
-    usage: Usage | None = None
-    timeline: Timeline | None = None
-    choice_index: int = 0
-    prompt_logprobs: tuple[TokenLogprob, ...] = ()
-    embedding: bytes = b""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether this is the last output of the request."""
-        return self.usage is not None
-
-    @classmethod
-    def merged(cls, outputs: "Sequence[EngineOutput]") -> "EngineOutput":
-        """Merge consecutive outputs of one choice into one."""
-        first, last = outputs[0], outputs[-1]
-        if first is last:
-            return first
-        timelines = (output.timeline for output in reversed(outputs) if output.timeline is not None)
-        return cls(
-            first.request_id, tuple(chain.from_iterable(output.token_ids for output in outputs)),
-            tuple(chain.from_iterable(output.logprobs for output in outputs)), last.finish_reason, last.error,
-            last.usage, next(timelines, None), first.choice_index,
-            tuple(chain.from_iterable(output.prompt_logprobs for output in outputs)), last.embedding,
-        )  # fmt: skip
-
-    @classmethod
-    def failed(cls, request: GenerateRequest, error: ChairliftError) -> "EngineOutput":
-        """Make the final output of a request that no engine accepted, or that a failed engine ran."""
-        return cls.ended(request, FinishReason.ERROR, error)
-
-    @classmethod
-    def ended(
-        cls, request: GenerateRequest, reason: FinishReason, error: ChairliftError | None = None
-    ) -> "EngineOutput":  # fmt: skip
-        """Make the final output of a request without knowledge of its progress."""
-        usage = Usage(len(request.prompt_token_ids), sum(map(len, request.resume)), 0)
-        return cls(request.request_id, finish_reason=reason, error=error, usage=usage)

@@ -19,7 +19,7 @@ from chairlift.engine.batch_snapshot import (
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus
-from chairlift.engine.state_dump import wait_reason_of
+from chairlift.engine.state_snapshot import wait_reason_of
 
 UNREAD_SECONDS = 3.0
 """Seconds without a snapshot after which recording ends."""

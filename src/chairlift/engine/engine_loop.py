@@ -10,9 +10,9 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from chairlift.core.clock import Clock, SystemClock
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, ConfigError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import EngineOutput
 from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
@@ -23,8 +23,8 @@ from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.structured.mask_worker import MaskWorker
 

@@ -9,10 +9,11 @@ Prefill and decode are not separate: each step schedules tokens so that num_sche
 from enum import Enum, auto
 
 from chairlift.core.block_hash import BlockHash, extend_block_hashes
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, GenerateRequest, RequestPhase
+from chairlift.core.request import GenerateRequest, RequestPhase
+from chairlift.engine.embedding_pooling import PooledStates
 from chairlift.engine.kv.block_table import BlockTable
-from chairlift.engine.pooled_states import PooledStates
 from chairlift.engine.step_plan import NewSequence
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.timeline import TimelineRecorder

@@ -7,7 +7,8 @@ Where choices are resumed and others start with their prompt, the first of the l
 prompt's logprobs, before any of them has a token.
 """
 
-from chairlift.core.request import FinishReason, GenerateRequest, Usage
+from chairlift.core.engine_output import FinishReason, Usage
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.sequence import Sequence, SequenceStatus
 
 

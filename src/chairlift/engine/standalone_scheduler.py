@@ -3,7 +3,8 @@
 from collections.abc import Sequence as Items
 
 from chairlift.core.bounds import MAX_INT32
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.engine_output import EngineOutput
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import TokenLogprob
 from chairlift.core.sampling_params import SamplingParams
 
 Int32 = NDArray[np.int32]

@@ -7,7 +7,7 @@ wait for another request's prefix is recorded per sequence.
 
 from enum import StrEnum
 
-from chairlift.core.request import Timeline, TimelineEvent
+from chairlift.core.engine_output import Timeline, TimelineEvent
 
 
 class WaitReason(StrEnum):

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from queue import SimpleQueue
 
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import EngineDead, QueueFull
-from chairlift.core.request import EngineOutput
 from chairlift.engine.client.base import EngineClient
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent

@@ -244,7 +244,7 @@ def resolve_dtype_option(option: str, stored: str | None) -> str:
 
 def inspect_machine() -> dict[str, Any]:
     """Return devices, threads, memory limits and attention backends of torch. Raises ImportError."""
-    from chairlift.model.report import inspect_machine
+    from chairlift.model.machine_and_model_report import inspect_machine
 
     return inspect_machine()
 
@@ -255,7 +255,7 @@ def inspect_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
     The model is named as in build_service; RANDOM has no folder, so its facts are empty.
     """
     from chairlift.model.config.runner_config import RunnerConfig
-    from chairlift.model.report import inspect_model
+    from chairlift.model.machine_and_model_report import inspect_model
 
     facts: dict[str, Any] = {}
     problems: list[ChairliftError] = []

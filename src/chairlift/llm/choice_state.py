@@ -2,7 +2,8 @@
 
 from math import inf
 
-from chairlift.core.request import FinishReason, GenerateRequest, TokenLogprob
+from chairlift.core.engine_output import FinishReason, TokenLogprob
+from chairlift.core.request import GenerateRequest
 from chairlift.llm.outputs import CompletionOutput
 from chairlift.text.detokenizer import Detokenizer
 from chairlift.text.stop_strings import StopStringAutomaton, StopStringMatcher

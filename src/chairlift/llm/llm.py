@@ -10,10 +10,16 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import boolean
-from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.scheduler_state import CacheState, SchedulerState
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
-from chairlift.llm.embedding_outputs import EmbeddingOptions, EmbeddingOutput, ScoreOutput, check_pairs, score_pairs
+from chairlift.llm.embedding_and_score_outputs import (
+    EmbeddingOptions,
+    EmbeddingOutput,
+    ScoreOutput,
+    check_pairs,
+    score_pairs,
+)
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress_bar import ProgressBar

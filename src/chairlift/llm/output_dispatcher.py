@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 from itertools import islice
 
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.output_collector import OutputCollector
-from chairlift.core.request import EngineOutput
 
 BATCHED_OUTPUTS = 64
 """Unread outputs of a choice that wake the reader even when it waits only for the end."""

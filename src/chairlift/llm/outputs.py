@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chairlift.core.engine_output import FinishReason, Timeline, TokenLogprob, Usage
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, Timeline, TokenLogprob, Usage
 from chairlift.text.token_pieces import TokenPieces
 
 

@@ -10,14 +10,16 @@ import threading
 import time
 from os import PathLike
 
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ConfigError
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.stats import CacheState, SchedulerState, StepStats
+from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.step_stats import StepStats
 from chairlift.observability.step_profile import StepProfile, phases_of
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""url_text: what a text has to do with URLs: whether it is one, and how it may stand in logs and reports."""
+"""is_http_url, without_user_info: whether a text is a URL, and how a URL may stand in logs and reports."""
 
 import re
 from urllib.parse import urlsplit

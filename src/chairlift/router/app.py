@@ -2,7 +2,7 @@
 
 from chairlift.protocol.request_fields import POOLING_ROUTES
 from chairlift.protocol.router_openapi import document
-from chairlift.router.admin import RouterAdminRoutes
+from chairlift.router.admin_and_status_routes import RouterAdminRoutes
 from chairlift.router.extension import RouterExtension
 from chairlift.router.forwarding import ForwardRoute
 from chairlift.router.generation import GenerationRoute

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from chairlift.protocol.router_headers import ROUTER_HEADER
-from chairlift.server.admin import AdminRoutes
 from chairlift.server.live.live_batch import live_batch
 from chairlift.server.load_reporter import LoadReporter
+from chairlift.server.metrics_and_admin_routes import AdminRoutes
 from chairlift.server.openai import chat_completions, completions
-from chairlift.server.openai.model_info_routes import ModelInfoRoutes
+from chairlift.server.openai.model_and_tokenizer_routes import ModelInfoRoutes
 from chairlift.server.openapi import document
 from chairlift.server.pooling.pooling_routes import READERS as POOLING_READERS
 from chairlift.server.pooling.pooling_routes import PoolingRoute

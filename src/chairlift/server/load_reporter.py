@@ -12,7 +12,7 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import FingerprintMismatch
 from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, LoadSummary, ReplicaReport, ReplicaState
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 from chairlift.llm.text_service import TextService
 from chairlift.protocol.router_headers import LOAD_HEADER
 from chairlift.web.admission import AdmissionController

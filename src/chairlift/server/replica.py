@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
 from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 from chairlift.observability.request_counters import LatencyTargets
@@ -28,6 +28,7 @@ from chairlift.server.live.engine_reader import EngineReader
 from chairlift.server.live.step_history import StepHistory
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.telemetry import Telemetry
+from chairlift.text.forced_call_grammar import marker_ids
 from chairlift.text.reasoning_formats import ReasoningFormat
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.base import ToolFormat
@@ -37,7 +38,6 @@ from chairlift.text.tool_formats.detect import (
     offers_direct_answer,
     tool_format_by_name,
 )
-from chairlift.text.tool_grammar import marker_ids
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, parse_json_object, read_body, timeout_of
 from chairlift.web.ignored_fields import ignored_fields_header

@@ -12,7 +12,7 @@ from chairlift.llm.text_service import TextService
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.app import server_app
 from chairlift.server.config import ServerConfig
-from chairlift.server.registration import NOTICE_SECONDS, Registration
+from chairlift.server.registration_interface import NOTICE_SECONDS, Registration
 from chairlift.server.replica import Replica
 from chairlift.server.stats_log import StatsLog
 from chairlift.web.access_log import AccessRecord

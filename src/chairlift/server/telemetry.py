@@ -12,10 +12,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from chairlift.core.engine_output import Timeline, Usage
 from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import Timeline, Usage
-from chairlift.engine.stats import CacheState, StepStats
+from chairlift.engine.scheduler_state import CacheState
+from chairlift.engine.step_stats import StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
 from chairlift.observability.metrics import SERVER_METRICS, Metrics, current_exemplar
 from chairlift.observability.request_counters import LatencyTargets, RequestCounters

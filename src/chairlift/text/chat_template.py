@@ -16,9 +16,9 @@ from typing import Any
 
 import jinja2
 
+from chairlift.core.chat_template_limits import REASONING_FIELDS
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
-from chairlift.core.render_limits import REASONING_FIELDS
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
 from chairlift.text.reasoning_formats import AUTO, NONE, REASONING_MARKERS, choose_reasoning_format
 from chairlift.text.template_variables import check_variables, find_variables, settable_variables

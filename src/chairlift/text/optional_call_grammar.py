@@ -12,11 +12,7 @@ from typing import Any
 
 from chairlift.core.lark_grammar import ANY, lark_regex, text_up_to, text_without
 from chairlift.core.structured_output import ReasoningPrefix
-from chairlift.text.reasoning_formats import REASONING_FORMATS
-from chairlift.text.tagged_argument_grammar import tagged_arguments_rules
-from chairlift.text.tool_formats.base import NAMES, NUMBER, SPACES, CallNotation, ToolFormat, ToolSchemas
-from chairlift.text.tool_formats.harmony import CHANNEL, END, ENDS, MESSAGE, START
-from chairlift.text.tool_grammar import (
+from chairlift.text.forced_call_grammar import (
     MARKER,
     arguments_rules,
     call_rule,
@@ -26,6 +22,10 @@ from chairlift.text.tool_grammar import (
     repeated,
     terminals,
 )
+from chairlift.text.reasoning_formats import REASONING_FORMATS
+from chairlift.text.tagged_argument_grammar import tagged_arguments_rules
+from chairlift.text.tool_formats.base import NAMES, NUMBER, SPACES, CallNotation, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.harmony import CHANNEL, END, ENDS, MESSAGE, START
 
 
 def optional_call_grammar(

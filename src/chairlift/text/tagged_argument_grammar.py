@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chairlift.core.lark_grammar import lark_regex, lark_string, text_up_to, text_without
+from chairlift.text.forced_call_grammar import lark_json, lark_marked
 from chairlift.text.tool_formats.base import ArgumentTags, ToolSchemas
 from chairlift.text.tool_formats.xml_calls import is_string_schema
-from chairlift.text.tool_grammar import lark_json, lark_marked
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment", "$schema"})
 _OBJECT_KEYS = frozenset({"type", "properties", "required", "additionalProperties", "$defs"}) | _ANNOTATIONS

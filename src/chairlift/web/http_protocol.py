@@ -21,7 +21,7 @@ from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.admission import Permit
 from chairlift.web.body import Scope, all_headers, header
 from chairlift.web.error_responses import Header, error_response_of
-from chairlift.web.raw_responses import RawResponseCache, raw_error_response
+from chairlift.web.raw_error_responses import RawResponseCache, raw_error_response
 from chairlift.web.request_id import request_id
 from chairlift.web.request_info import request_info
 from chairlift.web.start_throttle import StartThrottle

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chairlift.autoscaler.load_window import LoadWindow
 from chairlift.autoscaler.rules.expected_wait import ExpectedWaitRule
-from chairlift.autoscaler.window import LoadWindow
 from support_autoscaler import STARTING, pool, replicas_of, silent, window_of
 
 RULE = ExpectedWaitRule(1.0)

@@ -12,7 +12,7 @@ from chairlift.bench.fleet_simulation.load.conversations import (
     UNSHARED,
     ConversationLoad,
 )
-from chairlift.bench.fleet_simulation.policy_comparison import CACHING_MACHINE, simulate_conversations
+from chairlift.bench.fleet_simulation.routing_policy_comparison import CACHING_MACHINE, simulate_conversations
 from chairlift.bench.report.percentiles import percentile
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
-from chairlift.bench.fleet_simulation.load.arrivals import ArrivalOptions, draw_arrivals
+from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     HPA_CPU_RATIOS,
     RULE_NAMES,

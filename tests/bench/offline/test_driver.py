@@ -9,8 +9,8 @@ import pytest
 from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import EngineDead, InvalidRequest
-from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_stats import StepStats
 from chairlift.llm.text_service import ModelDefaults, TextService
 from support_services import AsciiTokenizer, Gate, fake_service, is_idle, wait_until
 

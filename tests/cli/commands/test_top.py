@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from chairlift.cli.commands.top import cells_of, table_of, title_of
-from chairlift.cli.fleet_reader import FleetReader, FleetReading, FleetRow
 from chairlift.cli.main import main
+from chairlift.cli.server_load_reader import FleetReader, FleetReading, FleetRow
 from support_fleet_server import FleetServer, open_fleet_server
 
 LOAD = {"state": "ready", "running_requests": 4, "waiting_requests": 1, "output_tokens": 10, "total_blocks": 8,

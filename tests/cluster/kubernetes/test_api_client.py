@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from chairlift.cluster.kubernetes.api_client import MAX_ATTEMPTS, APIClient
-from chairlift.cluster.kubernetes.resources import DEPLOYMENTS, LEADER_WORKER_SETS, PODS
+from chairlift.cluster.kubernetes.api_resources import DEPLOYMENTS, LEADER_WORKER_SETS, PODS
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.web.registry import json_client
 from chairlift.web.registry.json_client import JSONClientConfig

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.cluster.base import ClusterReplica, PlacementState
-from chairlift.cluster.ray.group_name import GroupName
+from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_view import RayReplica
 from chairlift.cluster.ray.scale_plan import MAX_DELAY_SECONDS, STABLE_SECONDS, StartDelay, plan_scale
 

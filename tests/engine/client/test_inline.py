@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, QueueFull, TokenOutOfRange
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.runner.fake import FakeRunner, expected_tokens
-from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_stats import StepStats
 from support_engine import RequestSink, make_request
 from support_inline import FAKE, WAIT_SECONDS, StepGate, start_client
 

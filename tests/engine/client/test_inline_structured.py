@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
-from chairlift.core.request import FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.client import inline
 from chairlift.engine.client.inline import InlineClient

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import EngineDead
-from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.runner.fake import FakeRunner, expected_tokens
 from support_engine import RequestSink, make_request

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 from chairlift.engine.client.output_sinks import call_sinks
 from support_process import RecordingSink
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import (
     ContextLengthExceeded,
     DuplicateRequestId,
@@ -20,7 +21,6 @@ from chairlift.core.errors import (
     TokenOutOfRange,
 )
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.client.process import connect
@@ -28,7 +28,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 from support_process import (
     FAST_LIVENESS,
     RecordingSink,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import zmq
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ModelError
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_main import close_sockets, read_message
 from chairlift.engine.ipc.messages import (

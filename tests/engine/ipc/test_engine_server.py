@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, InvalidRequest, ModelError, QueueFull
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.engine_server import IDLE_SECONDS
 from chairlift.engine.ipc.messages import (
     PROTOCOL,

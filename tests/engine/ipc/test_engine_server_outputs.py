@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.request import EngineOutput, FinishReason
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.engine.ipc.engine_server import MAX_PAUSE_SECONDS
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,

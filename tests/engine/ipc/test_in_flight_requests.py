@@ -2,8 +2,8 @@
 
 import pytest
 
+from chairlift.core.engine_output import EngineOutput, FinishReason, Usage
 from chairlift.core.errors import DuplicateRequestId, EngineDead
-from chairlift.core.request import EngineOutput, FinishReason, Usage
 from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.messages import Submit, decode_client_message, encode
 from support_process import RecordingSink, make_request

@@ -12,20 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core import errors
+from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, TimelineEvent, TokenLogprob, Usage
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead, InvalidRequest, QueueFull
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import (
-    EngineOutput,
-    FinishReason,
-    GenerateRequest,
-    Timeline,
-    TimelineEvent,
-    TokenLogprob,
-    Usage,
-)
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import LogitBias, SamplingParams
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.error_encoding import as_engine_error
 from chairlift.engine.ipc.messages import (
     PROTOCOL,
     REMOTE_METHODS,
@@ -52,7 +46,6 @@ from chairlift.engine.ipc.messages import (
     encode_reply,
     read_start,
 )
-from chairlift.engine.ipc.wire_values import as_engine_error
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from support_step_stats import make_stats
 

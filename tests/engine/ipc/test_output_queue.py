@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 from chairlift.engine.ipc import output_queue as module
 from chairlift.engine.ipc.output_queue import OutputQueue
 

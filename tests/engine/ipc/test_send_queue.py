@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import QueueFull, RequestTimeout
-from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.messages import Abort, RemoteCall, Submit, WatchSteps, decode_client_message, encode
 from chairlift.engine.ipc.send_queue import SendQueue

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import (
     ContextLengthExceeded,
     DuplicateRequestId,
@@ -12,7 +13,6 @@ from chairlift.core.errors import (
     RequestTooLarge,
     TokenOutOfRange,
 )
-from chairlift.core.request import FinishReason
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.step_plan import LAST_SAMPLED
 from support_engine import (

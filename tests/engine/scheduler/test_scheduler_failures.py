@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import (
     ForwardFailed,
     NonFiniteLogits,
 )
-from chairlift.core.request import FinishReason
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.step_plan import StepResult
 from support_engine import EngineHarness, make_request, make_result, make_scheduler, rows_of, run_step, run_to_end

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ForwardFailed
-from chairlift.core.request import FinishReason
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import SequenceStatus

@@ -5,8 +5,9 @@ from concurrent.futures import Future
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
-from chairlift.core.request import FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from support_engine import make_request, validated
 from support_grammars import grammar_of

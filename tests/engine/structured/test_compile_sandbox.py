@@ -27,7 +27,7 @@ from chairlift.engine.structured.compile_sandbox import (
     _Compiler,
     _send,
 )
-from chairlift.engine.structured.llguidance_source import make_tokenizer
+from chairlift.engine.structured.llguidance_adapter import make_tokenizer
 from support_grammars import VOCAB_SIZE, VOCABULARY
 from support_process import TIMEOUT_SECONDS, has_ended, wait_until
 

@@ -10,8 +10,8 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.compile_sandbox import CompileSandbox, SandboxKilled
+from chairlift.text.forced_call_grammar import tool_call_grammar
 from chairlift.text.tool_formats.json_calls import HERMES
-from chairlift.text.tool_grammar import tool_call_grammar
 from support_grammars import VOCAB_SIZE, VOCABULARY
 
 MAX_CHARS = 400

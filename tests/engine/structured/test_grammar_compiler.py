@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured import grammar_compiler, llguidance_source
+from chairlift.engine.structured import grammar_compiler, llguidance_adapter
 from chairlift.engine.structured.compile_sandbox import SandboxKilled
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
@@ -34,7 +34,7 @@ def vocab_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(*args: Any) -> Any:
         vocab_sizes.append(VOCAB_SIZE)
-        return llguidance_source.make_tokenizer(*args)
+        return llguidance_adapter.make_tokenizer(*args)
 
     monkeypatch.setattr(grammar_compiler, "make_tokenizer", counted)
     return vocab_sizes
@@ -69,7 +69,7 @@ def test_what_one_request_wrote_does_not_count_against_the_next(
     compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of a matcher share its lexer states, whose number is limited."""
-    monkeypatch.setitem(llguidance_source.LIMITS, "max_lexer_states", 300)
+    monkeypatch.setitem(llguidance_adapter.LIMITS, "max_lexer_states", 300)
     request = structured(regex="([ab]*a[ab]{14}c){1,40}")
     num_tokens = []
     for seed in range(40):

@@ -16,7 +16,7 @@ from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.kernels.cpu.packing import gated_rows
-from chairlift.model.layers.model_interface import ForwardContext, TakesPlans
+from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesPlans
 from chairlift.model.sampling.lm_head_output import LogitsRequest
 from support_native import need_native
 

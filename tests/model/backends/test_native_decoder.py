@@ -15,7 +15,7 @@ from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
 from chairlift.model.kernels.cpu import library
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native

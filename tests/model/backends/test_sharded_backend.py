@@ -16,7 +16,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.sharded_backend import ShardedBackend, ShardedDecoder, ShardedOps
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.weights import checkpoint

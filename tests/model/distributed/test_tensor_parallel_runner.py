@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams, StructuredOutput
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ConfigError, EngineDead, SamplingFailed
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerSpec

@@ -13,8 +13,8 @@ from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import ACTIVATIONS
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps
 from support_batches import Row, make_batch

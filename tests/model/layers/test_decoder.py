@@ -12,8 +12,8 @@ from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import Linear, RMSNorm, TorchDecoder, load_lm_head
-from chairlift.model.layers.model_interface import ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch

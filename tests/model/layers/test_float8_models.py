@@ -17,8 +17,8 @@ from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.fused_ops import FusedOps
-from chairlift.model.layers.model_interface import CausalLM
 from chairlift.model.layers.ops import Ops
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.torch_runner import TorchRunner

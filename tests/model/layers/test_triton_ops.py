@@ -15,7 +15,7 @@ from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import ACTIVATIONS
 from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
 from support_batches import Row, make_batch

@@ -21,7 +21,7 @@ from chairlift.model.batch.kv_cache_shape import KVCacheShape
 from chairlift.model.config.attention_backend_names import BACKENDS
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.device.kv_dtype import kv_cache_dtype
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.runner import kv_cache_sizing
 from chairlift.model.runner.kv_cache_sizing import (
     ActivationShape,

@@ -19,7 +19,7 @@ from transformers.masking_utils import (
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.attention import (
     ATTRIBUTE,
     FULL,

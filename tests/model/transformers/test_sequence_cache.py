@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.attention.torch_paged import TorchAttention
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.causal_lm import base_of
 from chairlift.model.transformers.sequence_cache import PagedCacheLayer, SequenceCacheRunner
 from support_batches import Row, make_batch

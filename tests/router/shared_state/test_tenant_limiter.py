@@ -13,7 +13,8 @@ from chairlift.router.shared_state import tenant_limiter
 from chairlift.router.shared_state.base import ChargeOutcome, ChargeReply, TenantCharge, TenantSnapshot
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
 from chairlift.web import tenant_rate_limiter
-from chairlift.web.tenant_rate_limiter import TenantLimits, TenantRateLimiter, TenantReservation
+from chairlift.web.tenant_rate_limiter import MAX_TENANTS, TenantLimits, TenantRateLimiter, TenantReservation
+from support_shares import FULL
 
 LIMITS = TenantLimits(tenant_requests_per_minute=10, tenant_tokens_per_minute=1000, tenant_max_open_requests=4)
 T = TypeVar("T")
@@ -319,7 +320,7 @@ def test_renewed_limits_hold_in_an_outage_too(limiter: SharedTenantLimiter, tabl
 def test_memory_is_bounded_by_the_number_of_tenants(
     clock: FakeClock, table: ScriptedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    max_tenants = 500
+    max_tenants = MAX_TENANTS if FULL else 500
     for module in (tenant_limiter, tenant_rate_limiter):
         monkeypatch.setattr(module, "MAX_TENANTS", max_tenants)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import count
 
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 from chairlift.server.live.step_history import FIELDS, NUM_SECONDS, StepHistory
 from support_step_stats import make_stats
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Usage
+from chairlift.core.engine_output import EngineOutput, FinishReason, Usage
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.config import ServerConfig
 from chairlift.server.openai.chat_completions import _ChatHandler
-from chairlift.server.openai.endpoint import RequestContext
+from chairlift.server.openai.generation_handler import RequestContext
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.server.replica import Replica
 from chairlift.text.chat_template import ChatTemplate

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.core.request import FinishReason
+from chairlift.core.engine_output import FinishReason
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta, merged_delta
 from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.request import FinishReason
+from chairlift.core.engine_output import FinishReason
 from chairlift.server.openai import generation as module
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_rate_limiter import TenantLimits

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat.chat_completion import ChoiceLogprobs
 
-from chairlift.core.request import TokenLogprob
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.server.openai.logprobs import MIN_LOGPROB, ChatLogprobs, CompletionLogprobs
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer

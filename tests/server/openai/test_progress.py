@@ -59,7 +59,7 @@ def test_progress_has_every_token_and_ends_with_the_body(
     service: TextService, path: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_outputs(monkeypatch)
-    monkeypatch.setattr("chairlift.server.openai.response.time.time", lambda: 1_700_000_000.0)
+    monkeypatch.setattr("chairlift.server.openai.response_renderers.time.time", lambda: 1_700_000_000.0)
     plain, with_progress = send(
         service, (path, BODY | more, {"x-request-id": "r-1"}), (path, BODY | more, PROGRESS)
     )  # fmt: skip

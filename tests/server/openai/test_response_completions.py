@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import Completion
 
-from chairlift.core.request import Usage
+from chairlift.core.engine_output import Usage
 from chairlift.llm.outputs import TextEvent
-from chairlift.server.openai.response import usage_object
+from chairlift.server.openai.response_renderers import usage_object
 from support_responses import (
     LENGTH,
     check_type,

@@ -11,10 +11,10 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.tool_choice import ToolChoice, read_tools
+from chairlift.text.forced_call_grammar import forced_call_parser
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
-from chairlift.text.tool_grammar import forced_call_parser
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_parse_request import JSON, outcome
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chairlift.core.request import Usage
+from chairlift.core.engine_output import Usage
 from chairlift.llm.outputs import RequestOutput, TextEvent
-from chairlift.server.openai.response import ResponseMeta
+from chairlift.server.openai.response_renderers import ResponseMeta
 from chairlift.server.pooling.pooling_renderers import EmbeddingRenderer, RerankRenderer, ScoreRenderer
 from chairlift.server.pooling.pooling_request import read_embedding, read_rerank, read_score
 

@@ -1,4 +1,4 @@
-"""Removal: the order in which replicas go when a pool shrinks."""
+"""removal_order: the order in which replicas go when a pool shrinks."""
 
 import math
 from collections.abc import Sequence

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from chairlift.autoscaler.load_window import LoadWindow
 from chairlift.autoscaler.pool_load import Quantity
-from chairlift.autoscaler.window import LoadWindow
 
 NO_NUMBERS: Mapping[str, float | None] = {}
 

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
+from chairlift.autoscaler.load_window import LoadWindow
 from chairlift.autoscaler.rules.base import RuleResult, has_no_source, with_missing
-from chairlift.autoscaler.window import LoadWindow
 
 
 class ConcurrencyRule:

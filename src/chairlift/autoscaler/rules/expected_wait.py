@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
+from chairlift.autoscaler.load_window import LoadWindow
 from chairlift.autoscaler.pool_load import PoolLoad
 from chairlift.autoscaler.rules.base import RuleResult, has_no_source, with_missing
-from chairlift.autoscaler.window import LoadWindow
 
 MIN_GROWTH = 1.2
 """A wait that stays above its target and does not shrink in time needs at least this many times the ready replicas."""

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
+from chairlift.autoscaler.load_window import LoadWindow
 from chairlift.autoscaler.rules.base import RuleResult
-from chairlift.autoscaler.window import LoadWindow
 
 MAX_FACTOR = 2.0
 """One decision at most doubles or halves the ready replicas, since a latency is far from proportional to the load."""

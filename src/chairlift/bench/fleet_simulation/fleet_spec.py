@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
-from chairlift.bench.fleet_simulation.load.arrivals import RATE_CURVES, ArrivalOptions, Arrivals, draw_arrivals
+from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
 from chairlift.bench.fleet_simulation.load.public_traces import read_arrivals
+from chairlift.bench.fleet_simulation.load.synthetic_arrivals import RATE_CURVES, ArrivalOptions, draw_arrivals
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetLoad, measure_capacity
 from chairlift.core.errors import ConfigError
 

@@ -5,7 +5,8 @@ import math
 from chairlift.bench.fleet_simulation.interfaces import SimRequest, SimStepOutputs
 from chairlift.bench.simulation.sim_step_model import SimStepModel, StepTimer
 from chairlift.core.clock import FakeClock
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.engine_output import EngineOutput
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop

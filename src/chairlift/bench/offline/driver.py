@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 
 from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull
-from chairlift.core.request import EngineOutput
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.llm.batch_run import FULL_QUEUE_PAUSE, forward_aborts
 from chairlift.llm.output_processor import OutputProcessor

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 
 MAX_POINTS = 400
 """Most points of the timeline in a report, for plots."""

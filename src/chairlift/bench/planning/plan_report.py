@@ -1,4 +1,4 @@
-"""plan_report: a plan as plain values, with the source of each number, and as a table for people.
+"""plan_values, plan_table: a plan as plain values, with the source of each number, and as a table for people.
 
 exact       follows from config.json
 given       an option, or measured on this machine

@@ -12,15 +12,16 @@ from chairlift.bench.report.percentiles import summarize
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, StepTimer
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.clock import FakeClock
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
-from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_stats import StepStats
 
 VOCAB_SIZE = 49_152
 

@@ -1,4 +1,4 @@
-"""step_fit: fits the step time model to the steps of a real run, and reads the step times of a file.
+"""fit, read_step_model: fits the step time model to the steps of a real run, and reads the step times of a file.
 
 The run is a trace that `--profile FILE` wrote, or StepStats as JSON lines:
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from chairlift.bench.simulation.sim_step_model import COSTS, SimStepModel, StepWork, read_model
 from chairlift.core.errors import ConfigError
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 
 Float64 = NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from chairlift.cli import fleet_options
 from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import LOCAL, open_cluster
+from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import upstream_config
 from chairlift.cli.server_options import credentials_reader, http_config, listen_address
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, AUTOSCALER_FLEET, SIGNALS
+from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_FLEET, SIGNALS
 from chairlift.cli.settings.router_settings import REPLICA_ACCESS
-from chairlift.cli.shown_settings import shown_settings
 from chairlift.core.errors import ConfigError
 from chairlift.fleet.autoscaler_process import AutoscalerParts
 from chairlift.fleet.autoscaler_process import run as scale

@@ -5,13 +5,13 @@ import argparse
 from chairlift.cli import fleet_options
 from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import open_cluster
+from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import AUTOSCALER, FLEET, SIGNALS
+from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.router_settings import FLEET_ROUTER
-from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.fleet.fleet_process import FleetParts
 from chairlift.fleet.fleet_process import run as serve

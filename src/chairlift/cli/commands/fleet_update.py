@@ -12,7 +12,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.fleet_options import serve_arguments
 from chairlift.cli.http_request import send_request
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.autoscaler_settings import REPLICA_OPTION
+from chairlift.cli.settings.fleet_settings import REPLICA_OPTION
 from chairlift.core.errors import ChairliftError, ConfigError
 
 REPLY_SECONDS = 30.0

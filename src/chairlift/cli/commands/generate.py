@@ -14,8 +14,8 @@ from chairlift.cli.prompt_file import STDIN, PromptItem, at_line, read_prompt, r
 from chairlift.cli.result_writer import OrderedWriter, as_json, check_outputs, deferred_interrupt
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.sampling_settings import SAMPLING
+from chairlift.core.engine_output import Timeline
 from chairlift.core.errors import ConfigError, InvalidRequest
-from chairlift.core.request import Timeline
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.builtin_models import is_demo, no_model_given

@@ -3,11 +3,11 @@
 import argparse
 
 from chairlift.cli.console import ServiceConsole
+from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import discovery_sources, router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
-from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.router.router_process import RouterParts
 from chairlift.router.router_process import run as route

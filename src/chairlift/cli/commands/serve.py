@@ -4,11 +4,11 @@ import argparse
 from pathlib import Path
 
 from chairlift.cli.console import Console, ServiceConsole
+from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader
-from chairlift.cli.shown_settings import shown_settings
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare

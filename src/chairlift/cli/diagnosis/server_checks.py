@@ -1,4 +1,4 @@
-"""check_server: what is wrong with one live server, replica or router, by two snapshots of it.
+"""ServerChecks: what is wrong with one live server, replica or router, by two snapshots of it.
 
 The limits are those of the alerts in deploy/prometheus/rules.
 """

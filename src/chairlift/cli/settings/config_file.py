@@ -12,7 +12,7 @@ from typing import Any
 
 from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.declaration import PREFIX, Setting
-from chairlift.cli.settings.server_flag_table import find_server_flag
+from chairlift.cli.settings.foreign_flag_table import find_foreign_flag
 from chairlift.cli.settings.yaml_nodes import InvalidNode, Key, Problem, Value, read_keys, shorten
 from chairlift.core.errors import ConfigError
 
@@ -108,7 +108,7 @@ def _unknown_key_message(key: str, value: Value, known: Mapping[str, Sequence[Se
         return f"{key!r} is a secret, which a settings file must not hold; set key_file, or the variable {variable}"
     if value.pairs is not None and name in {title for title, _ in settings.GROUPS}:
         return f"a settings file has no sections; move the keys under {key!r} to the top level"
-    if (flag := find_server_flag(name)) is not None:
+    if (flag := find_foreign_flag(name)) is not None:
         systems, setting = ", ".join(flag.systems), flag.option.setting
         return f"unknown key {shorten(key)!r}, a flag of {systems}; the key here is {setting!r}"
     keys = {setting.name: key for key, group in known.items() for setting in group}  # bad_words: bad_word

@@ -8,7 +8,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from chairlift.cluster.kubernetes.resources import Resource
+from chairlift.cluster.kubernetes.api_resources import Resource
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.web.registry.backoff import Backoff

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from chairlift.cluster.base import ClusterReplica, ReplicaSpec
 from chairlift.cluster.kubernetes.api_client import APIClient
+from chairlift.cluster.kubernetes.api_resources import MALFORMED
 from chairlift.cluster.kubernetes.deletion_costs import DeletionCosts
+from chairlift.cluster.kubernetes.hpa_conflict import RivalAutoscaler
 from chairlift.cluster.kubernetes.pod_removal_order import order_of_removal, target_without
 from chairlift.cluster.kubernetes.pods import Pod
-from chairlift.cluster.kubernetes.resources import MALFORMED
-from chairlift.cluster.kubernetes.rival_autoscaler import RivalAutoscaler
 from chairlift.cluster.kubernetes.workload_reader import WorkloadReader, WorkloadView
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind, parse_workload_url
 from chairlift.core.clock import Clock, SystemClock

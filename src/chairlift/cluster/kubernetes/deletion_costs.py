@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from chairlift.cluster.kubernetes.api_client import APIClient
+from chairlift.cluster.kubernetes.api_resources import PODS
 from chairlift.cluster.kubernetes.pod_removal_order import LOW_COST
 from chairlift.cluster.kubernetes.pods import DELETION_COST, PREVIOUS_COST, Pod
-from chairlift.cluster.kubernetes.resources import PODS
 from chairlift.core.cluster_errors import ClusterFailed
 
 log = logging.getLogger(__name__)

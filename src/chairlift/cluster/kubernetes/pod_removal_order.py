@@ -1,4 +1,4 @@
-"""Removal: which pods a workload's own controller removes, and in which order; pure."""
+"""order_of_removal, target_without: which pods a workload's own controller removes, and in which order; pure."""
 
 import contextlib
 from collections.abc import Collection, Sequence

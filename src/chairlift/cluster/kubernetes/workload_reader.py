@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.cluster.kubernetes.api_client import APIClient
+from chairlift.cluster.kubernetes.api_resources import MALFORMED, PODS, REPLICA_SETS
 from chairlift.cluster.kubernetes.pods import VERSION_LABELS, Pod, parse_pod
-from chairlift.cluster.kubernetes.resources import MALFORMED, PODS, REPLICA_SETS
 from chairlift.cluster.kubernetes.workload import KubernetesWorkload, describe_rollout, parse_workload
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind, WorkloadURL
 from chairlift.core.cluster_errors import ClusterFailed

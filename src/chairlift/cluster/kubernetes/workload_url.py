@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from chairlift.cluster.kubernetes.resources import DEPLOYMENTS, LEADER_WORKER_SETS, Resource
+from chairlift.cluster.kubernetes.api_resources import DEPLOYMENTS, LEADER_WORKER_SETS, Resource
 from chairlift.core.errors import ConfigError
 from chairlift.web.registry.json_client import JSONClientConfig
 from chairlift.web.registry.kubernetes_watch import SERVER_OPTIONS, SERVICE_ACCOUNT, find_api_server, parse_namespace

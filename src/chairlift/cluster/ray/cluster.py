@@ -21,8 +21,8 @@ from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
 from chairlift.cluster.local.readiness_probe import is_serving
 from chairlift.cluster.ray.config import RayConfig, require_ray
 from chairlift.cluster.ray.driver_process import DriverProcess
-from chairlift.cluster.ray.group_name import GroupName, next_number
 from chairlift.cluster.ray.placement import choose_bundle
+from chairlift.cluster.ray.placement_group_name import GroupName, next_number
 from chairlift.cluster.ray.replica_view import RayReplica, view_replicas
 from chairlift.cluster.ray.scale_plan import MAX_FAILURES, StartDelay, leftovers, plan_scale
 from chairlift.cluster.ray.snapshot import RayGroup, RaySnapshot, to_snapshot

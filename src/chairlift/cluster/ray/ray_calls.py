@@ -13,7 +13,7 @@ from ray.util.placement_group import get_placement_group, placement_group, place
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from chairlift.cluster.ray.fleet_owner import has_ended, take_fleet
-from chairlift.cluster.ray.group_name import GroupName
+from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_actor import ReplicaActor
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from chairlift.cluster.base import ClusterReplica, PlacementState
-from chairlift.cluster.ray.group_name import GroupName
 from chairlift.cluster.ray.placement import missing_resources
+from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
 
 ABSENT_SECONDS = 15.0

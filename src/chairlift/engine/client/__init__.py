@@ -1,1 +1,1 @@
-"""EngineClient: the protocol of an engine in a thread of this process or in another process."""
+"""Clients of an engine: in a thread of this process, or in another process."""

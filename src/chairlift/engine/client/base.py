@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.stats import CacheState, SchedulerState, StepStats
+from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.step_stats import StepStats
 
 OutputSink = Callable[[list[EngineOutput]], None]
 """Receives outputs of the requests submitted with it, of one or more consecutive steps; called from the engine thread,

@@ -10,19 +10,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import EngineOutput, GenerateRequest
-from chairlift.engine import state_dump
+from chairlift.core.request import GenerateRequest
+from chairlift.engine import state_snapshot
 from chairlift.engine.batch_recorder import with_compiling_requests
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
-from chairlift.engine.client.engine_hold import EngineHold, close_at_exit
+from chairlift.engine.client.engine_pause import EngineHold, close_at_exit
 from chairlift.engine.client.output_sinks import call_sinks
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.scheduler_state import CacheState, SchedulerState
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
@@ -144,11 +145,11 @@ class InlineClient:
 
     def scheduler_state(self) -> SchedulerState:
         """Return the waiting requests, in order, and their wait reasons."""
-        return self.run_command(lambda: state_dump.scheduler_state(self.loop.scheduler, self.loop.now()))
+        return self.run_command(lambda: state_snapshot.scheduler_state(self.loop.scheduler, self.loop.now()))
 
     def cache_state(self) -> CacheState:
         """Return the block counts of the KV cache."""
-        return self.run_command(lambda: state_dump.cache_state(self.loop.scheduler.cache))
+        return self.run_command(lambda: state_snapshot.cache_state(self.loop.scheduler.cache))
 
     def batch_snapshot(self) -> BatchSnapshot:
         """Return every open sequence, the last steps and the block map; see EngineClient."""

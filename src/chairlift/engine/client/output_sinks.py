@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 from chairlift.engine.client.base import OutputSink
 
 log = logging.getLogger(__name__)

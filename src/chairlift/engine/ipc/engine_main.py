@@ -32,10 +32,10 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
 from chairlift.engine.ipc.engine_server import EngineServer
+from chairlift.engine.ipc.error_encoding import as_engine_error
 from chairlift.engine.ipc.messages import StartMessage, WireError, read_start
 from chairlift.engine.ipc.spawn import LENGTH_BYTES
 from chairlift.engine.ipc.wakeup_queue import WakeupQueue
-from chairlift.engine.ipc.wire_values import as_engine_error
 
 log = logging.getLogger(__name__)
 

@@ -14,15 +14,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from chairlift.core.clock import Clock, SystemClock
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.output_collector import OutputCollector
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.client_request_ids import display_id, with_ids, with_row_ids
 from chairlift.engine.ipc.liveness_limits import OperationTimer, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
@@ -48,8 +48,9 @@ from chairlift.engine.ipc.messages import (
     encode_reply,
 )
 from chairlift.engine.ipc.output_queue import OutputQueue
+from chairlift.engine.ipc.snapshot_request_ids import display_id, with_ids, with_row_ids
 from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 
 log = logging.getLogger(__name__)
 

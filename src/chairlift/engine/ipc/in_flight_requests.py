@@ -4,8 +4,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.client.base import OutputSink
 from chairlift.engine.client.output_sinks import call_sinks
 from chairlift.engine.ipc.messages import Submit, encode

@@ -13,14 +13,16 @@ from typing import Any
 
 import msgspec
 
+from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import ChairliftError, Detail, error_from_wire
 from chairlift.core.load_report import LoadReport
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.wire_values import as_engine_error, encode_value
+from chairlift.engine.ipc.error_encoding import as_engine_error, encode_value
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
-from chairlift.engine.stats import CacheState, SchedulerState, StepStats
+from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 PROTOCOL = 6

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from chairlift.core.request import EngineOutput
+from chairlift.core.engine_output import EngineOutput
 
 HIGH_WATER_MARK = 20_000
 """Outputs that may be queued before the engine thread waits."""

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from chairlift.core.errors import ChairliftError, EngineDead
+from chairlift.engine.ipc.error_encoding import as_engine_error
 from chairlift.engine.ipc.messages import RemoteCall, RemoteReply, WireError, decode_reply
-from chairlift.engine.ipc.wire_values import as_engine_error
 
 
 class PendingCalls:

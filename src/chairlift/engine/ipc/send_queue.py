@@ -2,8 +2,8 @@
 
 import time
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import QueueFull, RequestTimeout
-from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.engine_connection import EngineConnection
 from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.messages import Abort, RemoteCall, WatchSteps

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 
 MAX_STEPS = 10_000
 """Step stats kept for a client that does not read; later ones are dropped and counted."""

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.clock import FakeClock
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
-from chairlift.core.request import TokenLogprob
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan, StepResult, TokenMasks

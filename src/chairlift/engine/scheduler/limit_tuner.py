@@ -19,7 +19,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.block_pool import BlockCounts
 from chairlift.engine.request_validation import RequestLimits
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 
 RISE, FALL = 2.0, 0.8
 """Largest factors of one change."""

@@ -15,6 +15,7 @@ from math import inf
 import numpy as np
 
 from chairlift.core.block_hash import root_hash
+from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob
 from chairlift.core.errors import (
     ChairliftError,
     DuplicateRequestId,
@@ -23,7 +24,7 @@ from chairlift.core.errors import (
     RequestFailed,
     StructuredOutputFailed,
 )
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest

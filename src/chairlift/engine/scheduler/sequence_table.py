@@ -7,8 +7,8 @@ open ──► deferred ──enqueue──► waiting ──start_running──
 
 from collections.abc import Iterable
 
+from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, TokenLogprob
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import EngineOutput, FinishReason, Timeline, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.scheduler.limit_tuner import EngineLimits
@@ -16,7 +16,7 @@ from chairlift.engine.scheduler.oom_backoff import OOMBackoff
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup
-from chairlift.engine.stats import Counters
+from chairlift.engine.step_stats import Counters
 from chairlift.engine.timeline import QueueWaitClock
 
 

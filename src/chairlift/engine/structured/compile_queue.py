@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructuredOutputFailed
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from chairlift.engine import state_dump
+from chairlift.engine import state_snapshot
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.llm.transformers_compat.batch_processor import ContinuousBatchProcessor
+from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 
 
 class HasBatchProcessor(Protocol):
@@ -34,7 +34,7 @@ class ContinuousBatchingDebugger:
 
         `engine` is its lifecycle state, or "not started"; `error` is why it ended.
         """
-        return self._dump(lambda loop: dict(state_dump.scheduler_state(loop.scheduler, loop.now())))
+        return self._dump(lambda loop: dict(state_snapshot.scheduler_state(loop.scheduler, loop.now())))
 
     def dump_cache_state(self) -> dict[str, Any]:
         """Return the block counts of the KV cache, and the blocks of each running request by id.
@@ -49,7 +49,7 @@ class ContinuousBatchingDebugger:
                 for sequence in loop.scheduler.running.values()
             }
             by_hand = 0 if processor is None else processor.cache.num_allocated_blocks()
-            counts = state_dump.cache_state(loop.scheduler.cache)
+            counts = state_snapshot.cache_state(loop.scheduler.cache)
             return {**counts, "blocks_by_request": held, "blocks_of_callers": by_hand}
 
         return self._dump(read)

@@ -6,7 +6,7 @@ from typing import Any
 
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
-from chairlift.llm.transformers_compat.batch_processor import ContinuousBatchProcessor
+from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 from chairlift.llm.transformers_compat.engine_source import EngineSource
 from chairlift.llm.transformers_compat.pause import PauseHolders
 from chairlift.llm.transformers_compat.request_tracker import RequestTracker

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
-from chairlift.llm.transformers_compat.batch_processor import ContinuousBatchProcessor
+from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 from chairlift.llm.transformers_compat.engine_source import EngineSource, engine_source
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.managed_engine import ManagedEngine, ShownEngine

@@ -2,8 +2,9 @@
 
 import time
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import RequestTimeout
-from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.core.request import GenerateRequest
 from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.option_messages import ENGINE_LIMITS, naming_given_options, with_given_names

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.open_request import CANCELLED, OpenRequest, open_request

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chairlift.core.clock import Clock, SystemClock
-from chairlift.core.request import FinishReason
+from chairlift.core.engine_output import FinishReason
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_validation import RequestLimits

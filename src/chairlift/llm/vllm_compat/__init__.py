@@ -1,1 +1,1 @@
-"""Names of vLLM and transformers: options of the constructors and the tokenizer object."""
+"""Names of vLLM: options of the constructors, and the tokenizer that `get_tokenizer()` returns."""

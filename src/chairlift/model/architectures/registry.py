@@ -14,8 +14,8 @@ from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import DecoderConfig, read_decoder_config
 from chairlift.model.device.dtypes import resolve_dtype, torch_dtype
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
-from chairlift.model.layers.model_interface import CausalLM
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.weights.checkpoint import Checkpoint, random_parameters

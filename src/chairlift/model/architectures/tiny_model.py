@@ -12,7 +12,7 @@ from chairlift.model.architectures.registry import random_model
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.rope_config import RopeConfig
-from chairlift.model.layers.model_interface import CausalLM
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.weights.shard import Shard
 
 BOS, EOS, PAD = 256, 257, 258

@@ -32,8 +32,8 @@ from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows
 from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec, Linear, RMSNorm
-from chairlift.model.layers.model_interface import ForwardContext
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.weights.parameter_loader import Matrix, as_tensor
 

@@ -8,7 +8,7 @@ import torch
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.layers.model_interface import CausalLM
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 
 

@@ -6,8 +6,8 @@ from typing import Protocol
 import torch
 
 from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
-from chairlift.model.layers.model_interface import CausalLM
 from chairlift.model.sampling.sampling_ops import SamplingOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 

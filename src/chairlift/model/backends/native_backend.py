@@ -13,15 +13,15 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.backends.native_attention import NativeAttention
 from chairlift.model.backends.native_decoder import NativeDecoder
-from chairlift.model.backends.native_linear import NativeLinear, NativeRMSNorm
+from chairlift.model.backends.native_linear_and_norm import NativeLinear, NativeRMSNorm
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
 from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
-from chairlift.model.layers.model_interface import CausalLM
 from chairlift.model.sampling.sampling_ops import SamplingOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.weight_store import WeightStore

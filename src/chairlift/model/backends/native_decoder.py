@@ -10,13 +10,13 @@ from chairlift.model.backends.decoder_program import DecoderProgram
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import DecoderSpec
-from chairlift.model.layers.model_interface import ForwardContext
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
 class NativeDecoder:
-    """A CausalLM (layers/model_interface.py) on the native kernels.
+    """A CausalLM (layers/causal_lm_protocol.py) on the native kernels.
 
     Attributes:
         groups, vocab_size, num_kv_heads, head_dim: see CausalLM.

@@ -19,8 +19,8 @@ from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.device.dtypes import torch_dtype
 from chairlift.model.kernels.float8_linear import Float8Weight
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
 from chairlift.model.layers.ops import Ops, RotateAndWrite
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.sampling_ops import SamplingOps
@@ -96,7 +96,7 @@ class ShardedOps:
 
 
 class ShardedDecoder:
-    """A CausalLM (layers/model_interface.py) of one rank, whose logits are those of the whole model.
+    """A CausalLM (layers/causal_lm_protocol.py) of one rank, whose logits are those of the whole model.
 
     Attributes:
         groups, head_dim: see CausalLM.

@@ -1,4 +1,4 @@
-"""is_out_of_memory, is_of_device: errors that are a device's or a host's, and no request's."""
+"""is_out_of_memory, is_of_device: errors of a device or of the host, which no request has caused."""
 
 import torch
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from chairlift.core.errors import ChairliftError, Detail, error_from_wire
-from chairlift.engine.ipc.wire_values import as_engine_error, encode_value, error_fields
+from chairlift.engine.ipc.error_encoding import as_engine_error, encode_value, error_fields
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.model.config.runner_config import RunnerConfig
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from chairlift.model.kernels.cuda import float8_kernels, linear_kernel
+from chairlift.model.kernels.cuda import batch_invariant_linear_kernel, float8_kernels
 from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.triton_ops import TritonOps, dense_rows
 
@@ -15,7 +15,7 @@ class BatchInvariantOps(TritonOps):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""
-        return linear_kernel.linear(dense_rows(x), weight, bias)
+        return batch_invariant_linear_kernel.linear(dense_rows(x), weight, bias)
 
     def float8_linear(self, x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
         """See Ops."""

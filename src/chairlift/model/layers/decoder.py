@@ -20,7 +20,7 @@ from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.kernels.float8_linear import Float8Weight
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
@@ -214,7 +214,7 @@ class DecoderSpec:
 
 
 class TorchDecoder:
-    """A CausalLM (layers/model_interface.py) that runs in torch, operation by operation.
+    """A CausalLM (layers/causal_lm_protocol.py) that runs in torch, operation by operation.
 
     Attributes:
         groups, vocab_size, num_kv_heads, head_dim: see CausalLM.

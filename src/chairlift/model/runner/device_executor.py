@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
@@ -26,7 +26,7 @@ from chairlift.model.batch.input_batch import StepInputs
 from chairlift.model.device.device_stream import DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.pinned_copy import copy_from_pinned
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.runner.decode_graphs import ComputeStep, DecodeGraphs
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling

@@ -14,7 +14,7 @@ from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.device_stream import CudaStream, DeviceStream
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.triton_package import can_use_triton
-from chairlift.model.layers.model_interface import TakesPlans
+from chairlift.model.layers.causal_lm_protocol import TakesPlans
 from chairlift.model.runner.input_batch_choice import make_input_batch
 from chairlift.model.runner.model_executor import ModelExecutor
 from chairlift.model.runner.prompt_pooling import PromptPooling

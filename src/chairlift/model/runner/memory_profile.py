@@ -26,7 +26,7 @@ from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_errors import StepErrors
 from chairlift.model.runner.executor_choice import has_graphs, make_executor, run_step
 from chairlift.model.runner.kv_cache_sizing import gibibytes
-from chairlift.model.runner.warmup import peak_plans
+from chairlift.model.runner.warmup_plans import peak_plans
 
 NUM_BLOCKS = 2
 """Blocks of the temporary cache."""

@@ -17,7 +17,7 @@ from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.device.page_prefault import PagePrefaulter
-from chairlift.model.layers.model_interface import ForwardContext, TakesPlans
+from chairlift.model.layers.causal_lm_protocol import ForwardContext, TakesPlans
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables
 from chairlift.model.runner.prompt_pooling import PooledRows, PromptPooling
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest

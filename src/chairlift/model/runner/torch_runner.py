@@ -19,7 +19,7 @@ from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend
-from chairlift.model.backends.batch_invariance import batch_invariance
+from chairlift.model.backends.batch_invariance_report import batch_invariance
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.kv_cache_shape import check_num_blocks
@@ -30,7 +30,7 @@ from chairlift.model.device.host_allocation import keep_freed_memory
 from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_errors import StepErrors
-from chairlift.model.layers.model_interface import CausalLM
+from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, graph_report, make_executor, run_step
 from chairlift.model.runner.kv_cache_sizing import (
     KVCacheSize,
@@ -42,7 +42,7 @@ from chairlift.model.runner.kv_cache_sizing import (
 from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
-from chairlift.model.runner.warmup import warmup_plans
+from chairlift.model.runner.warmup_plans import warmup_plans
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.core.request import TokenLogprob
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.model.sampling.sampling_ops import SamplingOps
 
 Int64 = NDArray[np.int64]

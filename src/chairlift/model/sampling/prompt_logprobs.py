@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError, NonFiniteLogits
-from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import NewSequence, StepPlan
 from chairlift.model.device.device_errors import is_of_device
 from chairlift.model.sampling.logits_processing import as_sampling_error

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
-from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, NewSequence, TokenMasks
 from chairlift.model.device.device_errors import is_of_device
 from chairlift.model.sampling.custom_processors import Factories

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.layer_runner import base_states, not_causal, unsupported
 
 IMPLEMENTATION = "chairlift"

@@ -1,4 +1,4 @@
-"""TransformersCausalLM: a CausalLM (layers/model_interface.py) whose layers are transformers' modules."""
+"""TransformersCausalLM: a CausalLM (layers/causal_lm_protocol.py) whose layers are transformers' modules."""
 
 import copy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.transformers.layer_runner import LayerRunner
 from chairlift.model.transformers.module_kernels import ModuleKernels

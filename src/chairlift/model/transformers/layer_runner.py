@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 
 
 class LayerRunner(Protocol):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from chairlift.core.errors import ChairliftError, ConfigError, UnsupportedArchitecture
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import make_backend
-from chairlift.model.backends.batch_invariance import refuse_deterministic
+from chairlift.model.backends.batch_invariance_report import refuse_deterministic
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.model_folder import weight_files
 from chairlift.model.config.runner_config import RunnerConfig, cache_name, refuse_float8
@@ -31,18 +31,18 @@ from chairlift.model.device.dtypes import dtype_name
 from chairlift.model.device.triton_package import check_triton
 from chairlift.model.transformers.attention import IMPLEMENTATION, MEASURING, PagedAttention, register, select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.far_tokens import (
-    check_block_sparse,
-    check_cache_reads,
-    check_cache_windows,
-    check_far_tokens,
-)
 from chairlift.model.transformers.layer_runner import (
     LayerRunner,
     base_states,
     is_not_causal,
     takes_positions,
     unsupported,
+)
+from chairlift.model.transformers.long_context_checks import (
+    check_block_sparse,
+    check_cache_reads,
+    check_cache_windows,
+    check_far_tokens,
 )
 from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels

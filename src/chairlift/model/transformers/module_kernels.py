@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.backends.native_backend import NativeBackend, check_attention_fit
-from chairlift.model.backends.native_linear import NativeLinear
+from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.config.attention_backend_names import AUTO
 from chairlift.model.config.runner_config import RunnerConfig

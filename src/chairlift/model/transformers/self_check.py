@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
-from chairlift.model.layers.model_interface import ForwardContext
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.attention import select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.layer_runner import base_states, unsupported

@@ -1,4 +1,4 @@
-"""chat_body: a body of /v1/responses as one of /v1/chat/completions."""
+"""read_response_request: a body of /v1/responses as one of /v1/chat/completions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

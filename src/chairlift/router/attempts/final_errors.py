@@ -1,4 +1,4 @@
-"""failure_action: the error that ends a request which no attempt has completed."""
+"""AttemptsFailure: the error that ends a request which no attempt has completed."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""read_replica_file: the replicas of a YAML or JSON file; errors name file and line.
+"""parse_replica_file: the replicas of a YAML or JSON file; errors name file and line.
 
 replicas:
   - http://10.0.0.7:8000

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from chairlift.core.load_report import LoadReport
-from chairlift.engine.stats import StepStats
+from chairlift.engine.step_stats import StepStats
 from chairlift.web.service.event_log import EventLog
 
 NUM_SECONDS = 300

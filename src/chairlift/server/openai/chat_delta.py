@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from chairlift.core.request import FinishReason
+from chairlift.core.engine_output import FinishReason
 from chairlift.text.reasoning_parser import ReasoningDelta, ReasoningParser
 from chairlift.text.tool_formats.base import (
     Piece,

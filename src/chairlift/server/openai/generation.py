@@ -18,7 +18,7 @@ from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.output.generation_tracker import Batch, GenerationTracker
 from chairlift.server.openai.output.stream_writer import StreamWriter
 from chairlift.server.openai.parse_request import BaseRequest
-from chairlift.server.openai.response import Renderer
+from chairlift.server.openai.response_renderers import Renderer
 from chairlift.server.replica import Replica
 from chairlift.web.admission import Permit
 from chairlift.web.admit import admit

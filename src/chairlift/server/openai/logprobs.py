@@ -4,7 +4,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Any
 
-from chairlift.core.request import TokenLogprob
+from chairlift.core.engine_output import TokenLogprob
 from chairlift.text.token_pieces import TokenPieces
 
 MIN_LOGPROB = -9999.0

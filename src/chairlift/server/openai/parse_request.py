@@ -29,8 +29,8 @@ from chairlift.protocol.request_fields import (
     MAX_SALT_CHARS,
     Field,
 )
+from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.normalize_messages import normalize_messages
-from chairlift.server.openai.render_fields import read_render_options
 from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
 from chairlift.text.chat_template import ChatTemplate, RenderOptions

@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from chairlift.core.render_limits import REASONING_FIELDS
+from chairlift.core.chat_template_limits import REASONING_FIELDS
 from chairlift.server.openai.tool_choice import parsed_arguments
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import reads_tools, takes_system_messages

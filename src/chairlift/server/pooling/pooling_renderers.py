@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from chairlift.core.request import Usage
-from chairlift.llm.embedding_outputs import Vector, score_pairs
+from chairlift.core.engine_output import Usage
+from chairlift.llm.embedding_and_score_outputs import Vector, score_pairs
 from chairlift.llm.outputs import RequestOutput, TextEvent
-from chairlift.server.openai.response import ResponseMeta, total
+from chairlift.server.openai.response_renderers import ResponseMeta, total
 from chairlift.server.pooling.pooling_request import EmbeddingRequest, RerankRequest, ScoreRequest
 
 
 class _WholeResponse:
-    """The parts of a Renderer (server/openai/response.py) that a response without tokens does not have."""
+    """The parts of a Renderer (server/openai/response_renderers.py) that a response without tokens does not have."""
 
     def event(self, number: int, event: TextEvent) -> bytes:
         """Return nothing: no such response is streamed."""

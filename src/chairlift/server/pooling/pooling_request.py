@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.core.request import POOLING_TYPES
 from chairlift.core.sampling_params import MAX_TOKENS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
-from chairlift.llm.embedding_outputs import EmbeddingOptions, check_pairs
+from chairlift.llm.embedding_and_score_outputs import EmbeddingOptions, check_pairs
 from chairlift.llm.text_service import Prompt
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import EMBEDDING, EMBEDDING_FORMATS, MAX_INPUTS, RERANK, SCORE

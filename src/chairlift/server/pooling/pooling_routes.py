@@ -8,8 +8,8 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.protocol.request_fields import POOLING_ROUTES
-from chairlift.server.openai.endpoint import RequestContext, handle_generation
-from chairlift.server.openai.response import Renderer, ResponseMeta
+from chairlift.server.openai.generation_handler import RequestContext, handle_generation
+from chairlift.server.openai.response_renderers import Renderer, ResponseMeta
 from chairlift.server.pooling.pooling_renderers import EmbeddingRenderer, RerankRenderer, ScoreRenderer
 from chairlift.server.pooling.pooling_request import (
     EmbeddingRequest,

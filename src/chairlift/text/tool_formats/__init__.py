@@ -1,1 +1,1 @@
-"""tool_formats: the formats in which models write tool calls, one parser for each, and their detection."""
+"""The formats in which models write tool calls, one parser for each, and their detection."""

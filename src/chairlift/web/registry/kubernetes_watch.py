@@ -1,4 +1,4 @@
-"""kubernetes_watch: finds the API server, lists objects in pages and applies the events of a watch."""
+"""find_api_server, list_objects, open_watch, apply_event: Kubernetes objects, in pages and by the events of a watch."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""early_reload: holds a SIGHUP that comes before the event loop runs, which would end the process."""
+"""hold_reloads, take_reload: holds a SIGHUP that comes before the event loop runs, which would end the process."""
 
 import signal
 import threading

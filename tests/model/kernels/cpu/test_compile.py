@@ -1,5 +1,7 @@
 """compile_library: choice of the compiler, errors without one, and the check for a stale library."""
 
+import errno
+import fcntl
 import os
 import re
 import time
@@ -11,6 +13,7 @@ from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu.compile import (
     CompileFailed,
     compile_library,
+    compile_unless_current,
     find_compiler,
     instruction_set_flags,
     is_current,
@@ -76,6 +79,22 @@ def test_a_current_library_stays_if_asked(
     library.touch()
     assert main(["--unless-current", str(library)]) == 0 and capsys.readouterr().out == f"{library} is current\n"
     assert main([str(library)]) == 1
+    assert main(["--unless-current", "--sanitize", str(library)]) == 2
+    library.unlink()
+    monkeypatch.setenv("CHAIRLIFT_BUILD_KERNELS", "none")
+    assert main(["--unless-current", str(library)]) == 0 and not library.exists()
+
+
+def test_a_library_in_a_new_folder_that_cannot_be_locked_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.EBADF, "a network file system locks no folder")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(compiling, "compile_library", lambda library: library.touch())
+    assert compile_unless_current(tmp_path / "new" / "library.so")
+    assert (tmp_path / "new" / "library.so").exists()
 
 
 def test_the_build_hook_uses_names_that_exist() -> None:

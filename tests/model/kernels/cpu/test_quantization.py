@@ -20,7 +20,7 @@ from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
-from chairlift.model.layers.model_interface import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.request import Timeline, TimelineEvent, Usage
+from chairlift.core.engine_output import Timeline, TimelineEvent, Usage
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.outputs import TextEvent
 from chairlift.observability.tracing.span import RequestTrace, Span, SpanIds, SpanKind

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from chairlift.core.engine_output import FinishReason, Timeline, TimelineEvent
 from chairlift.core.errors import InvalidRequest, NoAllowedToken, NotFound, StructuredOutputTooComplex, Unavailable
-from chairlift.core.request import FinishReason, Timeline, TimelineEvent
 from chairlift.llm.outputs import TextEvent
 from chairlift.observability.logging import current_trace_id
 from chairlift.server.openai.output.generation_tracker import GenerationTracker, with_client_field

@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import DetokenizeFailed, EngineDead, RequestTimeout, Unavailable
-from chairlift.core.request import FinishReason
 from chairlift.llm.outputs import TextEvent
 from chairlift.server.openai.output.generation_tracker import GenerationTracker
 from chairlift.server.openai.output.stream_writer import StreamWriter, error_event
 from chairlift.server.openai.parse_request import read_completion
-from chairlift.server.openai.response import CompletionRenderer, ResponseMeta
+from chairlift.server.openai.response_renderers import CompletionRenderer, ResponseMeta
 from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from support_server import events, run

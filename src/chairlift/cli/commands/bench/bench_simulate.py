@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
-from chairlift.bench.fleet_simulation.fleet_report import build_fleet_report, fleet_table
 from chairlift.bench.fleet_simulation.fleet_spec import FleetSpec
 from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOADS
-from chairlift.bench.fleet_simulation.policy_comparison import compare_policies, policy_table
+from chairlift.bench.fleet_simulation.routing_policy_comparison import compare_policies, policy_table
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import DEFAULT_RULE_NAMES, compare_rules
+from chairlift.bench.fleet_simulation.scaling_rule_report import build_fleet_report, fleet_table
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report import environment, report
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, read_model, write_model

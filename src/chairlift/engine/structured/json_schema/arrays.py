@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, any_of
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
-from chairlift.engine.structured.json_schema.values import finite_values, key_of
+from chairlift.engine.structured.json_schema.value_sets import finite_values, key_of
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering

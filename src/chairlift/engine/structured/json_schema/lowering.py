@@ -20,9 +20,9 @@ from chairlift.engine.structured.json_schema.document import (
     cost_of,
 )
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
-from chairlift.engine.structured.json_schema.number_ranges import exclude_integers
+from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
 from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, grammar_pattern
-from chairlift.engine.structured.json_schema.values import are_disjoint, finite_values, share_no_value
+from chairlift.engine.structured.json_schema.value_sets import are_disjoint, finite_values, share_no_value
 
 MAX_ONE_OF = 24
 """Most parts of a oneOf that overlap with others: each part needs the complements of those."""

@@ -10,7 +10,7 @@ from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import none_of
-from chairlift.engine.structured.json_schema.values import key_of, literal_schema, type_of
+from chairlift.engine.structured.json_schema.value_sets import key_of, literal_schema, type_of
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering

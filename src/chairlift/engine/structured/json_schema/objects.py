@@ -9,7 +9,7 @@ from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES
 from chairlift.engine.structured.json_schema.document import TYPES, VALUES_PER_COST, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import ANY, CHARS_PER_COST, grammar_pattern, none_of, one_of
-from chairlift.engine.structured.json_schema.values import ANNOTATIONS, type_of
+from chairlift.engine.structured.json_schema.value_sets import ANNOTATIONS, type_of
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering

@@ -79,6 +79,7 @@ def compile_unless_current(library: Path) -> bool:
 
     Returns whether this call has compiled it. Raises CompileFailed.
     """
+    library.parent.mkdir(parents=True, exist_ok=True)
     with _locked(library.parent):
         if library.exists() and is_current(library):
             return False
@@ -96,7 +97,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # some network file systems lock no folder: then each compiles its own
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
@@ -146,12 +148,20 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Compile the library beside this file, or into the file that `arguments` name; return the exit code.
 
     With --sanitize, the library aborts on out-of-bounds memory accesses and undefined behaviour. With --unless-current,
-    a library that is newer than every source stays.
+    a library that is newer than every source stays, and nothing is compiled if CHAIRLIFT_BUILD_KERNELS is none, as in
+    a build (hatch_build.py).
     """
     targets = [argument for argument in arguments if not argument.startswith("--")]
     target = Path(targets[0]).resolve() if targets else HERE / LIBRARY
+    is_conditional = "--unless-current" in arguments
+    if is_conditional and "--sanitize" in arguments:
+        sys.stderr.write("--unless-current: a library does not say whether it was compiled with --sanitize\n")
+        return 2
+    if is_conditional and os.environ.get("CHAIRLIFT_BUILD_KERNELS") == "none":
+        sys.stdout.write("CHAIRLIFT_BUILD_KERNELS is none: nothing is compiled\n")
+        return 0
     try:
-        if "--unless-current" not in arguments:
+        if not is_conditional:
             compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
         elif not compile_unless_current(target):
             sys.stdout.write(f"{target} is current\n")

@@ -11,7 +11,7 @@ request was submitted, and early enough that no output came before the engine's 
 import time
 from collections.abc import Sequence
 
-from chairlift.core.request import FinishReason, Timeline, Usage
+from chairlift.core.engine_output import FinishReason, Timeline, Usage
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent
 from chairlift.observability.tracing.gen_ai import gen_ai_attributes

@@ -6,15 +6,15 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 from dataclasses import replace
 
+from chairlift.core.engine_output import FinishReason, Timeline, Usage
 from chairlift.core.errors import ChairliftError, EngineDead, Unavailable, error_from_wire
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason, Timeline, Usage
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent
 from chairlift.observability.metrics import current_exemplar
 from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.parse_request import BaseRequest
-from chairlift.server.openai.response import total
+from chairlift.server.openai.response_renderers import total
 from chairlift.server.telemetry import Telemetry, TokenLatency
 from chairlift.web.admission import Permit
 from chairlift.web.body import ClientGone

@@ -1,0 +1,71 @@
+"""add_foreign_flags: a command has the flags of its settings, and its own flags keep their meaning."""
+
+import argparse
+
+import pytest
+
+from chairlift.cli.arg_parser import Parser, UsageError
+from chairlift.cli.settings import settings
+from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.foreign_flag_actions import HELP_TITLE, MODEL_DEST, add_foreign_flags, merge_model
+
+
+@pytest.fixture
+def parser() -> Parser:
+    parser = Parser(prog="tool", epilog="The end.")
+    parser.add_setting(Setting(name="max_model_len", parse=int, help=""), parser)
+    parser.add_setting(Setting(name="served_model_name", is_repeatable=True, help=""), parser)
+    parser.add_argument("--page-size", help="the tool's own flag")
+    add_foreign_flags(parser, in_help=True)
+    return parser
+
+
+def test_a_command_has_only_the_aliases_of_its_settings(parser: Parser) -> None:
+    assert parser.parse_args(["-c", "7"]).max_model_len == 7
+    assert parser.parse_known_args(["--max-num-seqs", "7"])[1] == ["--max-num-seqs", "7"]
+
+
+def test_a_flag_of_the_command_itself_keeps_its_meaning(parser: Parser) -> None:
+    assert parser.parse_args(["--page-size", "x"]).page_size == "x"
+
+
+def test_a_repeatable_alias_adds_to_the_flag(parser: Parser) -> None:
+    arguments = parser.parse_args(["--served-model-name", "a", "--alias", "b", "-a", "c", "--served-model-name", "d"])
+    assert arguments.served_model_name == ["a", "b", "c", "d"]
+
+
+def test_an_invalid_value_is_named_with_the_flag_as_written(parser: Parser) -> None:
+    with pytest.raises(UsageError, match=r"^--ctx-size must be an integer, got 'x'$"):
+        parser.parse_args(["--ctx-size", "x"])
+
+
+def test_the_help_lists_the_aliases_and_hides_the_flags(parser: Parser) -> None:
+    text = parser.format_help()
+    before, _, section = text.partition(HELP_TITLE)
+    assert "The end." in before and "--ctx-size" not in before
+    assert "  --max-model-len           -c, --ctx-size, --context-length" in section.splitlines()
+    assert "--max-num-seqs" not in section and "without effect: --compilation-config" in section
+    assert max(map(len, section.splitlines())) <= 120
+
+
+def test_an_unknown_flag_suggests_the_nearest_one_of_another_server(parser: Parser) -> None:
+    with pytest.raises(UsageError, match=r"^unknown option --context-lenght; did you mean --context-length\?$"):
+        parser.reject("--context-lenght")
+
+
+@pytest.mark.parametrize(("positional", "flag", "model"), [(None, "a", "a"), ("a", None, "a"), (None, None, None)])
+def test_a_model_is_positional_or_a_flag(positional: str | None, flag: str | None, model: str | None) -> None:
+    arguments = argparse.Namespace(model=positional, **({} if flag is None else {MODEL_DEST: flag}))
+    merge_model(arguments)
+    assert arguments.model == model
+
+
+def test_two_models_are_rejected() -> None:
+    with pytest.raises(UsageError, match="MODEL is a and --model is b; give one of them"):
+        merge_model(argparse.Namespace(model="a", **{MODEL_DEST: "b"}))
+
+
+def test_a_setting_names_the_flag_that_was_written(parser: Parser) -> None:
+    arguments = parser.parse_args(["--context-length", "7"])
+    resolved = settings.resolve(parser.settings[0], arguments, {})
+    assert resolved is not None and resolved.origin == "--context-length"

@@ -1,0 +1,86 @@
+"""EngineHold: one thread waits for another's release; an open client is closed at exit."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from chairlift.core.engine_output import FinishReason
+from chairlift.core.errors import EngineDead
+from chairlift.engine.client.engine_pause import EngineHold
+from chairlift.engine.runner.fake import FakeRunner
+from support_engine import RequestSink, make_request
+from support_inline import FAKE, WAIT_SECONDS, start_client
+
+FORGOTTEN = """
+import atexit
+from support_engine import RequestSink, make_request
+from support_inline import start_client
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+client = start_client(FakeRunner(FakeConfig(seconds_per_step=0.01)))
+sink = RequestSink()
+client.submit(make_request("a", 9, 500), sink)
+atexit.register(lambda: print("open at exit:", not sink.finals))
+"""
+
+TESTS = Path(__file__).parents[2]
+"""Folder of the modules that scripts import."""
+
+
+def test_a_held_thread_goes_on_at_the_release_and_not_before() -> None:
+    hold, events = EngineHold(), []
+
+    def engine() -> None:
+        hold.run()
+        events.append("went on")
+
+    thread = threading.Thread(target=engine)
+    thread.start()
+    assert hold.wait_until_held(thread.is_alive)
+    events.append("held")
+    hold.release()
+    thread.join(WAIT_SECONDS)
+    assert events == ["held", "went on"]
+
+
+def test_a_thread_that_has_ended_is_never_held() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert not EngineHold().wait_until_held(thread.is_alive)
+
+
+def test_a_thread_that_ended_after_it_was_held_counts_as_held() -> None:
+    hold = EngineHold()
+    hold.release()
+    thread = threading.Thread(target=hold.run)
+    thread.start()
+    thread.join(WAIT_SECONDS)
+    assert hold.wait_until_held(thread.is_alive)
+
+
+def test_an_open_client_is_closed_at_exit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORGOTTEN], cwd=TESTS, check=False, capture_output=True, text=True, timeout=120
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "open at exit: True", "")
+
+
+def test_a_closed_client_can_be_closed_again() -> None:
+    client = start_client()
+    client.close()
+    client.close()
+
+
+def test_closing_a_client_ends_its_pause_without_a_step_and_a_closed_one_cannot_pause() -> None:
+    steps: list[int] = []
+    client, sink = start_client(FakeRunner(FAKE, hook=lambda plan, stage: steps.append(plan.step_id))), RequestSink()
+    client.submit(make_request("a", 9, 150), sink)
+    with client.paused():
+        num_steps = len(steps)
+        client.close()
+        assert len(steps) == num_steps and sink.wait().finish_reason is FinishReason.ERROR
+    with pytest.raises(EngineDead), client.paused():
+        pass

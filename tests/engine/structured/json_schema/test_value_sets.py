@@ -1,0 +1,64 @@
+"""Values: equality, finite sets and schemas that share no value."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
+from chairlift.engine.structured.json_schema.document import SchemaDocument
+from chairlift.engine.structured.json_schema.value_sets import are_disjoint, finite_values, has_type, key_of, type_of
+
+
+def test_equality_of_json_values() -> None:
+    assert key_of(1) == key_of(1.0) != key_of(True) and key_of([1.0, {"b": 1, "a": 2}]) == key_of(
+        [1, {"a": 2, "b": 1.0}]
+    )
+    assert len({key_of(value) for value in (0, False, None, "", [], {}, "0")}) == 7
+    assert [type_of(value) for value in (None, True, 1, 1.5, "", [], {})] == [
+        "null", "boolean", "number", "number", "string", "array", "object",
+    ]  # fmt: skip
+    assert has_type(2.0, ["integer"]) and not has_type(2.5, ["integer"]) and not has_type(True, ["integer", "number"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        ({"enum": [1, 1.0, "a"]}, [1.0, "a"]), ({"const": None}, [None]), ({"type": "boolean"}, [False, True]),
+        ({"type": ["boolean", "null"], "title": "x"}, [None, False, True]),
+         ({"enum": [1, "a"], "type": "string"}, ["a"]),
+        ({"const": 1, "enum": [2]}, []), ({"$ref": "#/$defs/c"}, ["c"]), (False, []), (True, None), ({}, None),
+        ({"type": "string"}, None), ({"enum": ["a"], "minLength": 1}, None), ({"$ref": "#/$defs/loop"}, None),
+    ],
+)  # fmt: skip
+def test_finite_values(schema: Any, values: list[Any] | None) -> None:
+    document = SchemaDocument(
+        {"not": schema, "$defs": {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}}, LoweringBudget()
+    )
+    assert finite_values(document, document.root.child("not")) == values
+
+
+def tagged(value: Any) -> Any:
+    return {"type": "object", "properties": {"kind": {"const": value}}, "required": ["kind"]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"type": "string"}, {"type": "null"}, True), ({"type": "integer"}, {"type": "number"}, False),
+        ({"const": 1}, {"const": 1.0}, False), ({"enum": [1, 2]}, {"enum": [3]}, True),
+         ({"const": 1}, {"type": "string"}, True),
+        (tagged("a"), tagged("b"), True), (tagged("a"), tagged("a"), False),
+         (tagged("a"), {**tagged("b"), "type": ["null", "object"]}, False),
+        ({"type": "object", "required": ["a"]}, {"type": "object", "properties": {"a": False}}, True),
+        ({"type": "object", "required": ["a"]}, {"type": "object", "additionalProperties": False}, True),
+        ({"type": "object", "required": ["a"]}, {"type": "object", "patternProperties": {"a": {}},
+         "additionalProperties": False}, False),
+        ({"$ref": "#/$defs/c"}, {"const": "d"}, True), ({"$ref": "#/$defs/loop"}, {"const": "d"}, False),
+         (True, False, True), (True, {}, False),
+    ],
+)  # fmt: skip
+def test_disjoint_schemas(one: Any, other: Any, expected: bool) -> None:
+    definitions = {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}
+    document = SchemaDocument({"allOf": [one, other], "$defs": definitions}, LoweringBudget())
+    first, second = document.root.child("allOf", 0), document.root.child("allOf", 1)
+    assert are_disjoint(document, first, second) == are_disjoint(document, second, first) == expected
