@@ -144,6 +144,8 @@ NATIVE := hatch_build.py $(wildcard src/chairlift/model/kernels/cpu/csrc/*.cpp s
 
 # The kernels are compiled beside all else from the beginning, and the build finds them. What a server imports is compiled
 # here, and not while its first user waits.
+# A server needs the kernels of this processor only; the tests, whose installation is another one, compile all.
+$(VENV)/.installed: export CHAIRLIFT_BUILD_KERNELS ?= processor
 $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@echo "installing Chairlift into $(VENV)"
 	@$(PYTHON) -c '$(LIST_REQUIREMENTS)' > $(VENV)/requirements.txt

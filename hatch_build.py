@@ -1,6 +1,7 @@
 """Build hook: compiles the native kernels for a wheel. Without a C++ compiler the wheel is built without them.
 
-CHAIRLIFT_BUILD_KERNELS=required makes such a build fail, CHAIRLIFT_BUILD_KERNELS=none leaves the kernels out.
+CHAIRLIFT_BUILD_KERNELS=required makes such a build fail, CHAIRLIFT_BUILD_KERNELS=none leaves the kernels out, and
+CHAIRLIFT_BUILD_KERNELS=processor compiles those of this machine's processor only.
 """
 
 import importlib.util
@@ -30,7 +31,7 @@ class Kernels(BuildHookInterface[Any]):
         spec.loader.exec_module(module)
         library = folder / module.LIBRARY
         try:
-            module.compile_unless_current(library)
+            module.compile_unless_current(library, mode)
         except module.CompileFailed as error:
             if mode == "required":
                 raise

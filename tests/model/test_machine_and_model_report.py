@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model import report as model_report
+from chairlift.model import machine_and_model_report as model_report
 from chairlift.model.config import device_check
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library

@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from chairlift.model.kernels.cpu.compile import (
     is_current,
     main,
 )
+from chairlift.model.kernels.cpu.library import NativeLibrary
 from support_source_tree import ROOT
 
 
@@ -63,9 +65,52 @@ def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPat
     for name in ("a.cpp", "b.h", "library.so"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() + len(name), time.time() + len(name)))
-    assert is_current(tmp_path / "library.so")
+    assert is_current(tmp_path / "library.so", ())
     os.utime(tmp_path / "b.h", (time.time() + 100, time.time() + 100))
-    assert not is_current(tmp_path / "library.so")
+    assert not is_current(tmp_path / "library.so", ())
+
+
+def test_a_library_without_a_set_that_is_asked_for_is_stale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    (tmp_path / "sources").mkdir()
+    monkeypatch.setattr(compiling, "SOURCES", tmp_path / "sources")
+    library.write_bytes(b"\0compiled sets: avx2 portable\0\1")
+    assert compiling.compiled_sets(library) == ["avx2", "portable"]
+    assert is_current(library, ["portable"]) and is_current(library, ["avx2", "portable"])
+    assert not is_current(library, ["avx512", "avx2", "portable"])
+
+
+@pytest.mark.parametrize(("features", "sets"), [
+    ("fpu sse2", "portable"), ("fma avx2 avx512f", "avx2 portable"), ("avx2", "portable"),
+    ("fma avx2 avx512f avx512bw avx512vl avx512dq", "avx512 avx2 portable"),
+    ("fma avx2 avx512f avx512bw avx512vl avx512dq avx512_vnni avx512_bf16", "avx512_bf16 avx512 avx2 portable"),
+])  # fmt: skip
+def test_the_sets_of_a_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, features: str, sets: str) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(compiling, "CPU_INFO", tmp_path / "cpuinfo")
+    assert compiling.processor_sets() == tuple(instruction_set_flags()), "the file is missing: the processor is unknown"
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nmodel name\t: A\nflags\t\t: {features}\nflags\t\t: avx2 fma\n")
+    assert compiling.processor_sets() == tuple(sets.split())
+
+
+def test_a_server_s_build_compiles_the_sets_of_the_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls: list[Sequence[str]] = []
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(compiling, "CPU_INFO", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text("flags : sse2\n")
+    monkeypatch.setattr(compiling, "compile_library", lambda library, sets: calls.append(sets))
+    for mode in ("processor", ""):
+        monkeypatch.setenv("CHAIRLIFT_BUILD_KERNELS", mode)
+        assert main(["--unless-current", str(tmp_path / "library.so")]) == 0
+    assert calls == [("portable",), ("avx512_bf16", "avx512", "avx2", "portable")]
+
+
+@pytest.mark.full
+def test_a_library_of_one_set_has_no_other(tmp_path: Path) -> None:
+    path = compile_library(tmp_path / "library.so", sets=("portable",))
+    loaded = NativeLibrary(path)
+    assert loaded.compiled_sets() == b"compiled sets: portable" and compiling.compiled_sets(path) == ["portable"]
+    assert [name for name in compiling.INSTRUCTION_SETS if loaded.has(name.encode())] == ["portable"]
 
 
 def test_a_current_library_stays_if_asked(
@@ -92,7 +137,7 @@ def test_a_library_in_a_new_folder_that_cannot_be_locked_is_compiled(
         raise OSError(errno.EBADF, "a network file system locks no folder")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    monkeypatch.setattr(compiling, "compile_library", lambda library: library.touch())
+    monkeypatch.setattr(compiling, "compile_library", lambda library, sets: library.touch())
     assert compile_unless_current(tmp_path / "new" / "library.so")
     assert (tmp_path / "new" / "library.so").exists()
 

@@ -8,6 +8,7 @@ file imports the standard library only.
 import contextlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "csrc"
 LIBRARY = "libchairlift_cpu.so"
+CPU_INFO = Path("/proc/cpuinfo")
 
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
@@ -29,6 +31,14 @@ INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
     "portable": (),
 }
 """Instruction set -> compiler flags of its kernels, the best set first. All but the last are of x86-64."""
+
+CPU_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "avx512_bf16": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx512_vnni", "avx512_bf16"),
+    "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"),
+    "avx2": ("avx2", "fma"),
+    "portable": (),
+}
+"""Instruction set -> what Linux calls the features of a processor that has it."""
 
 COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp", "thread_pool.cpp")
 """Sources that are compiled once. isa.cpp is compiled once per instruction set."""
@@ -44,15 +54,19 @@ class CompileFailed(Exception):
     """The kernels could not be compiled. The message names the compiler and its error."""
 
 
-def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
+def compile_library(target: Path, extra: Sequence[str] = (), sets: Sequence[str] = ()) -> Path:
     """Compile all sources into the library `target`.
 
-    The compiler is $CXX, else g++, c++ or clang++. `extra` are more flags, such as a sanitizer's. Raises CompileFailed.
+    The compiler is $CXX, else g++, c++ or clang++. `extra` are more flags, such as a sanitizer's. `sets` are the
+    instruction sets, all of this processor architecture if there are none. Raises CompileFailed.
     """
     compiler = find_compiler()
-    jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, ()) for name in COMMON_SOURCES]
-    for name, flags in instruction_set_flags().items():
-        jobs.append(("isa.cpp", f"isa_{name}", (f"-DCHAIRLIFT_SET={name}", *flags)))
+    set_flags = instruction_set_flags()
+    sets = sets or tuple(set_flags)
+    sets_flag = f'-DCHAIRLIFT_SETS="{" ".join(sets)}"'
+    jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, (sets_flag,)) for name in COMMON_SOURCES]
+    for name in sets:
+        jobs.append(("isa.cpp", f"isa_{name}", (f"-DCHAIRLIFT_SET={name}", *set_flags[name])))
     with tempfile.TemporaryDirectory() as folder:
         objects = [Path(folder) / f"{name}.o" for _, name, _ in jobs]
 
@@ -74,16 +88,18 @@ def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
     return target
 
 
-def compile_unless_current(library: Path) -> bool:
-    """Compile the library unless it is newer than every source; of several processes at once, one compiles it.
+def compile_unless_current(library: Path, mode: str = "") -> bool:
+    """Compile the library unless a current one is there; of several processes at once, one compiles it.
 
-    Returns whether this call has compiled it. Raises CompileFailed.
+    With the mode "processor", the library has the instruction sets of this machine's processor only, which takes half
+    the time on a machine without AVX-512. Returns whether this call has compiled it. Raises CompileFailed.
     """
+    sets = processor_sets() if mode == "processor" else tuple(instruction_set_flags())
     library.parent.mkdir(parents=True, exist_ok=True)
     with _locked(library.parent):
-        if library.exists() and is_current(library):
+        if library.exists() and is_current(library, sets):
             return False
-        compile_library(library)
+        compile_library(library, sets=sets)
         return True
 
 
@@ -104,10 +120,32 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_current(library: Path) -> bool:
-    """Return whether a library is newer than every source."""
+def is_current(library: Path, sets: Sequence[str]) -> bool:
+    """Return whether a library is newer than every source and has the kernels of these instruction sets."""
     compiled_at = library.stat().st_mtime
-    return all(source.stat().st_mtime < compiled_at for source in SOURCES.iterdir() if source.suffix in (".cpp", ".h"))
+    is_new = all(
+        source.stat().st_mtime < compiled_at for source in SOURCES.iterdir() if source.suffix in (".cpp", ".h")
+    )
+    return is_new and set(sets) <= set(compiled_sets(library))
+
+
+def compiled_sets(library: Path) -> list[str]:
+    """Return the instruction sets of a library, which its file names; it need not run on this machine."""
+    found = re.search(rb"compiled sets: ([\w ]+)\0", library.read_bytes())
+    return found[1].decode().split() if found else []
+
+
+def processor_sets() -> tuple[str, ...]:
+    """Return the instruction sets that this machine's processor has, the best first; all if the system does not say."""
+    try:
+        text = CPU_INFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    if found is None:
+        return tuple(instruction_set_flags())
+    features = set(found[1].split())
+    return tuple(name for name in instruction_set_flags() if features.issuperset(CPU_FLAGS[name]))
 
 
 def instruction_set_flags() -> Mapping[str, tuple[str, ...]]:
@@ -148,8 +186,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Compile the library beside this file, or into the file that `arguments` name; return the exit code.
 
     With --sanitize, the library aborts on out-of-bounds memory accesses and undefined behaviour. With --unless-current,
-    a library that is newer than every source stays, and nothing is compiled if CHAIRLIFT_BUILD_KERNELS is none, as in
-    a build (hatch_build.py).
+    a current library stays, and CHAIRLIFT_BUILD_KERNELS counts as in a build (hatch_build.py).
     """
     targets = [argument for argument in arguments if not argument.startswith("--")]
     target = Path(targets[0]).resolve() if targets else HERE / LIBRARY
@@ -157,13 +194,14 @@ def main(arguments: Sequence[str] = ()) -> int:
     if is_conditional and "--sanitize" in arguments:
         sys.stderr.write("--unless-current: a library does not say whether it was compiled with --sanitize\n")
         return 2
-    if is_conditional and os.environ.get("CHAIRLIFT_BUILD_KERNELS") == "none":
+    mode = os.environ.get("CHAIRLIFT_BUILD_KERNELS", "")
+    if is_conditional and mode == "none":
         sys.stdout.write("CHAIRLIFT_BUILD_KERNELS is none: nothing is compiled\n")
         return 0
     try:
         if not is_conditional:
             compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
-        elif not compile_unless_current(target):
+        elif not compile_unless_current(target, mode):
             sys.stdout.write(f"{target} is current\n")
             return 0
     except CompileFailed as error:

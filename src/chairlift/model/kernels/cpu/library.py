@@ -4,13 +4,16 @@ The structs have the fields of the C++ headers in the same order. A test compare
 """
 
 import ctypes
+import logging
 import os
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.kernels.cpu.compile import LIBRARY, instruction_set_flags
+from chairlift.model.kernels.cpu.compile import LIBRARY, instruction_set_flags, processor_sets
+
+log = logging.getLogger(__name__)
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP = 0, 1, 2
 PANEL, GROUP, KEY_TILE = 64, 32, 16
@@ -95,6 +98,7 @@ class TruncationStruct(ctypes.Structure):
 _int, _float, _pointer = c_int, c_float, c_void_p
 _SIGNATURES = {
     "has": (c_int, c_char_p),
+    "compiled_sets": (c_char_p,),
     "sizes": (None, POINTER(c_size_t)),
     "pool_new": (_pointer, POINTER(c_int32), _int),
     "pool_free": (None, _pointer),
@@ -197,11 +201,23 @@ def instruction_sets() -> tuple[str, ...]:
     return tuple(name for name in instruction_set_flags() if native.has(name.encode()))
 
 
+@cache
+def warn_of_missing_sets() -> None:
+    """Say once that the library lacks the best kernels of this processor: it was compiled on another machine."""
+    best = processor_sets()[0]
+    if best not in load().compiled_sets().decode().split():
+        log.warning(
+            "the native kernels were compiled on a machine without %s: they run with %s, and slower; compile them again "
+            "with python -m chairlift.model.kernels.cpu.compile", best, instruction_sets()[0],
+        )  # fmt: skip
+
+
 def selected_instruction_set() -> str:
     """Return the instruction set to compute with. Raises ConfigError if the forced one is not available."""
     available = instruction_sets()
     forced = os.environ.get(INSTRUCTION_SET_VARIABLE)
     if forced is None:
+        warn_of_missing_sets()
         return available[0]
     if forced not in available:
         raise ConfigError(f"{INSTRUCTION_SET_VARIABLE}={forced}: this machine has kernels for {', '.join(available)}")

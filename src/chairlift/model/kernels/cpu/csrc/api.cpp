@@ -14,16 +14,17 @@ using namespace chairlift;
 namespace {
 
 const Kernels* kernels_of(const char* name) {
-    if (!strcmp(name, "portable")) return kernels_portable();
+    const auto get = [](const Kernels* (*kernels)()) { return kernels ? kernels() : nullptr; };
+    if (!strcmp(name, "portable")) return get(kernels_portable);
 #if defined(__x86_64__)
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-    if (avx2 && !strcmp(name, "avx2")) return kernels_avx2();
-    if (avx512 && !strcmp(name, "avx512")) return kernels_avx512();
-    if (bf16 && !strcmp(name, "avx512_bf16")) return kernels_avx512_bf16();
+    if (avx2 && !strcmp(name, "avx2")) return get(kernels_avx2);
+    if (avx512 && !strcmp(name, "avx512")) return get(kernels_avx512);
+    if (bf16 && !strcmp(name, "avx512_bf16")) return get(kernels_avx512_bf16);
 #endif
     return nullptr;
 }
@@ -32,6 +33,13 @@ const Kernels* kernels_of(const char* name) {
 
 // Returns 1 if the kernels of this instruction set are compiled in and this processor has the instructions, else 0.
 API int chairlift_has(const char* name) { return kernels_of(name) != nullptr; }
+
+#ifndef CHAIRLIFT_SETS
+#error "compile with -DCHAIRLIFT_SETS=<names of the instruction sets, as a string>"
+#endif
+
+// Returns the instruction sets whose kernels are compiled in. compile.py finds this text in the file of the library.
+API const char* chairlift_compiled_sets() { return "compiled sets: " CHAIRLIFT_SETS; }
 
 // Writes the sizes in bytes of the structs that Python fills in, in this order.
 API void chairlift_sizes(size_t* sizes) {

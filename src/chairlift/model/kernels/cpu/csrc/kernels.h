@@ -198,11 +198,11 @@ struct Kernels {
     void (*exp_weights)(const float* logits, int count, double max_logit, double temperature, double* weights);
 };
 
-const Kernels* kernels_portable();
-#if defined(__x86_64__)
-const Kernels* kernels_avx2();
-const Kernels* kernels_avx512();
-const Kernels* kernels_avx512_bf16();
-#endif
+// Weak, hence null where the library was compiled without the instruction set.
+#define CHAIRLIFT_WEAK __attribute__((weak))
+CHAIRLIFT_WEAK const Kernels* kernels_portable();
+CHAIRLIFT_WEAK const Kernels* kernels_avx2();
+CHAIRLIFT_WEAK const Kernels* kernels_avx512();
+CHAIRLIFT_WEAK const Kernels* kernels_avx512_bf16();
 
 }  // namespace chairlift
