@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
+import pytest
+
 FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
 """Whether all seeds, steps and cases run (`make test-all`)."""
 
@@ -45,8 +47,11 @@ def for_each(names: str | Sequence[str], values: Iterable[Any]) -> Callable[[Cal
         names: names of the parameters, separated by commas or as a sequence.
         values: the cases: tuples of values, or the values of a single parameter.
     """
+    values = list(values)
+    assert not any(isinstance(case, type(pytest.param())) for case in values), "a case of a loop has no id and no marks"
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    cases = [dict(zip(parameters, (case,) if len(parameters) == 1 else case, strict=True)) for case in values]
+    cases = [dict(zip(parameters, (case,) if isinstance(names, str) and len(parameters) == 1 else case, strict=True))
+             for case in values]  # fmt: skip
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)

@@ -9,6 +9,7 @@ import pytest
 from api_overhead.measure import _EventCounter, measure_in_process, measure_requests, measure_streams
 from api_overhead.replica import start_service
 from api_overhead.server_fixture import RunningReplica, running_replica
+from support_shares import for_each
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def replica() -> Iterator[RunningReplica]:
         yield running
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 1000])
+@for_each("size", [1, 2, 3, 5, 6, 7, 1000])
 def test_events_are_counted_however_they_are_cut(size: int) -> None:
     total, times = [0], [0.0]
     counter, body = _EventCounter(total, times), b'data: {"data":"data"}\n\n' * 9 + b"data: [DONE]\n\n"

@@ -10,7 +10,7 @@ import pytest
 from chairlift.autoscaler.config import AutoscalerConfig, BudgetConfig, StepLimit, WindowConfig
 from chairlift.autoscaler.limits.schedule import Schedule
 from support_autoscaler_plant import READY, STARTING, Plant, Tick, num_needed, reversals
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 SEEDS = range(1000 if FULL else 20)
 FEW_SEEDS = range(1000 if FULL else 5)
@@ -181,7 +181,7 @@ def test_a_slow_wave_of_a_fifth_reverses_at_most_once_in_ten_minutes_on_average(
     assert len(times) <= 2400 / REVERSAL_SECONDS, times
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each("seed", SEEDS)
 def test_after_a_burst_the_target_is_right_within_two_panic_windows(seed: int) -> None:
     rng = random.Random(seed)
     plant = random_plant(rng, AutoscalerConfig(max_replicas=500), seed)

@@ -15,11 +15,12 @@ from chairlift.autoscaler.config import (
     normal_wait_seconds,
 )  # fmt: skip
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 INF = float("inf")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("build", "message"),
     [
         (lambda: AutoscalerConfig(min_replicas=-1), "min_replicas must be at least 0, got -1"),

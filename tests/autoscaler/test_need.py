@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import pytest
-
 from chairlift.autoscaler.config import AutoscalerConfig, TargetConfig, ThresholdConfig, WindowConfig
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import Change, PoolHistory
 from chairlift.autoscaler.need import is_reversal_held, need_of_rules, need_of_thresholds
 from chairlift.autoscaler.pool_sample import PoolSample
 from support_autoscaler import STARTING, history_of, pool, replicas_of, silent, steady
+from support_shares import for_each
 
 CONFIG = AutoscalerConfig(max_replicas=50, targets=TargetConfig(concurrency_ratio=0.5))
 
@@ -95,7 +94,7 @@ def changes_of(*pairs: tuple[float, int]) -> list[Change]:
     return [Change(at, 10, 10 + direction) for at, direction in pairs]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pairs", "held_until"),
     [
         ((), 0), (((0, 1),), 0), (((0, -1),), 0),

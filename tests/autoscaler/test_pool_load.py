@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.autoscaler.pool_load import Quantity, pool_load
 from support_autoscaler import DRAINING, STARTING, pool, ready, silent
+from support_shares import for_each
 
 
 def test_sums_are_over_ready_replicas_only() -> None:
@@ -49,7 +50,7 @@ def test_zero_means_unknown_for_limits_and_speeds(name: str) -> None:
     assert pool_load(pool(0, ready("a", **{name: 0.0}))).quantities[name] is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("load", "values", "is_idle"),
     [
         ({}, {}, True),

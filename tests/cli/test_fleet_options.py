@@ -17,6 +17,7 @@ from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET
 from chairlift.cli.settings.service_settings import LATENCY_TARGETS
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 VALUES: dict[str, Any] = {
     "min_replicas": 2, "max_replicas": 9, "target_wait": 3.0, "target_concurrency": 11.0, "target_kv_usage": 0.5,
@@ -118,7 +119,7 @@ def test_an_update_keeps_what_it_does_not_name() -> None:
     assert updated_spec("b", None, spec) == replace(spec, model="b")
 
 
-@pytest.mark.parametrize(("options", "message"), [
+@for_each(("options", "message"), [
     ({"min_replicas": 5, "max_replicas": 4}, "min_replicas must be at most max_replicas (4), got 5"),
     ({"max_replicas": 0}, "max_replicas must be above 0, got 0"),
     ({"target_wait": 0.0}, "target_wait must be above 0, got 0"),
@@ -187,7 +188,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         replica_key(tmp_path / "a")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         ("slo_quantile", 95.0), ("slo_quantile", 0.0), ("slo_quantile", float("nan")), ("replica_start_timeout", 0.0),
@@ -228,7 +229,7 @@ def test_thresholds_and_step_limits() -> None:
     assert autoscaler_config({"scaling": "threshold"}).thresholds == ThresholdConfig()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         ("threshold_cpu", "0.5"), ("threshold_queue", "9:1"), ("threshold_memory", "a:b"), ("scale_up_limit", ["4"]),

@@ -2,12 +2,11 @@
 
 import json
 
-import pytest
-
 from chairlift.cli.redacted_settings import shown_settings
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value", "shown"),
     [
         ("shared_state", "redis://user:hunter2@redis:6379/1", "redis://***@redis:6379/1"),

@@ -21,6 +21,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.service.listen_address import ListenAddress
+from support_shares import for_each
 
 
 def test_every_setting_is_a_field_or_is_used_by_name() -> None:
@@ -49,7 +50,7 @@ def test_a_port_out_of_range_is_rejected() -> None:
         listen_address({"port": -1})
 
 
-@pytest.mark.parametrize(("options", "option"), [
+@for_each(("options", "option"), [
     ({"tls_cert": "a.pem"}, "tls_cert"), ({"served_model_name": [""]}, "served_model_name"),
     ({"max_waiting_requests": -1}, "max_waiting_requests"), ({"max_queue_wait": float("nan")}, "max_queue_wait"),
     ({"tenant_max_open_requests": 0}, "tenant_max_open_requests"), ({"tool_call_parser": "x"}, "tool_call_parser"),

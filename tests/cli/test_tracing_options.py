@@ -11,6 +11,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.observability.tracing.otlp_exporter import GRPC, HTTP, OTLPConfig
 from chairlift.observability.tracing.span_queue import QueueLimits
 from chairlift.observability.tracing.tracer import SamplingConfig
+from support_shares import for_each
 from support_tracing import http_collector
 
 BASE, TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -20,7 +21,7 @@ def endpoint(options: dict[str, Any], **environ: str) -> OTLPConfig | None:
     return otlp_config(options, environ, "s")
 
 
-@pytest.mark.parametrize(("options", "environ", "expected"), [
+@for_each(("options", "environ", "expected"), [
     ({"otlp_endpoint": "http://c:4318"}, {}, ("http://c:4318/v1/traces", HTTP)),
     ({"otlp_endpoint": "http://c:4318/"}, {}, ("http://c:4318/v1/traces", HTTP)),
     ({"otlp_endpoint": "https://c/otlp/v1/traces"}, {}, ("https://c/otlp/v1/traces", HTTP)),
@@ -50,7 +51,7 @@ def test_without_an_endpoint_there_is_no_tracer(environ: dict[str, str]) -> None
     assert endpoint({}, **environ) is None and open_tracer({}, environ, "s") is None
 
 
-@pytest.mark.parametrize("url", ["collector:4318", "", "ftp://c", "http://", "http://c:99999", "http://c:0"])
+@for_each("url", ["collector:4318", "", "ftp://c", "http://", "http://c:99999", "http://c:0"])
 def test_an_endpoint_that_is_no_url_is_an_error(url: str) -> None:
     with pytest.raises(ConfigError, match="otlp_endpoint must be a URL") as caught:
         endpoint({"otlp_endpoint": url})
@@ -81,7 +82,7 @@ def test_a_bad_file_of_headers_is_an_error_without_its_values(tmp_path: Path, te
         endpoint({"otlp_endpoint": "http://c", "otlp_headers_file": str(tmp_path / "none")})
 
 
-@pytest.mark.parametrize(("options", "environ", "expected"), [
+@for_each(("options", "environ", "expected"), [
     ({}, {}, SamplingConfig(ratio=1.0)),
     ({"trace_sample_ratio": 0.1}, {"OTEL_TRACES_SAMPLER": "always_off"}, SamplingConfig(ratio=0.1)),
     ({}, {"OTEL_TRACES_SAMPLER": "always_off"}, SamplingConfig(ratio=0.0, follows_parent=False)),

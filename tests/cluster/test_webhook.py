@@ -18,6 +18,7 @@ from chairlift.cluster.webhook import WebhookCluster, WebhookConfig, parse_repli
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.errors import ConfigError
 from support_certificates import CertificateAuthority
+from support_shares import for_each
 
 SPEC = ReplicaSpec(model="m", arguments=("--dtype", "float32"), environ={"KEY": "secret"}, num_gpus=1)
 RUNNING = {"replica_id": "a", "state": "running"}
@@ -171,7 +172,7 @@ def test_tls_with_a_client_certificate(tmp_path: Path) -> None:
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("failure", [(500, "x"), (503, "x"), (429, "x"), (409, "x"), (408, ""), None])
+@for_each("failure", [(500, "x"), (503, "x"), (429, "x"), (409, "x"), (408, ""), None])
 def test_a_failed_attempt_is_repeated_with_the_same_key(failure: Answer) -> None:
     program = Program(failure, failure, (202, ""))
 
@@ -242,7 +243,7 @@ def test_a_missing_token_file_is_an_error(tmp_path: Path) -> None:
 # -- what is believed --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "message"),
     [
         ({"replica_id": ""}, "has no replica_id"), ({"replica_id": None}, "has no replica_id"),
@@ -274,7 +275,7 @@ def test_lists_that_make_no_sense_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     failing(Program((200, [{}])), ClusterFailed, "answers nonsense: replica 0 has no replica_id")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "message"),
     [
         ({"url": "host/path"}, "URL must look like"), ({"url": "ftp://h/"}, "URL must look like"),

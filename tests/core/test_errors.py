@@ -48,6 +48,7 @@ from chairlift.core.errors import (
     UnsupportedModel,
     error_from_wire,
 )
+from support_shares import for_each
 
 KINDS = [
     kind
@@ -144,7 +145,7 @@ def test_details_may_have_any_name(name: str) -> None:
     assert error_from_wire("queue_full", "text", {name: 3}).details == {name: 3}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "sentence"),
     [
         (ContextLengthExceeded(5000, None, 4096), "prompt has 5000 tokens, the limit is 4096"),

@@ -2,12 +2,11 @@
 
 from enum import Enum
 
-import pytest
-
 from chairlift.cli.settings import settings
 from chairlift.core import foreign_options
 from chairlift.core.foreign_options import OptionEffect, alias, in_flags, in_names, no_effect, refused
 from chairlift.llm.options import Options
+from support_shares import for_each
 
 REASONS = {name: text for name, text in vars(foreign_options).items() if name.isupper()}
 
@@ -42,7 +41,7 @@ def test_a_setting_is_named_as_the_table_names_it() -> None:
     assert in_names(reason) == "set max_memory, or dtype" and in_flags(reason) == "set --max-memory, or --dtype"
 
 
-@pytest.mark.parametrize("name", REASONS)
+@for_each("name", REASONS)
 def test_a_shared_reason_is_a_sentence_that_names_settings_of_both_faces(name: str) -> None:
     reason = REASONS[name]
     assert reason == reason.strip(" .") and len(in_flags(reason)) <= 110

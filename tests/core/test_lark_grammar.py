@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from chairlift.core.lark_grammar import (
     escape_regex,
     lark_regex,
@@ -14,6 +12,7 @@ from chairlift.core.lark_grammar import (
     text_without,
 )
 from support_grammars import EOS, allowed_tokens, grammar_of
+from support_shares import for_each
 
 TEXTS = [
     "a", r"\.+*?()|[]{}^$#&~-",
@@ -32,7 +31,7 @@ def matches(grammar: str, text: str) -> bool:
     return followed.is_terminated or EOS in allowed_tokens(followed)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@for_each("text", TEXTS)
 def test_a_text_matches_itself_alone(text: str) -> None:
     assert re.fullmatch(escape_regex(text), text)
     for grammar in (f"start: T\nT: /{lark_regex(text)}/", f"start: {lark_string(text)}"):

@@ -11,6 +11,7 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import LogitBias, SamplingParams
+from support_shares import for_each
 
 PARAMS = SamplingParams(logit_bias={3: 1.5}, stop=["END"]).with_defaults({}, max_tokens=9, seed=4)
 REQUEST = GenerateRequest(request_id="a", prompt_token_ids=(1, 2, 3), params=PARAMS)
@@ -34,7 +35,7 @@ def test_an_empty_id_is_refused() -> None:
         replace(REQUEST, request_id="")
 
 
-@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT_SECONDS * 1.01, "3", True, 10**400])
+@for_each("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT_SECONDS * 1.01, "3", True, 10**400])
 def test_an_impossible_timeout_is_refused(timeout: float) -> None:
     with pytest.raises(InvalidRequest, match="timeout must be"):
         replace(REQUEST, timeout=timeout)
@@ -45,7 +46,7 @@ def test_a_possible_timeout_is_taken(timeout: float | None) -> None:
     assert replace(REQUEST, timeout=timeout).timeout == timeout
 
 
-@pytest.mark.parametrize("priority", [MAX_PRIORITY + 1, -(2**63), 10**400, 0.5, "1", True, None])
+@for_each("priority", [MAX_PRIORITY + 1, -(2**63), 10**400, 0.5, "1", True, None])
 def test_an_impossible_priority_is_refused(priority: int) -> None:
     with pytest.raises(InvalidRequest, match="priority must be"):
         replace(REQUEST, priority=priority)

@@ -12,6 +12,7 @@ from chairlift.core.sampling_params import (
     NEUTRAL_VALUES,
     SamplingParams,
 )
+from support_shares import for_each
 
 UNSET = SamplingParams(**MODEL_DEFAULTS)
 
@@ -23,7 +24,7 @@ def test_what_is_none_takes_the_models_default_then_the_neutral_value() -> None:
     assert (params.max_tokens, params.seed, params.logprobs) == (11, 3, None)
 
 
-@pytest.mark.parametrize("name", NEUTRAL_VALUES)
+@for_each("name", NEUTRAL_VALUES)
 def test_a_default_of_none_counts_as_absent(name: str) -> None:
     params = UNSET.with_defaults({name: None}, max_tokens=1, seed=0)
     assert getattr(params, name) == NEUTRAL_VALUES[name]

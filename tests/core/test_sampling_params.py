@@ -32,6 +32,7 @@ from chairlift.core.sampling_params import (
     SamplingParams,
 )
 from chairlift.core.structured_output import StructuredOutput
+from support_shares import for_each
 
 SMALLEST = 5e-324
 NUMBERS = {  # field: (accepted values, rejected values)
@@ -96,14 +97,14 @@ def test_the_tables_of_this_file_name_every_field() -> None:
     assert set(ALL_FIELDS) - set(SAMPLING_FIELDS) == set(PYTHON_FIELDS)
 
 
-@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 0), *pairs(INTEGERS, 0)])
+@for_each(("name", "value"), [*pairs(NUMBERS, 0), *pairs(INTEGERS, 0)])
 def test_a_value_on_its_bound_is_taken(name: str, value: Any) -> None:
     kept = getattr(SamplingParams(**{"max_tokens": None, name: value}), name)
     assert kept == (0 if (name, value) == ("top_k", -1) else value)
     assert type(kept) is (float if name in NUMBERS else int)
 
 
-@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 1), *pairs(INTEGERS, 1)])
+@for_each(("name", "value"), [*pairs(NUMBERS, 1), *pairs(INTEGERS, 1)])
 def test_a_value_past_its_bound_is_refused(name: str, value: Any) -> None:
     message = str(check_rejected(name, value))
     assert str(value) in message
@@ -122,19 +123,19 @@ def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
     assert type(value).__name__ in str(check_rejected(name, value))
 
 
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("value", [1.0, 0.5, np.float64(1), Fraction(1)])
+@for_each("name", INTEGERS)
+@for_each("value", [1.0, 0.5, np.float64(1), Fraction(1)])
 def test_a_whole_number_must_be_an_integer(name: str, value: Any) -> None:
     assert "must be an integer" in str(check_rejected(name, value))
 
 
-@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "min_tokens", "n", *FLAGS])
+@for_each("name", ["presence_penalty", "frequency_penalty", "min_tokens", "n", *FLAGS])
 def test_a_field_without_a_default_of_the_model_cannot_be_none(name: str) -> None:
     check_rejected(name, None)
 
 
-@pytest.mark.parametrize("name", FLAGS)
-@pytest.mark.parametrize("value", [0, 1, "yes", np.bool_(True), []])
+@for_each("name", FLAGS)
+@for_each("value", [0, 1, "yes", np.bool_(True), []])
 def test_a_flag_is_true_or_false_and_nothing_like_it(name: str, value: Any) -> None:
     check_rejected(name, value)
 
@@ -172,7 +173,7 @@ def test_one_stop_token_may_stand_alone(value: Any) -> None:
     assert SamplingParams(stop_token_ids=value).stop_token_ids == (7,)
 
 
-@pytest.mark.parametrize("name", LISTS)
+@for_each("name", LISTS)
 def test_none_is_an_empty_list(name: str) -> None:
     assert len(getattr(SamplingParams(**{name: None}), name)) == 0
 
@@ -182,16 +183,14 @@ def endless_iterator() -> Any:
         yield 1
 
 
-@pytest.mark.parametrize("name", ["stop", "stop_token_ids", "bad_words", "bad_words_ids", "allowed_token_ids"])
-@pytest.mark.parametrize(
-    "value", [{}, {"a": 1}, {1, 2}, range(10**30), endless_iterator(), 1.5, False, object(), b"END"]
-)
+@for_each("name", ["stop", "stop_token_ids", "bad_words", "bad_words_ids", "allowed_token_ids"])
+@for_each("value", [{}, {"a": 1}, {1, 2}, range(10**30), endless_iterator(), 1.5, False, object(), b"END"])
 def test_what_is_no_list_is_refused_without_being_read(name: str, value: Any) -> None:
     """The order of a set is not stable, and an iterator may have no end."""
     check_rejected(name, value)
 
 
-@pytest.mark.parametrize("value", [[1], [b"x"], [None], ["ok", True], [["a"]], 0, "", [""], ["ok", ""]])
+@for_each("value", [[1], [b"x"], [None], ["ok", True], [["a"]], 0, "", [""], ["ok", ""]])
 def test_a_stop_string_is_a_string_that_is_not_empty(value: Any) -> None:
     check_rejected("stop", value)
 
@@ -217,7 +216,7 @@ def test_stop_strings_are_bounded_in_number_and_length() -> None:
     assert "1 to 1024 characters, got 1025" in str(check_rejected("stop", "x" * (MAX_STOP_STRING_CHARS + 1)))
 
 
-@pytest.mark.parametrize("value", [["7"], "7", [7.0], [None], [True], -1, [-1], [MAX_TOKENS + 1], [10**400]])
+@for_each("value", [["7"], "7", [7.0], [None], [True], -1, [-1], [MAX_TOKENS + 1], [10**400]])
 def test_a_stop_token_is_a_possible_id(value: Any) -> None:
     check_rejected("stop_token_ids", value)
 
@@ -227,7 +226,7 @@ def test_stop_tokens_are_bounded_in_number() -> None:
     assert "has 257 entries, the limit is 256" in str(check_rejected("stop_token_ids", [1] * (MAX_STOP_TOKEN_IDS + 1)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         {"5": 1.0}, {5.0: 1.0}, {True: 1.0}, {None: 1}, {-1: 1.0}, {MAX_TOKENS + 1: 1.0}, {10**400: 1.0},
@@ -253,7 +252,7 @@ def test_the_callers_lists_and_mappings_are_not_kept() -> None:
     assert params.logit_bias == {5: 1.0} and params.stop == ("END",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda bias: bias.__setitem__(5, 2.0), lambda bias: bias.__delitem__(5), lambda bias: bias.clear(),
@@ -323,7 +322,7 @@ def test_best_of_below_n_is_refused() -> None:
         SamplingParams(n=3, best_of=2)
 
 
-@pytest.mark.parametrize("value", [[[]], [[1], []], [["a"]], [[True]], [[-1]], [[MAX_TOKENS + 1]], [{1: 2}], ["ab"]])
+@for_each("value", [[[]], [[1], []], [["a"]], [[True]], [[-1]], [[MAX_TOKENS + 1]], [{1: 2}], ["ab"]])
 def test_a_bad_word_is_at_least_one_possible_id(value: Any) -> None:
     check_rejected("bad_words_ids", value)
 
@@ -353,7 +352,7 @@ def test_logits_processors_are_names_with_arguments(given: Any, kept: Any) -> No
     assert replace(params, seed=1).logits_processors == kept and hash(params)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         5, [5], [None], [""], {"a": object()}, {"a": math.nan}, {"a": [1]}, {"a": 5}, {5: {}}, {"a": {"k": {1, 2}}},

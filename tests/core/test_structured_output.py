@@ -17,6 +17,7 @@ from chairlift.core.structured_output import (
     StructuredOutput,
     StructuredOutputsParams,
 )
+from support_shares import for_each
 
 KINDS: dict[str, Any] = {
     "json_schema": {"type": "object"}, "json_object": True, "regex": "[0-9]+", "grammar": 'start: "a"',
@@ -64,7 +65,7 @@ def cyclic() -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "message"),
     [
         ({"json_schema": "{"}, "must be JSON"), ({"json_schema": '{"a": NaN}'}, "NaN is not JSON"),
@@ -106,7 +107,7 @@ def test_its_size_is_all_of_its_text() -> None:
 # -- vLLM's form ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "structure"),
     [
         ({"json": {"type": "object"}}, {"json_schema": {"type": "object"}}), ({"json": "{}"}, {"json_schema": {}}),
@@ -120,7 +121,7 @@ def test_sampling_params_take_the_form_of_vllm(options: dict[str, Any], structur
     assert params.structured_outputs is None and replace(params, n=3).structured == params.structured
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({}, "structured_outputs needs exactly one of json, regex"),

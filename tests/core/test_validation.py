@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.core import validation
 from chairlift.core.errors import InvalidRequest
+from support_shares import for_each
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_a_flag_is_kept(value: bool) -> None:
     assert validation.boolean("x", value) is value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("check", "expected"),
     [
         (lambda: validation.boolean("x", 1), "x must be true or false, got int"),

@@ -5,6 +5,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.vllm_sampling_names import NOT_SUPPORTED, RequestOutputKind
+from support_shares import for_each
 
 
 def test_the_defaults_are_those_of_vllm() -> None:
@@ -16,7 +17,7 @@ def test_the_defaults_are_those_of_vllm() -> None:
     assert params.output_kind is RequestOutputKind.CUMULATIVE
 
 
-@pytest.mark.parametrize("name", NOT_SUPPORTED)
+@for_each("name", NOT_SUPPORTED)
 def test_a_parameter_of_vllm_that_is_not_supported_is_refused_with_the_reason(name: str) -> None:
     with pytest.raises(TypeError) as caught:
         SamplingParams(**{name: True})

@@ -8,9 +8,10 @@ from hypothesis.strategies import integers, none
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import CacheConfig, SchedulerConfig
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("option", "value", "low"),
     [
         ("max_batch_tokens", 0, 1), ("max_running_requests", 0, 1), ("max_prefill_tokens", 0, 1),

@@ -13,6 +13,7 @@ from chairlift.engine.request_validation import validate_request
 from chairlift.engine.runner.fake import FakeConfig, expected_embedding
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, make_request
+from support_shares import for_each
 
 FAKE = FakeConfig(vocab_size=50, max_model_len=64, num_blocks=64, block_size=4)
 STATES = np.array([1.0, -2.0], np.float32)
@@ -58,8 +59,8 @@ def test_a_runner_without_hidden_states_fails_the_request_only() -> None:
         PooledStates("last").embedding()
 
 
-@pytest.mark.parametrize("pooling", ["last", "mean"])
-@pytest.mark.parametrize("options", [{}, {"overlap": True}, {"max_chunk_tokens": 3}, {"max_chunk_tokens": 1}])
+@for_each("pooling", ["last", "mean"])
+@for_each("options", [{}, {"overlap": True}, {"max_chunk_tokens": 3}, {"max_chunk_tokens": 1}])
 def test_embeddings_beside_generation_are_those_of_each_prompt_alone(pooling: str, options: dict[str, Any]) -> None:
     harness = EngineHarness(FAKE, max_batch_tokens=16, max_running_requests=8, **options)
     prompts = [[1], [1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 7, 8, 9], list(range(1, 40))]

@@ -12,6 +12,7 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from support_engine import EngineHarness, make_request, make_scheduler
+from support_shares import for_each
 
 
 def limits(
@@ -112,8 +113,8 @@ def test_room_is_exactly_what_the_check_lets_through(
                 validate_request(make_request("a", prompt, outputs), held)
 
 
-@pytest.mark.parametrize("windows", [(None,), (6,), (None, 6), (2, 9)])
-@pytest.mark.parametrize("overlap", [False, True])
+@for_each("windows", [(None,), (6,), (None, 6), (2, 9)])
+@for_each("overlap", [False, True])
 def test_whatever_is_admitted_runs_to_its_end_alone_in_the_pool(windows: tuple[int | None, ...], overlap: bool) -> None:
     """Pitfalls 4 and 16: a pool of exactly the blocks that a request needs is enough, to the last token."""
     config = SchedulerConfig(overlap=overlap, max_batch_tokens=8)

@@ -11,6 +11,7 @@ from chairlift.engine.runner.fake import FakeConfig, expected_tokens
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, expected_outcome, make_request, make_scheduler, run_step
+from support_shares import for_each
 
 FAKE = FakeConfig(vocab_size=500, num_blocks=64, block_size=4)
 
@@ -32,8 +33,8 @@ def test_every_choice_gets_its_own_tokens(
     assert len(set(outputs)) == 4
 
 
-@pytest.mark.parametrize("caching", [True, False])
-@pytest.mark.parametrize("prompt", [33, 32, 40])
+@for_each("caching", [True, False])
+@for_each("prompt", [33, 32, 40])
 def test_the_prompt_is_allocated_once(prompt: int, caching: bool) -> None:
     scheduler = make_scheduler(num_blocks=200, caching=caching)
     scheduler.add_request(make_request("a", prompt, 8, n=4), 0.0)
@@ -139,9 +140,9 @@ def test_a_timeout_ends_what_is_left_of_all_choices() -> None:
     assert last.is_final and isinstance(last.error, RequestTimeout) and not scheduler.sequences
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("windows", [(None,), (None, 7), (7,), (4, 10)])
-@pytest.mark.parametrize("prompt", [7, 8, 10, 14])
+@for_each("overlap", [True, False])
+@for_each("windows", [(None,), (None, 7), (7,), (4, 10)])
+@for_each("prompt", [7, 8, 10, 14])
 def test_a_step_that_fails_with_the_copy_of_a_block_computes_it_again(
     prompt: int, windows: tuple[int | None, ...], overlap: bool
 ) -> None:
@@ -172,8 +173,8 @@ def test_preempted_choices_come_back(num_blocks: int) -> None:
 # -- resume ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("cut", [0, 1, 5, 11])
+@for_each("overlap", [True, False])
+@for_each("cut", [0, 1, 5, 11])
 def test_a_resumed_request_goes_on_where_it_was(cut: int, overlap: bool) -> None:
     request = make_request("a", 6, 12, n=3, seed=8)
     whole = [expected_tokens(request.prompt_token_ids, request.params, FAKE, (), index) for index in range(3)]
@@ -227,9 +228,9 @@ def test_tokens_that_cannot_have_been_delivered_are_refused(resume: tuple[tuple[
 # -- prompt logprobs ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("prompt", [1, 2, 9, 30])
+@for_each("overlap", [True, False])
+@for_each("n", [1, 3])
+@for_each("prompt", [1, 2, 9, 30])
 def test_every_token_of_a_prompt_but_the_first_is_scored_once(prompt: int, n: int, overlap: bool) -> None:
     harness = EngineHarness(FAKE, max_batch_tokens=7, overlap=overlap)
     harness.submit(make_request("before", prompt, 2))

@@ -4,6 +4,7 @@ import pytest
 
 from external_suites.expected_failures import ExpectedFailure, find_deviations, read_expected_failures, summary_lines
 from external_suites.suite_runner import Outcome
+from support_shares import for_each
 
 PASSED = Outcome(passed=True)
 FAILED = Outcome(passed=False, message="failure: Error code: 400 - no")
@@ -23,7 +24,7 @@ def test_all_is_as_listed() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("outcomes", "expected", "deviation"),
     [
         ({"a": FAILED}, [], "a does not pass and is not listed: failure: Error code: 400 - no"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from failover.response_comparison import BadResponse, difference, num_received_tokens, read_response
+from support_shares import for_each
 
 DONE = b"data: [DONE]\n\n"
 
@@ -51,7 +52,7 @@ def test_tool_calls_and_logprobs_are_joined() -> None:
     assert joined["role"] == "assistantassistant", "a role that comes twice is a difference"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("chunks", "message"),
     [
         ([chunk(choice("a", reason="stop")), chunk(choice("b"))], "goes on behind its finish reason"),

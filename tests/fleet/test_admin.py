@@ -13,6 +13,7 @@ from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.fleet.admin import FleetAdminRoutes, is_argument
 from support_fleet import OLD, FakeFleet
 from support_server import run
+from support_shares import for_each
 
 
 def parse_spec(model: str | None, arguments: tuple[str, ...] | None, spec: ReplicaSpec) -> ReplicaSpec:
@@ -84,7 +85,7 @@ def test_an_update_changes_the_spec_and_the_version_that_the_autoscaler_keeps() 
     run(scenario())
 
 
-@pytest.mark.parametrize(("body", "message"), [
+@for_each(("body", "message"), [
     ({"arguments": ["--bad"]}, "`serve` has no option --bad"), ({"arguments": [1]}, "arguments must be a list"),
     ({"model": []}, "model must be a text"), ({"x": 1}, "x is no field of an update"),
     ({"model": "a\0b"}, "model must be text that a command line can have, got 'a.x00b'"),

@@ -1,16 +1,15 @@
 """PoolLimits: how many replicas may be started beside those that there are."""
 
-import pytest
-
 from chairlift.autoscaler.config import BudgetConfig
 from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.pool_limits import PoolLimits
+from support_shares import for_each
 
 READY, DRAINING = ReplicaState.READY, ReplicaState.DRAINING
 
 
-@pytest.mark.parametrize(("states", "cost", "room"), [
+@for_each(("states", "cost", "room"), [
     ([], None, 4), ([READY, DRAINING], None, 2), ([READY] * 6, None, 0), ([READY, DRAINING], 3.9, 1),
     ([READY] * 3, 2.0, 0), ([READY], 100.0, 3),
 ])  # fmt: skip

@@ -10,6 +10,7 @@ from chairlift.fleet.prometheus_signals import PrometheusSignals, parse_number
 from chairlift.web.registry.json_client import JSONClient, JSONClientConfig, JSONResponse
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
+from support_shares import for_each
 
 QUERIES = {"queue": 'sum(queue{pool="a"})', "gpu": "avg(gpu)"}
 
@@ -29,7 +30,7 @@ def test_an_answer_with_one_number(body: Any, number: float) -> None:
     assert parse_number(JSONResponse(200, body)) == (number, "")
 
 
-@pytest.mark.parametrize(("status", "body", "reason"), [
+@for_each(("status", "body", "reason"), [
     (200, vector(), "no series"), (200, vector("1", "2"), "2 series"), (200, vector("NaN"), "it is nan"),
     (200, vector("+Inf"), "it is inf"), (200, answer("matrix", []), "a matrix"),
     (200, answer("vector", [{}]), "not that"),

@@ -9,6 +9,7 @@ from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.replica_tracker import ReplicaTracker, StuckReplacement, StuckReplica, TrackedPool
 from chairlift.router.health.replica_load import ReplicaLoad, parse_load
+from support_shares import for_each
 
 PENDING, RUNNING, STOPPING = PlacementState.PENDING, PlacementState.RUNNING, PlacementState.STOPPING
 URL = "http://a"
@@ -24,7 +25,7 @@ def load(state: str = "ready", **numbers: Any) -> dict[str, ReplicaLoad]:
     return {URL: parse_load({"state": state, **numbers}, 0.0)}
 
 
-@pytest.mark.parametrize(("placement", "report", "is_draining", "state"), [
+@for_each(("placement", "report", "is_draining", "state"), [
     (PENDING, {}, False, "starting"), (RUNNING, {}, False, "starting"), (RUNNING, load("starting"), False, "starting"),
     (RUNNING, load("ready"), False, "ready"), (RUNNING, load("draining"), False, "draining"),
     (RUNNING, load("ready"), True, "draining"), (STOPPING, load("ready"), False, "draining"),

@@ -5,6 +5,7 @@ import pytest
 from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.rolling_update import UpdateStep, plan_update
+from support_shares import for_each
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 
@@ -14,7 +15,7 @@ def replica(name: str, state: ReplicaState, running: float = 0.0) -> ReplicaSamp
     return ReplicaSample(replica_id=name, state=state, version=name[0], running_requests=running)
 
 
-@pytest.mark.parametrize(("replicas", "target", "most", "step"), [
+@for_each(("replicas", "target", "most", "step"), [
     ([], 0, 4, UpdateStep(is_complete=True)),
     ([], 2, 4, UpdateStep(num_new=1)),
     ([("o1", DRAINING)], 1, 2, UpdateStep(num_new=1)),
@@ -62,8 +63,8 @@ def test_the_replica_with_the_fewest_requests_goes_first() -> None:
     assert plan_update(pool, "n", 2, 1).remove == ("o2",)
 
 
-@pytest.mark.parametrize("target", [1, 2, 5])
-@pytest.mark.parametrize("room", [0, 1, 3])
+@for_each("target", [1, 2, 5])
+@for_each("room", [0, 1, 3])
 def test_an_update_ends_within_the_budget_and_serves_all_the_time(target: int, room: int) -> None:
     pool = {f"o{number}": READY for number in range(target)}
     number = 0

@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.model.architectures.registry import parameter_shapes
 from gpu_bench.bench_shapes import LLAMA_8B, QWEN3_06B, SIZES, BenchShape
+from support_shares import for_each
 
 BANDWIDTH, PEAK = 4.3e12, 790e12
 
@@ -21,7 +22,7 @@ def test_bytes_of_a_step_equal_those_by_hand(shape: BenchShape, weight_bytes: in
     assert shape.step_weight_bytes / 1e9 == pytest.approx({131_072: 15.01, 114_688: 1.192}[kv_bytes], abs=0.005)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("shape", "batch", "milliseconds"),
     [
         (LLAMA_8B, 1, 3.52), (LLAMA_8B, 64, 5.49), (LLAMA_8B, 256, 12.85), (QWEN3_06B, 1, 0.304),

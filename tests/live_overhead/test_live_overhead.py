@@ -12,6 +12,7 @@ from api_overhead.server_fixture import running_replica
 from chairlift.bench.server.http_client import NoResponse
 from live_overhead.__main__ import main, summarize
 from live_overhead.measure import EventCounter, Phase, find_model, measure_phase, running, send_requests
+from support_shares import for_each
 
 PHASE = Phase(
     num_watchers=0, seconds=2.0, num_tokens=1000, num_steps=100, engine_cpu_seconds=2.0, api_cpu_seconds=0.2,
@@ -19,7 +20,7 @@ PHASE = Phase(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 11, 13, 14, 1000])
+@for_each("size", [1, 2, 5, 11, 13, 14, 1000])
 def test_snapshots_are_counted_however_they_are_cut(size: int) -> None:
     counter = EventCounter()
     body = b"event: hello\ndata: {}\n\n: still here\n\n" + b'event: batch\ndata: {"batch": 1}\n\n' * 7

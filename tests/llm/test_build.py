@@ -27,6 +27,7 @@ from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
+from support_shares import for_each
 from support_text import build_tokenizer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
@@ -292,7 +293,7 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
 # -- what cannot be ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "expected_message"),
     [
         ({"max_batch_token": 5}, "unknown option 'max_batch_token'; did you mean 'max_batch_tokens'?"),
@@ -321,7 +322,7 @@ def test_an_impossible_option_is_refused_before_the_model_is_looked_for(options:
     assert expected_message in caught.value.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"dtype": "int3"}, {"device": "toaster"}, {"block_size": 0}, {"num_blocks": 0}, {"max_memory": -1.0},

@@ -15,6 +15,7 @@ from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.tokenizer import ByteTokenizer
 from support_engine import validated
 from support_services import AsciiTokenizer
+from support_shares import for_each
 
 PROMPT = (1, 2, 3)
 
@@ -285,7 +286,7 @@ def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> N
     assert result.outputs[0].finish_reason == "length"
 
 
-@pytest.mark.parametrize("cut", range(12))
+@for_each("cut", range(12))
 def test_a_resumed_text_is_what_was_not_said_before(cut: int) -> None:
     output_bytes, stop = "ab中!stoc stop x".encode(), "stop"
     processor, first = make_processor(stop=stop), make_processor(stop=stop)

@@ -2,12 +2,11 @@
 
 import math
 
-import pytest
-
 from chairlift.core.engine_output import TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, Logprob, RequestOutput, TextEvent, logprobs_by_token
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer
+from support_shares import for_each
 
 PIECES = TokenPieces(ByteTokenizer())
 
@@ -18,7 +17,7 @@ def test_the_last_event_is_the_one_with_the_usage_and_not_one_that_ends_a_choice
     assert TextEvent("a", "y", (2,), (), "length", usage=Usage(1, 2, 0)).is_final
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entry", "expected"),
     [
         (TokenLogprob(97, -2.0), [(97, Logprob(-2.0, None, "a"))]),

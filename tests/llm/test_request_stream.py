@@ -14,6 +14,7 @@ from chairlift.llm.outputs import StreamOutput
 from chairlift.llm.request_stream import RequestStream
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, run
 from support_services import fake_service, is_idle, text_of, tokens_of, wait_until
+from support_shares import for_each
 
 
 async def leave_by_break(stream: RequestStream) -> None:
@@ -58,7 +59,7 @@ async def leave_by_aclose(stream: RequestStream) -> None:
 WAYS = [leave_by_break, leave_by_exception, leave_by_return, leave_by_timeout, leave_by_async_with, leave_by_aclose]
 
 
-@pytest.mark.parametrize("leave", WAYS)
+@for_each("leave", WAYS)
 def test_leaving_a_stream_that_a_variable_holds_aborts_and_frees_the_blocks(leave: Any) -> None:
     """No garbage collection, no end of the event loop: the request ends while `stream` still exists."""
     service = fake_service(SLOW_ENGINE)

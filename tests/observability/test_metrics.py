@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from chairlift.observability.logging import current_trace_id
 from chairlift.observability.metric_actions import ACTIONS
 from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics, current_exemplar
+from support_shares import for_each
 
 BOUNDED = {
     "route", "method", "status", "outcome", "code", "reason", "phase", "state", "process", "replica", "source", "limit",
@@ -64,7 +65,7 @@ def test_what_has_no_labels_is_there_at_zero_from_the_start() -> None:
         assert not any(sample.name.endswith("_created") for sample in page[name].samples)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@for_each("name", METRICS)
 def test_a_metric_is_declared_as_it_should_be(name: str) -> None:
     spec = METRICS[name]
     assert re.fullmatch("[a-z][a-z0-9_]*[a-z]", name) and spec.help and "\n" not in spec.help
@@ -76,7 +77,7 @@ def test_a_metric_is_declared_as_it_should_be(name: str) -> None:
         assert spec.buckets[0] <= 0.001 and spec.buckets[-1] >= 5
 
 
-@pytest.mark.parametrize("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.COUNTER])
+@for_each("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.COUNTER])
 def test_a_counter_counts(name: str) -> None:
     metrics, labels = Metrics(), {label: f"some {label}" for label in METRICS[name].labels}
     metrics.counter(name, *labels.values()).inc()

@@ -1,11 +1,10 @@
 """url_text: no password of a URL is in a text that others read."""
 
-import pytest
-
 from chairlift.observability.url_text import is_http_url, without_user_info
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("text", "shown"), [
+@for_each(("text", "shown"), [
     ("http://u:p@h:9090: refused", "http://***@h:9090: refused"),
     ("https://token@h/a@b?c=d@e", "https://***@h/a@b?c=d@e"),
     ("http://u:p@ss@h and redis://:q@r/0", "http://***@h and redis://***@r/0"),
@@ -15,7 +14,7 @@ def test_user_and_password_are_hidden(text: str, shown: str) -> None:
     assert without_user_info(text) == shown
 
 
-@pytest.mark.parametrize(("text", "is_url"), [
+@for_each(("text", "is_url"), [
     ("http://h", True), ("https://u:p@h:1/a", True), ("ftp://h", False), ("http://", False), ("h:80", False),
     ("http://h:0", False), ("http://h:99999", False), ("http://[", False), ("", False),
 ])  # fmt: skip

@@ -3,6 +3,7 @@
 import pytest
 
 from chairlift.protocol.error_formats import anthropic_error, format_error, has_openai_form
+from support_shares import for_each
 
 ERROR = {"message": "x must be 1", "type": "invalid_request_error", "param": "x", "code": "invalid_request"}
 
@@ -29,7 +30,7 @@ def test_a_message_of_ollama_names_the_field() -> None:
     }
 
 
-@pytest.mark.parametrize(("status", "kind"), [
+@for_each(("status", "kind"), [
     (400, "invalid_request_error"), (401, "authentication_error"), (403, "permission_error"),
     (404, "not_found_error"), (408, "invalid_request_error"), (413, "request_too_large"), (429, "rate_limit_error"),
     (500, "api_error"), (502, "api_error"), (503, "overloaded_error"), (504, "timeout_error"),
@@ -38,7 +39,7 @@ def test_types_of_anthropic_by_status(status: int, kind: str) -> None:
     assert anthropic_error(ERROR, status)["error"]["type"] == kind
 
 
-@pytest.mark.parametrize(("error", "kind"), [
+@for_each(("error", "kind"), [
     ({"type": "server_error", "code": "engine_dead"}, "overloaded_error"),
     ({"type": "server_error", "code": "draining"}, "overloaded_error"),
     ({"type": "invalid_request_error", "code": "timeout"}, "timeout_error"),

@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.core.model_facts import ModelFacts
 from chairlift.protocol.model_details import CAPABILITIES, MAX_CHARS, model_details, read_details
+from support_shares import for_each
 
 FACTS = ModelFacts(architecture="LlamaForCausalLM", dtype="bfloat16", num_parameters=7, weight_bytes=14)
 
@@ -26,7 +27,7 @@ def test_other_values_are_none(value: object) -> None:
     assert read_details(value) is None
 
 
-@pytest.mark.parametrize("value", [
+@for_each("value", [
     {}, {"capabilities": "tools"}, {"capabilities": {"tools": 1}, "x": 1}, {"dtype": "x" * (MAX_CHARS + 1)},
     {"num_parameters": -1}, {"num_parameters": True}, {"weight_bytes": 2**60}, {"weight_bytes": "7"}, {"device": None},
 ])  # fmt: skip

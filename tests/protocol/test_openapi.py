@@ -9,6 +9,7 @@ from chairlift.protocol.openapi import ERROR_DESCRIPTIONS, Schema, make_document
 from chairlift.protocol.request_fields import CHAT, COMPLETION
 from chairlift.protocol.router_openapi import document as router_document
 from chairlift.server.openapi import document as server_document
+from support_shares import for_each
 
 BODY: Schema = {"type": "object"}
 
@@ -17,7 +18,7 @@ def statuses(operation: Schema) -> str:
     return " ".join(operation["responses"])
 
 
-@pytest.mark.parametrize(("options", "expected"), [
+@for_each(("options", "expected"), [
     ({}, "200 401 403 405"), ({"is_open": True}, "200 405"), ({"status": "202"}, "202 401 403 405"),
     ({"body": BODY}, "200 400 401 403 404 405 408 413 415 503"),
     ({"error_statuses": "404 502"}, "200 401 403 404 405 502"),

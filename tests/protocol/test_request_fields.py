@@ -36,6 +36,7 @@ from chairlift.protocol.request_fields import (
     Effect,
     Field,
 )
+from support_shares import for_each
 
 TABLES = {"chat": CHAT, "completion": COMPLETION}
 ALL_TABLES = {**TABLES, "tokenize": TOKENIZE, "detokenize": DETOKENIZE}
@@ -112,7 +113,7 @@ def test_both_routes_mean_the_same_by_the_same_sampling_field() -> None:
             assert CHAT[name] == COMPLETION[name], name
 
 
-@pytest.mark.parametrize(("name", "route"), [each for each in SAMPLING_FIELDS_BY_ROUTE if each[0] in FLOAT_BOUNDS])
+@for_each(("name", "route"), [each for each in SAMPLING_FIELDS_BY_ROUTE if each[0] in FLOAT_BOUNDS])
 def test_numbers_have_the_bounds_of_the_parameter(name: str, route: str) -> None:
     low, high, _ = FLOAT_BOUNDS[name]
     tiny = 1e-9
@@ -121,7 +122,7 @@ def test_numbers_have_the_bounds_of_the_parameter(name: str, route: str) -> None
     assert schema_accepts(TABLES[route][name], high) and not schema_accepts(TABLES[route][name], high + tiny)
 
 
-@pytest.mark.parametrize(("name", "route"), [each for each in SAMPLING_FIELDS_BY_ROUTE if each[0] in INT_BOUNDS])
+@for_each(("name", "route"), [each for each in SAMPLING_FIELDS_BY_ROUTE if each[0] in INT_BOUNDS])
 def test_integers_have_the_bounds_of_the_parameter(name: str, route: str) -> None:
     low, high = INT_BOUNDS[name]
     for value in {low - 1, low, low + 1, 1, high, high + 1, 1.5, "1"} - ({0} if name == "max_tokens" else set()):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 
 from chairlift.core.errors import InvalidRequest
@@ -12,6 +11,7 @@ from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.tool_choice import check_messages, tool_schemas
 from chairlift.text import chat_template
 from chairlift.text.chat_template import checked_messages, checked_tools
+from support_shares import for_each
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 MESSAGE_WITH_CALL = {"role": "assistant", "tool_calls": [CALL]}
@@ -36,7 +36,7 @@ def test_the_roles_are_those_of_the_templates() -> None:
     assert set(ROLES) == chat_template.ROLES and list(ROLES) == sorted(ROLES)
 
 
-@pytest.mark.parametrize("role", [*ROLES, "king", "", 5, None])
+@for_each("role", [*ROLES, "king", "", 5, None])
 def test_every_role_needs_a_content(role: Any) -> None:
     for content in ("x", "", [], [{"type": "text", "text": "a"}], None, 5, {}, ["a"], [{"type": "text"}],
                     [{"type": "image_url"}], [{"type": "text", "text": 5}], [{"type": "output_text", "text": "a"}],
@@ -59,7 +59,7 @@ CALLS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("calls", CALLS)
+@for_each("calls", CALLS)
 def test_calls_stand_in_for_a_content(calls: Any) -> None:
     for message in ({"role": "assistant", "tool_calls": calls},
                     {"role": "assistant", "content": None, "tool_calls": calls},
@@ -67,14 +67,14 @@ def test_calls_stand_in_for_a_content(calls: Any) -> None:
         assert schema_accepts(MESSAGE, message) is server_accepts(message), message
 
 
-@pytest.mark.parametrize("call", [{"name": "f"}, {}, None, "x", [], 5])
+@for_each("call", [{"name": "f"}, {}, None, "x", [], 5])
 def test_the_older_name_of_a_call_does_so_too(call: Any) -> None:
     for more in ({}, {"content": "x"}, {"content": None}, {"tool_calls": [CALL]}):
         message = {"role": "assistant", "function_call": call, **more}
         assert schema_accepts(MESSAGE, message) is server_accepts(message), message
 
 
-@pytest.mark.parametrize("name", ["refusal", "reasoning_content", "reasoning", "thinking", "annotations", "audio"])
+@for_each("name", ["refusal", "reasoning_content", "reasoning", "thinking", "annotations", "audio"])
 def test_further_fields_of_an_answer(name: str) -> None:
     for value in ("x", "", None, 5, {}, [], [{"x": 1}]):
         message = {"role": "assistant", "content": None, name: value}
@@ -96,7 +96,7 @@ FUNCTIONS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@for_each("function", FUNCTIONS)
 def test_a_tool_has_a_function_with_a_name(function: Any) -> None:
     for tool in (
         {"type": "function", "function": function},

@@ -15,6 +15,7 @@ from chairlift.protocol.sse import (
     data_event,
     named_event,
 )
+from support_shares import for_each
 
 BOM = "\ufeff".encode()
 
@@ -129,10 +130,8 @@ def test_what_is_written_is_read_back(events: list[tuple[str, str]], has_name: b
     ]
 
 
-@pytest.mark.parametrize("parts", [1, 3, 1000])
-@pytest.mark.parametrize(
-    "stream", [b"data: " + b"x" * 200, b"x" * 200, b"data: x\n" * 40, b": x\n" * 90, b"\xff" * 200]
-)
+@for_each("parts", [1, 3, 1000])
+@for_each("stream", [b"data: " + b"x" * 200, b"x" * 200, b"data: x\n" * 40, b": x\n" * 90, b"\xff" * 200])
 def test_an_event_beyond_the_limit_ends_the_reading(stream: bytes, parts: int) -> None:
     reader = EventReader(max_event_bytes=100)
     cut = [stream[start : start + parts] for start in range(0, len(stream), parts)]

@@ -11,6 +11,7 @@ from chairlift.core import errors
 from chairlift.observability.metrics import METRICS, Metrics
 from reference_docs.__main__ import main
 from reference_docs.pages import PAGES, errors_page, flags_page, metrics_page, settings_page
+from support_shares import for_each
 
 
 @cache
@@ -85,7 +86,7 @@ def test_every_error_is_there_with_its_status() -> None:
     assert "| 408 | `timeout` | no |" in page and "| `config_error` | `ConfigError` |" in page
 
 
-@pytest.mark.parametrize("name", PAGES)
+@for_each("name", PAGES)
 def test_a_page_has_a_title_and_says_that_it_is_made(name: str) -> None:
     first, second, third, *rest = written(name).splitlines()
     assert (

@@ -25,6 +25,7 @@ from chairlift.cli.main import main
 from support_forks import TORCH_MODULES, run_process
 from support_server import real_server
 from support_services_processes import free_port
+from support_shares import for_each
 from support_source_tree import ROOT
 
 SERVED = "localhost:8000"
@@ -38,7 +39,8 @@ CONSOLE_PAGES: Mapping[str, tuple[str, ...]] = {
     "docs/quickstart.md": ("chairlift generate", "chairlift doctor", SERVED),
     "docs/benchmarks.md": ("chairlift bench offline", "chairlift bench simulate"),
 }
-"""Pages whose console lines run, and what some of the lines contain."""
+"""Pages whose console lines run, and what some of the lines contain; those of `make test-all` take a minute."""
+PAGES_IN_FULL = [page for page in CONSOLE_PAGES if page != "README.md"]
 PAGES = (*PYTHON_PAGES, "docs/benchmarks.md", "docs/contributing.md")
 """Pages on which a block is left out with a reason only."""
 
@@ -129,8 +131,7 @@ def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
         assert output.strip(), f"{page}:{example.line} prints nothing"
 
 
-@pytest.mark.share(1)
-@pytest.mark.parametrize("page", CONSOLE_PAGES)
+@pytest.mark.parametrize("page", ["README.md", *(pytest.param(page, marks=pytest.mark.full) for page in PAGES_IN_FULL)])
 def test_the_console_examples_run(page: str, folder: Path, address: str) -> None:
     blocks = [example for example in examples(text_of(page)) if example.language == "console" and not example.reason]
     lines = [line for example in blocks for line in commands(example.body)]
@@ -170,7 +171,7 @@ def test_the_result_that_the_quickstart_shows_has_the_fields_of_a_real_one(folde
     assert json.loads(shown)["usage"].keys() == real["usage"].keys()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@for_each("page", PAGES)
 def test_a_block_is_left_out_with_a_reason_only(page: str) -> None:
     """The commands that set up the machine are what runs these tests; running them in here would never end."""
     left_out = [example for example in examples(text_of(page)) if example.reason]

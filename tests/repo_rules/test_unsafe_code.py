@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from support_shares import for_each
 from support_source_tree import SOURCES, imported, shown, tree_of
 
 OWN_CHILDREN = {"src/chairlift/bench/fleet_simulation/scaling_rule_comparison.py"}
@@ -49,7 +50,7 @@ def test_no_module_can_run_code_out_of_data() -> None:
     assert {name: each for name, each in found.items() if each} == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "source",
     [
         "import pickle", "from pickle import loads", "import marshal as m", "def f():\n    import dill",

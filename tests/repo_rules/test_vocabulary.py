@@ -7,8 +7,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from support_shares import for_each
 from support_source_tree import ROOT, shown
 
 BANNED = (
@@ -98,7 +97,7 @@ def test_no_banned_word_is_left() -> None:
     assert found() == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "words"),
     [
         ("class Boarding", {"boarding"}), ("def take_seat", {"seat"}), ("OnBoard", {"board"}),

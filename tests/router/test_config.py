@@ -4,9 +4,10 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.config import RouterConfig
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("name", "value"), [
+@for_each(("name", "value"), [
     ("policy", "best"), ("session_header", ""), ("session_header", "X-A"), ("session_header", "a b"),
     ("session_cookie", "a=b"), ("session_cookie", "a;"),
 ])  # fmt: skip

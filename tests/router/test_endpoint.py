@@ -4,9 +4,10 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.endpoint import Endpoint, ReplicaKind, normalized_url
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("written", "url"),
     [
         ("10.0.0.7:8000", "http://10.0.0.7:8000"),
@@ -21,7 +22,7 @@ def test_a_url_is_normalized(written: str, url: str) -> None:
     assert normalized_url(written) == url
 
 
-@pytest.mark.parametrize(
+@for_each(
     "written",
     [
         "",

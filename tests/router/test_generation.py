@@ -22,6 +22,7 @@ from support_request_proxy import DONE, text_event
 from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest, scripted
 from support_router_app import complete, routed
 from support_server import run
+from support_shares import for_each
 
 SESSION = {"policy": "session"}
 
@@ -45,7 +46,7 @@ def limited(**limits: Any) -> dict[str, Any]:
 # -- sessions and models ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("headers", "fields", "key"), [
+@for_each(("headers", "fields", "key"), [
     ([(b"x-session-id", b"a")], {"user": "u"}, "a"),
     ([(b"cookie", b"other=1; sid=c; x")], {"user": "u"}, "c"),
     ([(b"cookie", b'{"bad": 1}; sid="quoted"')], {}, "quoted"),
@@ -79,7 +80,7 @@ def test_a_session_stays_on_one_replica(how: str) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("fields", "pool", "member"), [
+@for_each(("fields", "pool", "member"), [
     ({"model": "alias"}, "m", {"model": "m"}), ({"model": "m"}, "m", {}), ({}, "m", {}), ({"model": ""}, "m", {}),
     ({"model": 5}, "m", {}), ({"model": None}, "m", {}), ({"model": "a"}, "", {}),
 ])  # fmt: skip
@@ -104,7 +105,7 @@ def test_an_alias_reaches_its_pool_and_a_canary_keeps_sessions() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("headers", "fields", "seconds"), [
+@for_each(("headers", "fields", "seconds"), [
     ([], {}, None), ([], {"timeout": 2.5}, 2.5), ([(b"x-request-timeout-ms", b"1500")], {"timeout": 2}, 1.5),
     ([(b"x-request-timeout-ms", b"1500")], {"timeout": "x"}, 1.5), ([], {"timeout": 1e300}, None),
     ([], {"timeout": True}, None), ([], {"timeout": -1}, None), ([], {"timeout": 0}, None),

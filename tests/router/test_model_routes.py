@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError, ModelNotFound
 from chairlift.router.model_routes import ModelRoutes
+from support_shares import for_each
 
 CANARY = "chat-large=llama-70b:95,llama-70b-next:5"
 POOLS = {"llama-70b", "llama-70b-next", "small"}
@@ -16,7 +17,7 @@ def shares(routes: ModelRoutes, model: str, pools: set[str] = POOLS, count: int 
     return {name: number / count for name, number in chosen.items()}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "routes"),
     [
         (CANARY, {"chat-large": (("llama-70b", 95.0), ("llama-70b-next", 5.0))}),
@@ -31,7 +32,7 @@ def test_a_route_is_parsed(spec: str, routes: dict[str, object]) -> None:
     assert ModelRoutes.parse([spec]).routes == routes
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("specs", "message"),
     [
         (["llama"], "'llama' must look like chat-large="),

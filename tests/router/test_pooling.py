@@ -11,6 +11,7 @@ from chairlift.web.tenant_rate_limiter import TenantLimits
 from support_router import Connection, ReceivedRequest
 from support_router_app import complete, replica_and_router, routed
 from support_server import MODEL, run
+from support_shares import for_each
 
 EMBEDDINGS, SCORE, RERANK = "/v1/embeddings", "/v1/score", "/v1/rerank"
 BODIES: dict[str, dict[str, Any]] = {
@@ -69,7 +70,7 @@ def test_tokens_of_texts_count_for_the_limit_of_a_tenant() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "tokens"),
     [
         ({"input": "a" * 39}, 10), ({"input": ["a" * 39, "a" * 39]}, 20), ({"input": [1, 2, 3]}, 3),

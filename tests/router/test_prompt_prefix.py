@@ -19,6 +19,7 @@ from chairlift.router.prompt_prefix import (
     count_prompt_tokens,
     prompt_prefix,
 )
+from support_shares import for_each
 
 LONG = "Trains leave at ten past each hour. " * 40
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
@@ -64,7 +65,7 @@ def test_tokens_are_counted_without_hashes_as_with_them(body: Body, monkeypatch:
     assert count_prompt_tokens(body) == num_tokens
 
 
-@pytest.mark.parametrize("size", [0, 254, 255, 256, 4095, 5119, 5120, 65535, 69631, 100_000])
+@for_each("size", [0, 254, 255, 256, 4095, 5119, 5120, 65535, 69631, 100_000])
 def test_a_longer_prompt_begins_with_the_hashes_of_a_shorter_one(size: int) -> None:
     short, long = prefix({"prompt": "é" * (size // 2)}), prefix({"prompt": "é" * (size // 2) + "z" * 9000})
     assert long.hashes[: len(short.hashes)] == short.hashes
@@ -85,7 +86,7 @@ def test_the_same_text_behind_another_beginning_has_other_hashes() -> None:
     assert num_shared(chat("x", LONG), chat("y", LONG)) == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         {"tools": [TOOL]},
@@ -121,7 +122,7 @@ def test_what_does_not_change_the_prompt_changes_no_hash(fields: Body) -> None:
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "same"),
     [
         ({"role": "user", "content": LONG}, {"content": LONG, "role": "user"}),
@@ -139,7 +140,7 @@ def test_two_spellings_of_a_message_are_one(message: Body, same: Body) -> None:
     assert num_shared({"messages": [message, end]}, {"messages": [same, end]}) >= 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"content": LONG[1:]}, {"role": "system"}, {"name": "n"}, {"tool_calls": [CALL]}, {"tool_call_id": "1"},
@@ -181,8 +182,8 @@ def answered(body: Body, answer: Any) -> tuple[bytes, ...]:
     return prefix(body).extended(answer)
 
 
-@pytest.mark.parametrize("answer", ["", "ok", 'a "quoted" answer\nof lines é 😀', LONG, LONG * 100])
-@pytest.mark.parametrize("question", ["hi", LONG, LONG * 60])
+@for_each("answer", ["", "ok", 'a "quoted" answer\nof lines é 😀', LONG, LONG * 100])
+@for_each("question", ["hi", LONG, LONG * 60])
 def test_the_next_turn_begins_with_the_hashes_of_question_and_answer(question: str, answer: str) -> None:
     following = prefix(chat(question, answer, "thanks")).hashes
     hashes = answered(chat(question), answer)

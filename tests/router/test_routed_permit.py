@@ -15,11 +15,12 @@ from chairlift.web.auth.principal import Principal
 from chairlift.web.request_info import RequestInfo
 from chairlift.web.tenant_rate_limiter import TenantLimits
 from support_server import run
+from support_shares import for_each
 
 LIMITS = TenantLimits(tenant_requests_per_minute=1, tenant_tokens_per_minute=100, tenant_max_open_requests=1)
 
 
-@pytest.mark.parametrize(("fields", "num_choices", "tokens"), [
+@for_each(("fields", "num_choices", "tokens"), [
     ({}, 1, 0), ({"max_tokens": 5}, 1, 5), ({"max_completion_tokens": 7, "max_tokens": 5}, 1, 7),
     ({"max_tokens": 5}, 3, 15), ({"max_tokens": "x"}, 1, 0), ({"max_tokens": -1}, 1, 0), ({"max_tokens": 2**40}, 1, 0),
     ({"max_tokens": [1]}, 1, 0), ({"max_tokens": True}, 1, 0),

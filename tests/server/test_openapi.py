@@ -23,6 +23,7 @@ from chairlift.web.error_responses import _TABLE, error_body
 from chairlift.web.service.http_app import OPEN
 from support_server import ADMIN_KEY, HELLO, MODEL, open_server, run
 from support_services import fake_service
+from support_shares import for_each
 
 DOCUMENT = document()
 OPERATIONS = [
@@ -220,7 +221,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any] | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "method", "body"), REQUESTS)
+@for_each(("path", "method", "body"), REQUESTS)
 def test_answers_are_what_is_documented(path: str, method: str, body: dict[str, Any] | None) -> None:
     admin = {"authorization": f"Bearer {ADMIN_KEY}"}
 

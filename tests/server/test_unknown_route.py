@@ -8,6 +8,7 @@ from chairlift.server.unknown_route import unknown_route
 from chairlift.web.error_responses import MAX_PATH_CHARS
 from support_server import open_server, run
 from support_services import fake_service
+from support_shares import for_each
 
 ROUTES = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/messages", "/tokenize", "/health", "/metrics"}
@@ -15,7 +16,7 @@ ROUTES = frozenset(
 CHAT_ROUTE, COMPLETIONS_ROUTE = "/v1/chat/completions", "/v1/completions"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "hint"),
     [
         ("/v1/v1/chat/completions", f"use {CHAT_ROUTE}: the client's base URL must end with a single /v1"),
@@ -48,7 +49,7 @@ def test_the_route_of_another_api_is_known(path: str, api: str, route: str) -> N
     assert message == f"there is no route {path}, which is of {api}; use {route} of the OpenAI API"
 
 
-@pytest.mark.parametrize("path", [
+@for_each("path", [
     "/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/sha256:00",
 ])  # fmt: skip
 def test_ollamas_routes_that_manage_models_say_why_they_are_not_there(path: str) -> None:

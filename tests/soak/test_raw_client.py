@@ -8,6 +8,7 @@ import pytest
 from soak import raw_client
 from soak.raw_client import ClientBehavior, Outcome, RequestResult, build_request, send_request
 from support_server import run
+from support_shares import for_each
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ERROR = b'{"error": {"message": "m", "type": "t", "param": null, "code": "bad"}}'
@@ -52,7 +53,7 @@ def responder(data: bytes, *, closes: bool = True) -> Handler:
     return handle
 
 
-@pytest.mark.parametrize(("data", "outcome", "status", "code"), [
+@for_each(("data", "outcome", "status", "code"), [
     (response(200, b'{"a": 1}'), Outcome.RESPONSE, 200, ""),
     (response(400, ERROR), Outcome.RESPONSE, 400, "bad"),
     (response(500, b"oops"), Outcome.RESPONSE, 500, "no error object"),

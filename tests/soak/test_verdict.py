@@ -11,6 +11,7 @@ from soak.raw_client import Outcome, RequestResult
 from soak.request_mix import COMPLETE, SoakRequest
 from soak.server_samples import IdleSample, ProcessSample, ServerSample
 from soak.verdict import MAX_GROWTH, SoakResult, check_memory, engine_settled_at, is_during_fault, judge, window_growth
+from support_shares import for_each
 
 SECONDS = 1800.0
 KILLED = InjectedFault(Fault.KILL, 200.0, 208.0)
@@ -145,7 +146,7 @@ def test_growth_is_that_of_medians() -> None:
 # -- idle samples ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("last", "name"), [
+@for_each(("last", "name"), [
     ({"api": process(descriptors=23)}, "descriptors of the API"),
     ({"engine": process(descriptors=23)}, "descriptors of the engine"),
     ({"api": process(threads=8)}, "threads of the API"), ({"engine": process(threads=8)}, "threads of the engine"),
@@ -193,7 +194,7 @@ def ended(outcome: Outcome, status: int, code: str = "", started_at: float = 100
     return RequestResult(outcome, status, code, b"", started_at, started_at + 1)
 
 
-@pytest.mark.parametrize(("request_", "result", "name"), [
+@for_each(("request_", "result", "name"), [
     (CHAT, ended(Outcome.CONNECTION_LOST, 200), FINAL_OUTPUT), (CHAT, ended(Outcome.TIMED_OUT, 0), FINAL_OUTPUT),
     (CHAT, ended(Outcome.NO_CONNECTION, 0), FINAL_OUTPUT),
     (CHAT, ended(Outcome.CONNECTION_LOST, 200, started_at=205.0), FINAL_OUTPUT),
@@ -208,7 +209,7 @@ def test_a_result_that_is_not_allowed_is_found(request_: SoakRequest, result: Re
     assert name in failed
 
 
-@pytest.mark.parametrize(("request_", "result"), [
+@for_each(("request_", "result"), [
     (CHAT, ended(Outcome.RESPONSE, 429, "overloaded")),
     (CHAT, ended(Outcome.RESPONSE, 503, "starting", started_at=207.0)),
     (CHAT, ended(Outcome.ERROR_EVENT, 200, "engine_dead", started_at=199.5)),
@@ -240,7 +241,7 @@ def test_only_a_dead_engine_excuses_and_only_while_it_is_away() -> None:
     assert not is_excused(Fault.KILL, 900.0, 999.0) and not is_excused(Fault.KILL, 1002.0, 1009.0)
 
 
-@pytest.mark.parametrize("more", [
+@for_each("more", [
     {"num_requests": 0}, {"num_rejected": 0}, {"exit_code": 1}, {"num_temp_files": 1}, {"faults": [KILLED, KILLED]},
     {"faults": []}, {"faults": [InjectedFault(Fault.KILL, 200.0, None)]},
 ])  # fmt: skip

@@ -19,7 +19,7 @@ import support_schemathesis as hooks
 from support_process import TIMEOUT_SECONDS, wait_until
 from support_router_process import direct_or_routed
 from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 PHASES = "examples,coverage,fuzzing,stateful" if FULL else "fuzzing,stateful"
 EXAMPLES = 80 if FULL else 8
@@ -186,7 +186,7 @@ def test_an_error_that_is_a_text_begins_with_its_field(text: str, is_explained: 
         hooks.is_accepted_or_explained(None, response, fake_case())
 
 
-@pytest.mark.parametrize(("response", "case"), [
+@for_each(("response", "case"), [
     (fake_response(400, param="n", message="n must be between 1 and 128, got 2"), fake_case(n=2)),
     (fake_response(400, param="prompt", message="prompt has 0 tokens, at least 1 is needed, and more"), fake_case()),
     (fake_response(400, param="temperature", message="temperature must be an integer, got float"), fake_case()),

@@ -12,6 +12,7 @@ from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL, PHI4_FUNCTOOLS
 from chairlift.text.tool_formats.marked_calls import KIMI
 from chairlift.text.tool_formats.xml_calls import QWEN_CODER
+from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, halves, merged, push_all, read
 
 CALLS = [
@@ -24,14 +25,14 @@ CALLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool_format", "call"), CALLS)
+@for_each(("tool_format", "call"), CALLS)
 def test_an_answer_that_begins_with_a_marker_has_calls(tool_format: ToolFormat, call: str) -> None:
     for answer in (call, f"\n {call}"):
         for parts in (*halves(answer), tuple(answer)):
             assert merged(push_all(CallsOrJsonParser(tool_format, SCHEMAS), *parts)).calls == (("f", "{}"),)
 
 
-@pytest.mark.parametrize(("tool_format", "call"), CALLS)
+@for_each(("tool_format", "call"), CALLS)
 def test_json_that_contains_a_call_stays_as_it_is(tool_format: ToolFormat, call: str) -> None:
     for value in ({"x": call}, [call], call, "", False, None, "functools", []):
         for text in (json.dumps(value), f"\n{json.dumps(value, indent=1)}"):

@@ -19,6 +19,7 @@ from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL
 from chairlift.text.tool_formats.marked_calls import KIMI
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of
+from support_shares import for_each
 from support_tool_formats import Merged, merged, push_all
 
 INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
@@ -150,7 +151,7 @@ def test_a_keyword_that_cannot_be_kept_is_refused() -> None:
     assert matcher.is_error()
 
 
-@pytest.mark.parametrize("name", [each.name for each in TOOL_FORMATS.values() if each.prefill])
+@for_each("name", [each.name for each in TOOL_FORMATS.values() if each.prefill])
 def test_the_prefill_begins_a_call_in_the_models_own_format(name: str) -> None:
     tool_format = TOOL_FORMATS[name]
     result = merged(push_all(tool_format.make_parser(TOOLS), tool_format.prefill, call(tool_format, "f", '{"x": 1}')))

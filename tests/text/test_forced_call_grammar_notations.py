@@ -20,6 +20,7 @@ from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31
 from support_grammars import EOS, VOCAB_SIZE, allowed_tokens, grammar_of
+from support_shares import for_each
 from support_tool_formats import Merged, merged, push_all
 
 INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
@@ -131,7 +132,7 @@ def test_a_model_that_thinks_may_reason_before_a_forced_call(space: str) -> None
         assert not takes(THINKING, wrong, is_thinking=True), wrong
 
 
-@pytest.mark.parametrize("name", TOOL_FORMATS)
+@for_each("name", TOOL_FORMATS)
 def test_forced_calls_after_reasoning_are_read(name: str) -> None:
     tool_format = replace(TOOL_FORMATS[name], follows_reasoning=True)
     if tool_format.notation is not None or not tool_format.prefill:

@@ -11,6 +11,7 @@ from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.jinja_sandbox import TemplateLimits
 from chairlift.text.tokenizer import ByteTokenizer
+from support_shares import for_each
 
 CHAT = [{"role": "user", "content": "hello"}]
 
@@ -28,7 +29,7 @@ ESCAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("source", ESCAPES)
+@for_each("source", ESCAPES)
 def test_an_escape_is_the_models_error_or_shows_nothing(source: str) -> None:
     try:
         output = render(source)
@@ -122,7 +123,7 @@ ORDINARY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("source", "expected"), ORDINARY)
+@for_each(("source", "expected"), ORDINARY)
 def test_ordinary_templates_render_as_in_transformers(source: str, expected: str) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 

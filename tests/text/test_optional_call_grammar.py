@@ -25,6 +25,7 @@ from chairlift.text.tool_formats.json_calls import (
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
 from support_call_grammars import compiled, random_answer, takes_answer
 from support_grammars import allowed_tokens
+from support_shares import for_each
 from support_tool_formats import merged, push_all
 
 INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
@@ -142,7 +143,7 @@ def test_the_parser_reads_whatever_calls_the_grammar_allows(tool_format: ToolFor
             assert all(isinstance(flag, bool) for flag in arguments.get("l", ())) and arguments.get("o", 1) in ("<", 1)
 
 
-@pytest.mark.parametrize("tool_format", [each for each in MARKED if each not in (PHI4_FUNCTOOLS, COMMAND_R)])
+@for_each("tool_format", [each for each in MARKED if each not in (PHI4_FUNCTOOLS, COMMAND_R)])
 def test_a_marker_is_not_spelled_in_other_tokens(tool_format: ToolFormat) -> None:
     followed = compiled(tool_format, TOOLS)
     answer = calls_of(tool_format, F).encode()

@@ -13,11 +13,12 @@ from chairlift.text.reasoning_formats import (
     choose_reasoning_format,
     detect_reasoning_format,
 )
+from support_shares import for_each
 
 OPEN, ENDED, NOT_STARTED = ReasoningState.OPEN, ReasoningState.ENDED, ReasoningState.NOT_STARTED
 
 
-@pytest.mark.parametrize(("template", "name"), [
+@for_each(("template", "name"), [
     ("{{ content.split('</think>')[-1] }}", "qwen3"),
     ("{{ '<|start|>assistant<|channel|>final<|message|>' }} </think>", "openai_gptoss"),
     ("write 'Here is my response:' after it", "granite"),
@@ -43,7 +44,7 @@ def test_the_operator_may_name_the_format() -> None:
         choose_reasoning_format("qwen9", "")
 
 
-@pytest.mark.parametrize(("prompt", "state"), [
+@for_each(("prompt", "state"), [
     ("<|user|>hi<|assistant|>\n", NOT_STARTED),
     ("<|user|>hi<|assistant|>\n<think>\n", OPEN),
     ("<|user|>hi<|assistant|><think>", OPEN),
@@ -62,7 +63,7 @@ def test_harmony_has_its_own_generation_prompt() -> None:
     assert HARMONY.state_after(prompt + "<|channel|>final<|message|>") is ENDED
 
 
-@pytest.mark.parametrize(("before", "text", "state"), [
+@for_each(("before", "text", "state"), [
     ("<|assistant|>", "<think>\nOkay, so", OPEN),
     ("<|assistant|><think>\n", "Okay, so", OPEN),
     ("<|assistant|><think>\n", "Okay.</think>So", ENDED),

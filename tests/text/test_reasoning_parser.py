@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from chairlift.text.reasoning_formats import REASONING_FORMATS, THINK_TAGS
 from chairlift.text.reasoning_parser import SPACE, ReasoningDelta, ReasoningParser
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 OPEN, CLOSE = "<think>", "</think>"
 FRAGMENTS = [OPEN, CLOSE, "<think", "</think", "<", "/", ">", " ", "\n", "\t\r\n", "a", "b c", "é", "\u00a0", "<Think>"]
@@ -53,14 +53,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "reasoning_text", "content"), CASES)
+@for_each(("text", "reasoning_text", "content"), CASES)
 def test_the_split_does_not_depend_on_the_deltas(text: str, reasoning_text: str, content: str) -> None:
     assert parse(text) == parse(*text) == (reasoning_text, content)
     for position in range(len(text)):
         assert parse(text[:position], "", text[position:]) == (reasoning_text, content)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "reasoning_text", "content"),
     [("why</think>so", "why", "so"), ("\n why \n</think>\n so", "why", "so"), ("why", "why", ""),
      ("</think>so", "", "so"), ("<think>why</think>so", "<think>why", "so"), ("", "", ""), (" \n", "", "")],
@@ -128,7 +128,7 @@ MORE_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "reasoning_text", "content"), MORE_CASES)
+@for_each(("name", "text", "reasoning_text", "content"), MORE_CASES)
 def test_each_format_has_its_own_markers(name: str, text: str, reasoning_text: str, content: str) -> None:
     assert parse(text, name=name) == parse(*text, name=name) == (reasoning_text, content)
     for position in range(len(text)):

@@ -11,6 +11,7 @@ from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.glm import GLM
 from chairlift.text.tool_formats.xml_calls import MINIMAX, QWEN_CODER
 from support_call_grammars import compiled, random_answer, takes_answer
+from support_shares import for_each
 from support_tool_formats import Merged, check_every_split, merged, push_all
 
 CITY = {
@@ -106,7 +107,7 @@ def test_a_tagged_call_or_the_json_of_the_client(tool_format: ToolFormat, tokens
         assert not takes_answer(tool_format, TOOLS, wrong, **options), wrong
 
 
-@pytest.mark.parametrize(("tool_format", "answer"), [
+@for_each(("tool_format", "answer"), [
     (GLM, 'f\n{"city": 1}'), (GLM, '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     (QWEN_CODER, "<function=f></function>"), (QWEN_CODER, '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     (QWEN_CODER, "<seed:tool_call><function=f></function></seed:tool_call>"), (MINIMAX, '<invoke name="f"></invoke>'),
@@ -147,7 +148,7 @@ def test_the_parser_reads_whatever_tagged_calls_the_grammar_allows(tool_format: 
 S = {"type": "string"}
 
 
-@pytest.mark.parametrize("schema", [
+@for_each("schema", [
     {"type": "object", "properties": {"s": {"type": "string", "pattern": "^a$"}}},
     {"type": "object", "properties": {"s": {"enum": ["<b>"]}}},
     {"type": "object", "properties": {"s": {"enum": [" a"]}}},

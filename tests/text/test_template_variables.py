@@ -6,9 +6,10 @@ from chairlift.core.chat_template_limits import MAX_VARIABLES, MAX_VARIABLES_CHA
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits
 from chairlift.text.template_variables import check_variables, effort_variables, find_variables, settable_variables
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("source", "names"), [
+@for_each(("source", "names"), [
     ("{{ a }}", {"a"}),
     ("{% if a is defined and not a %}x{% endif %}", {"a"}),
     ("{% if not a is defined %}{% set a = false %}{% endif %}{{ a }}", {"a"}),
@@ -55,7 +56,7 @@ def test_variables_are_bounded_json() -> None:
         assert caught.value.details["param"] == "chat_template_kwargs"
 
 
-@pytest.mark.parametrize("effort", REASONING_EFFORTS)
+@for_each("effort", REASONING_EFFORTS)
 def test_only_the_effort_none_switches_reasoning_off(effort: str) -> None:
     found = effort_variables(effort, {"enable_thinking", "thinking", "other"}, "")
     assert found == {"enable_thinking": effort != "none", "thinking": effort != "none"}

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as Backend
 
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from support_shares import for_each
 from support_text import STYLES, build_tokenizer, tokenizer_of
 
 MARK = "▁"  # SentencePiece reads it as a space, so no text of its tokens has it
@@ -61,14 +62,14 @@ def test_the_bytes_of_the_tokens_of_any_text_are_the_text(name: str, text: str) 
     assert joined == (expected_prefix(name, text) + text).encode()
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@for_each("name", TOKENIZERS)
 def test_the_long_spaces_of_these_tests_are_single_tokens(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     token_text = [tokenizer.token_text(token) for token in ids_of(tokenizer, "a     b")]
     assert (MARK * 4 in token_text) == name.endswith("long spaces")
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@for_each("name", TOKENIZERS)
 def test_special_tokens_are_written_as_they_are_spelled(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     pieces = TokenPieces(tokenizer)
@@ -77,7 +78,7 @@ def test_special_tokens_are_written_as_they_are_spelled(name: str) -> None:
         assert pieces.bytes_of(token) == token_text.encode() and pieces.text_of(token) == token_text
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
+@for_each("name", TOKENIZERS)
 def test_an_id_without_a_token_has_no_bytes(name: str) -> None:
     pieces = TokenPieces(TOKENIZERS[name])
     for token in (TOKENIZERS[name].vocab_size, 2**31 - 1):

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
-from support_shares import FULL
+from support_shares import FULL, for_each
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
 TEXTS = ["", "Hello world", "  two  spaces\n\nand 中文 😀", "x</s><|im_end|>[INST] <eos>", "\x00\u200b\t"]
@@ -22,8 +22,8 @@ def all_tokenizers() -> list[Tokenizer]:
     return [ByteTokenizer(), *(tokenizer_of(style) for style in STYLES)]
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("text", TEXTS)
+@for_each("style", STYLES)
+@for_each("text", TEXTS)
 def test_ids_and_text_equal_those_of_transformers(style: str, text: str) -> None:
     tokenizer, reference = tokenizer_of(style), PreTrainedTokenizerFast.from_pretrained(tokenizer_folder(style))
     for add in (True, False):

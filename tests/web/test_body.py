@@ -31,6 +31,7 @@ from chairlift.web.body import (
     read_body,
     timeout_of,
 )
+from support_shares import for_each
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -154,7 +155,7 @@ def test_a_client_that_leaves_before_the_end_is_disconnected() -> None:
         read_all(FakeReceive(b'{"a": 1}', ends=False, disconnects=True))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "type_name",
     [b"application/json", b"Application/JSON", b"application/json; charset=utf-8", b" application/json ;x", b"", b" "],
 )
@@ -211,7 +212,7 @@ def test_anything_else_is_an_object_or_malformed(data: bytes) -> None:
         assert isinstance(read_object(data), dict)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "type_name"),
     [
         (b"[]", "a list"), (b'"a"', "a string"), (b"null", "null"), (b"1", "a number"), (b"1.5", "a number"),
@@ -302,7 +303,7 @@ def test_the_shorter_timeout_of_header_and_field_holds(
     assert timeout_of({"headers": headers}, field) == seconds
 
 
-@pytest.mark.parametrize("value", [b"", b"0", b"-1", b"1.5", b"x", b"86400001", b"9" * 30])
+@for_each("value", [b"", b"0", b"-1", b"1.5", b"x", b"86400001", b"9" * 30])
 def test_a_timeout_header_out_of_range_is_rejected_by_its_name(value: bytes) -> None:
     with pytest.raises(InvalidRequest, match="must be an integer of 1 to 86400000 milliseconds") as rejection:
         timeout_of({"headers": [(b"x-request-timeout-ms", value)]}, None)

@@ -31,6 +31,7 @@ from chairlift.core.errors import (
 )
 from chairlift.core.router_errors import ReplicaFailed
 from chairlift.web.error_responses import _TABLE, REPEATS, error_body, error_headers, error_object, error_response_of
+from support_shares import for_each
 
 SECRET = "/root/models/secret.safetensors at 10.0.0.7"
 
@@ -183,7 +184,7 @@ def test_an_error_that_may_be_retried_says_when() -> None:
     assert headers(RateLimited("x", retry_after=0.0004)) == {"retry-after": "1", "retry-after-ms": "1"}
 
 
-@pytest.mark.parametrize("seconds", [None, 0, -1, math.nan, math.inf, "soon"])
+@for_each("seconds", [None, 0, -1, math.nan, math.inf, "soon"])
 def test_a_time_that_is_none_becomes_a_second(seconds: Any) -> None:
     error = Overloaded("x", retry_after=seconds)
     assert headers(error) == {"retry-after": "1", "retry-after-ms": "1000"}

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import binary
 
 from chairlift.web.request_id import MAX_ID_CHARS, request_id
+from support_shares import for_each
 
 HARMLESS = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 
@@ -16,7 +17,7 @@ def test_a_harmless_id_is_kept(client_id: bytes) -> None:
     assert request_id(client_id) == client_id.decode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "client_id",
     [
         None,

@@ -3,9 +3,10 @@
 import pytest
 
 from chairlift.web.request_result import request_result
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("outcome", "result"), [
+@for_each(("outcome", "result"), [
     ("stop", "success"), ("length", "success"), ("complete", "success"), ("abort", "aborted"),
     ("no_allowed_token", "client_error"), ("timeout", "aborted"), ("rate_limited", "rejected"),
     ("replica_failed", "server_error"), ("engine_dead", "server_error"), ("internal_error", "server_error"),

@@ -17,6 +17,7 @@ from chairlift.web.tenant_rate_limiter import (
     TenantRateLimiter,
     TokenBucket,
 )
+from support_shares import for_each
 
 # -- buckets -------------------------------------------------------------------------------------------------------
 
@@ -231,8 +232,8 @@ def test_the_memory_of_tenants_is_bounded_and_keeps_the_open_ones() -> None:
     rejection(tenants, "open")
 
 
-@pytest.mark.parametrize("name", ["tenant_requests_per_minute", "tenant_tokens_per_minute", "tenant_max_open_requests"])
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+@for_each("name", ["tenant_requests_per_minute", "tenant_tokens_per_minute", "tenant_max_open_requests"])
+@for_each("value", [0, -1, math.nan, math.inf])
 def test_a_limit_that_cannot_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be") as caught:
         TenantLimits(**{name: value})

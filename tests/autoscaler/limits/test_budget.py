@@ -5,6 +5,7 @@ import pytest
 from chairlift.autoscaler.config import AutoscalerConfig, BudgetConfig
 from chairlift.autoscaler.limits.budget import cost_per_hour, limit_to_budget, num_affordable_more
 from support_autoscaler import DRAINING, ready, silent
+from support_shares import for_each
 
 PRICES = {"small": 1.0, "large": 4.0}
 
@@ -14,7 +15,7 @@ def config(cost: float | None = None, max_replicas: int = 5) -> AutoscalerConfig
     return AutoscalerConfig(max_replicas=max_replicas, budget=budget)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("target", "types", "num_draining", "cost", "expected"),
     [
         (4, ["small"] * 3, 0, None, (4, ())),

@@ -7,6 +7,7 @@ import pytest
 
 from chairlift.autoscaler.limits.cron import parse_cron
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 BERLIN, ROME_UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")
 
@@ -17,7 +18,7 @@ def last(text: str, at: str, zone: ZoneInfo = ROME_UTC) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "at", "expected"),
     [
         ("* * * * *", "2026-03-04 05:06:59", "2026-03-04 05:06"),
@@ -64,7 +65,7 @@ def test_a_time_that_comes_twice_counts_the_first_time() -> None:
     assert last("0 4 * * *", "2026-10-25 03:00", BERLIN) == "2026-10-25 03:00"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "part"),
     [
         ("* * * *", "4 fields"), ("60 * * * *", "between 0 and 59"), ("* 24 * * *", "between 0 and 23"),

@@ -3,9 +3,10 @@
 import pytest
 
 from chairlift.autoscaler.limits.headroom import need_that_fits_half, num_with_headroom
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("need", "margin", "num"),
     [(0.0, 0.2, 0), (0.5, 0.2, 1), (0.91, 0.2, 1), (0.92, 0.2, 2), (11.0, 0.2, 12), (11.1, 0.2, 13), (11.0, 0.0, 10)],
 )

@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.autoscaler.limits.schedule import Schedule, scheduled_floor
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 OFFICE = Schedule(start="0 8 * * mon-fri", end="0 18 * * mon-fri", replicas=5, time_zone="Europe/Berlin")
 LUNCH = Schedule(start="0 11 * * *", end="0 12 * * *", replicas=8)
@@ -16,7 +17,7 @@ def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "floor"),
     [
         ("2026-03-04 06:59", 0), ("2026-03-04 07:00", 5), ("2026-03-04 11:30", 8), ("2026-03-04 16:59", 5),

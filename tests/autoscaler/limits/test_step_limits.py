@@ -1,16 +1,15 @@
 """Step limits: the most generous one, what a period has used up, and pools without a replica."""
 
-import pytest
-
 from chairlift.autoscaler.config import AutoscalerConfig, StepLimit
 from chairlift.autoscaler.history import Change
 from chairlift.autoscaler.limits.step_limits import limit_step
+from support_shares import for_each
 
 LIMITS = (StepLimit(num_replicas=2, period_seconds=60), StepLimit(ratio=0.5, period_seconds=60))
 CONFIG = AutoscalerConfig(max_replicas=100, growth_limits=LIMITS, shrink_limits=LIMITS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("current", "target", "changes", "expected"),
     [
         (10, 30, [], 15), (10, 12, [], 12), (2, 30, [], 4), (0, 30, [], 2),

@@ -1,11 +1,10 @@
 """What a replica without data does to a need."""
 
-import pytest
-
 from chairlift.autoscaler.rules.base import with_missing
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("need", "num_missing", "result"),
     [(3.0, 0, 3.0), (3.0, 2, 5.0), (3.0, 7, 10.0), (3.0, 9, 10.0), (12.0, 4, 12.0), (0.0, 10, 10.0)],
 )

@@ -12,6 +12,7 @@ from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU
 from chairlift.core.errors import InvalidRequest
 from chairlift.engine.config import SchedulerConfig
+from support_shares import for_each
 
 ARRIVALS = Arrivals(
     name="two", at=np.array([0.0, 1.0]), prompt_tokens=np.array([100, 900]), output_tokens=np.array([20, 300]),
@@ -19,7 +20,7 @@ ARRIVALS = Arrivals(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("machine", "model"),
     [
         (FleetMachine(), BatchModel),

@@ -6,9 +6,10 @@ from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.bench.fleet_simulation.fleet_result import REVERSAL_SECONDS, FleetResult
 from chairlift.bench.fleet_simulation.interfaces import SimRequest
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("slo", "is_good"),
     [
         ({}, True), ({"ttft": 2, "tpot": 0.5, "itl": 3, "e2e": 6}, True), ({"ttft": 1.9}, False),

@@ -8,6 +8,7 @@ from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_spec import PEAK_SHARE, FleetSpec
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
+from support_shares import for_each
 
 MACHINE = FleetMachine(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256))
 
@@ -29,7 +30,7 @@ def test_a_given_rate_and_a_trace_are_kept(tmp_path: Path) -> None:
     assert load.arrivals.seconds == 40.0 and load.options.initial_replicas == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "error"),
     [
         ({"max_replicas": 0, "min_replicas": 0}, "min_replicas must be between 0 and the 0 replicas"),

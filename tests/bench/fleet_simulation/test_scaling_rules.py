@@ -7,6 +7,7 @@ from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.bench.fleet_simulation.scaling_rules import AutoscalerRule, HpaRule, PlannedRule, StaticRule
 from chairlift.core.load_report import ReplicaState
+from support_shares import for_each
 
 
 def test_a_static_rule_never_changes() -> None:
@@ -51,7 +52,7 @@ def first_target(num_ready: int, cpu: float, num_starting: int = 0, most: int = 
     return HpaRule(0.5, 1, most).decide(sample(0.0, num_ready, cpu, num_starting)).num_replicas
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("num_ready", "cpu", "target"),
     [(10, 0.5, 10), (10, 0.54, 10), (10, 0.46, 10), (10, 0.56, 12), (10, 0.44, 9), (3, 1.0, 6), (10, 0.0, 1)],
 )

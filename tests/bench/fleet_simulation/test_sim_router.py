@@ -9,6 +9,7 @@ from chairlift.bench.fleet_simulation.sim_router import ReadyReplicas, SimRouter
 from chairlift.router.policies.base import Candidate, RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
 from chairlift.router.prompt_prefix import prompt_prefix
+from support_shares import for_each
 
 MACHINE = FleetMachine()
 
@@ -72,7 +73,7 @@ class CountedReplicas(ReadyReplicas):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("policy", POLICY_NAMES)
+@for_each("policy", POLICY_NAMES)
 def test_a_policy_picks_from_lazy_candidates_what_it_picks_from_a_list(policy: str) -> None:
     lazy, request = ReadyReplicas(), RoutingRequest(session_key="s", prompt_tokens=9)
     lazy.replicas = [replica(number) for number in range(20)]

@@ -7,6 +7,7 @@ import pytest
 from chairlift.bench.peers import registry
 from chairlift.bench.peers.registry import PEERS, Peer, peers_of
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
 def test_a_name_stands_for_all_ways_to_run_a_peer() -> None:
@@ -25,7 +26,7 @@ def test_a_label_makes_one_more_of_a_kind_with_settings_of_its_own() -> None:
     assert other.setting_values == {"model": "b=c", "kv_gib": "2", "python": sys.executable}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "settings", "sentence"),
     [
         (["sglang"], [], "unknown peer 'sglang'; available are transformers, transformers-single, vllm, openvino"),

@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
 def test_reads_have_defaults_and_types() -> None:
@@ -27,7 +28,7 @@ def test_the_text_part_of_a_model_with_other_inputs_wins() -> None:
     assert values.size("hidden_size") == 4 and values.dtype == "float16" and values.is_part
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("method", "content", "message"),
     [
         ("size", {}, "a is missing"), ("size", {"a": True}, "a must be an integer"),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.layer_mlp import layer_mlps
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
 def layers_with_experts(**fields: Any) -> list[int]:
@@ -15,7 +16,7 @@ def layers_with_experts(**fields: Any) -> list[int]:
     return [layer for layer, mlp in enumerate(mlps) if mlp.num_experts]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "layers"),
     [
         ({}, [0, 1, 2, 3, 4, 5]), ({"num_experts": 1}, []), ({"num_experts": None}, []),

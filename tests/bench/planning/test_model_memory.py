@@ -14,6 +14,7 @@ from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.model_facts import weight_bytes
 from support_planning import TINY, loaded_config, published_shape
+from support_shares import for_each
 
 MODELS = ("Llama-3.2-1B", "Qwen2.5-7B", "Qwen3-8B", "Mistral-7B-v0.1", "gemma-3-4b-it")
 
@@ -22,16 +23,16 @@ def memory(name: str, **options: Any) -> ModelMemory:
     return ModelMemory(shape=published_shape(name), **{"dtype": "bfloat16", **options})
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 2), ("float32", 4)])
+@for_each("name", MODELS)
+@for_each(("dtype", "size"), [("bfloat16", 2), ("float32", 4)])
 def test_weights_are_the_bytes_of_the_tensors(name: str, dtype: str, size: int) -> None:
     tensors = sum(math.prod(shape) for shape in parameter_shapes(loaded_config(name)).values())
     assert memory(name, dtype=dtype).weights == size * tensors
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("gemma")])
-@pytest.mark.parametrize("length", [2, 640, 9000])
-@pytest.mark.parametrize("cache", ["auto", "fp8"])
+@for_each("name", [name for name in MODELS if not name.startswith("gemma")])
+@for_each("length", [2, 640, 9000])
+@for_each("cache", ["auto", "fp8"])
 def test_the_kv_cache_of_a_request_is_that_of_the_engine(name: str, length: int, cache: str) -> None:
     config = loaded_config(name)
     groups = LayerGroups.of(config.layer_windows)
@@ -70,7 +71,7 @@ def test_both_ends_of_a_tied_pipeline_have_the_table() -> None:
     assert tied.stage_weights(1, 2) == pytest.approx(layers / 2 + 2 * tied.shape.table, rel=1e-3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("quantization", "bits"),
     [
         ({"quant_method": "fp8"}, 8), ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 4 + 20 / 128),

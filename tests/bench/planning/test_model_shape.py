@@ -21,6 +21,7 @@ from chairlift.model.config.decoder_config import parse_decoder_config
 from support_checkpoints import PUBLISHED
 from support_models import VARIANTS, tiny_config
 from support_planning import published_shape
+from support_shares import for_each
 
 MIXTURE = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
 LATENT = {
@@ -51,7 +52,7 @@ def built_parameters(kind: str, config: Any) -> int:
     return sum(tensor.numel() for tensor in [*model.parameters(), *buffers])
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_a_published_model_has_the_parameters_that_its_loader_builds(name: str) -> None:
     config = parse_decoder_config(PUBLISHED[name])
     shape = shape_of_loaded(asdict(config), PUBLISHED[name])
@@ -59,7 +60,7 @@ def test_a_published_model_has_the_parameters_that_its_loader_builds(name: str) 
     assert shape.is_exact and shape.active_parameters == shape.parameters and shape.num_experts == 0
 
 
-@pytest.mark.parametrize("kind", VARIANTS)
+@for_each("kind", VARIANTS)
 def test_every_variant_of_the_loader_is_counted(kind: str) -> None:
     content = tiny_config(kind).to_dict() | {"architectures": [VARIANTS[kind][1]]}
     config = parse_decoder_config(content)
@@ -68,7 +69,7 @@ def test_every_variant_of_the_loader_is_counted(kind: str) -> None:
     assert shape.layer_windows == config.layer_windows
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@for_each("name", OTHERS)
 def test_other_model_types_have_the_parameters_that_transformers_builds(name: str) -> None:
     kind, fields = OTHERS[name]
     config = getattr(transformers, f"{kind}Config")(**{"pad_token_id": 0, **TINY, **fields})
@@ -82,7 +83,7 @@ def test_the_two_ways_to_read_a_config_agree() -> None:
             assert shape_of_content(content).parameters == published_shape(name).parameters, name
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "windows"),
     [
         ({"model_type": "mistral", "sliding_window": 8}, (8, 8, 8, 8)),

@@ -19,6 +19,7 @@ from chairlift.bench.planning.parallelism import (
 )
 from chairlift.core.errors import ConfigError
 from support_planning import TINY, published_shape
+from support_shares import for_each
 
 
 def device(gigabytes: float) -> DeviceMemory:
@@ -43,7 +44,7 @@ def test_sizes_by_model(name: str, tensor: int, sizes: list[int], stages: int) -
     assert (max_tensor(shape), tensor_sizes(shape), max_pipeline(shape)) == (tensor, sizes, stages)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("heads", "kv_heads", "inter", "sizes"),
     [
         (64, 8, 28672, [1, 2, 4, 8]), (64, 4, 28672, [1, 2, 4, 8]), (64, 1, 28672, [1, 2, 4, 8]),
@@ -68,14 +69,12 @@ def test_a_middle_model_has_at_most_four_tensor_devices_and_a_stage_two_layers()
     )
 
 
-@pytest.mark.parametrize(
-    ("length", "size"), [(1, 1), (32_768, 1), (32_769, 2), (131_072, 2), (200_000, 4), (524_288, 4), (10**6, 8)]
-)
+@for_each(("length", "size"), [(1, 1), (32_768, 1), (32_769, 2), (131_072, 2), (200_000, 4), (524_288, 4), (10**6, 8)])
 def test_context_sizes_by_length(length: int, size: int) -> None:
     assert max_context(length) == size
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "gigabytes", "length", "gpus", "expected"),
     [
         ("Qwen3-8B", 80, 640, 8, [(1, 1, 1)]),

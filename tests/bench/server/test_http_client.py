@@ -24,6 +24,7 @@ from support_scripted_server import (
     stream_response,
 )
 from support_server import fake_server, run
+from support_shares import for_each
 
 
 class Kept:
@@ -160,7 +161,7 @@ def test_a_connection_that_rested_too_long_is_not_used_again(monkeypatch: pytest
     run(main())
 
 
-@pytest.mark.parametrize(("answer", "how", "why"), [
+@for_each(("answer", "how", "why"), [
     (b"HTTP/1.1 200 OK\r\n\r\nall of it", ExchangeEndKind.COMPLETE, ""),
     (b"", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without a response"),
     (b"HTTP/1.1 200 OK\r\nconte", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without a response"),

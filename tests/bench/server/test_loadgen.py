@@ -39,6 +39,7 @@ from support_scripted_server import (
     text_chunk,
 )
 from support_server import fake_server, run
+from support_shares import for_each
 
 SHOT = PreparedRequest(0.0, b"GET / HTTP/1.1\r\n\r\n", 0)
 
@@ -203,7 +204,7 @@ def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
     assert record.output_tokens == 2 and record.prompt_tokens == 3
 
 
-@pytest.mark.parametrize(("response", "outcome", "code"), [
+@for_each(("response", "outcome", "code"), [
     (HEAD + chunk(event(text_chunk("x", 1))), Outcome.CONNECTION_LOST, "cut"),
     (HEAD + chunk(event(text_chunk("x", 1))) + chunk(b'event: error\ndata: {"error":{"code":"engine_dead"}}\n\n'),
      Outcome.ERROR_EVENT, "engine_dead"),

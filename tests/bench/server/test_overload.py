@@ -12,6 +12,7 @@ from chairlift.bench.server.overload import GIVE_UP_SECONDS, RecoveryProbes, jud
 from chairlift.bench.server.server_address import Address
 from support_scripted_server import ReceivedRequest, Script, plain_response, scripted_server, stream_response
 from support_server import run
+from support_shares import for_each
 
 
 def answering(*seconds: float | None) -> Script:
@@ -96,7 +97,7 @@ def test_a_server_that_holds_everything() -> None:
     assert [(row["memory_ratio"], row["missed"]) for row in found["rows"]] == [(1.0, []), (1.0, [])]
 
 
-@pytest.mark.parametrize(("fields", "said"), [
+@for_each(("fields", "said"), [
     ({"good_tokens_per_second": 8.9}, "goodput is 89% of its peak, it should be 90%"),
     ({"good_tokens_per_second": None}, "goodput is 0% of its peak"),
     ({"refusal_seconds": {"p99": 0.06}}, "a rejection takes 60 ms (p99), it should take 50"),

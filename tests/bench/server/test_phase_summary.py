@@ -6,6 +6,7 @@ from chairlift.bench.server.phase_summary import MeasureWindow, distribution_of,
 from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 from chairlift.bench.server.slo import SLO
 from support_scripted_server import ok_record, rejection_record
+from support_shares import for_each
 
 
 def test_a_response_without_a_token_has_no_ttft() -> None:
@@ -61,7 +62,7 @@ def test_where_no_ids_came_the_servers_count_is_shared_out() -> None:
     assert found["output_tokens_per_second"] == 8 / 4 and found["tokens"]["output"] == 8
 
 
-@pytest.mark.parametrize(("outcome", "status", "non_terminal"), [
+@for_each(("outcome", "status", "non_terminal"), [
     (Outcome.CONNECTION_LOST, 200, 1), (Outcome.TIMEOUT, 0, 1), (Outcome.UNREACHABLE, 0, 1),
     (Outcome.INVALID_RESPONSE, 0, 1),
     (Outcome.UNFINISHED, 200, 1), (Outcome.ERROR_EVENT, 200, 0), (Outcome.BAD_STATUS, 500, 0),

@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.bench.server.server_address import Address
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
 @pytest.mark.parametrize(("url", "shown", "base"), [
@@ -15,7 +16,7 @@ def test_an_address(url: str, shown: str, base: str) -> None:
     assert (address.url, address.base) == (shown, base)
 
 
-@pytest.mark.parametrize("url", [
+@for_each("url", [
     "localhost:8000", "ftp://h", "http://", "http://h:70000", "http://h:x", "http://h/?q=1", "http://h/a b",
     "http://key@h", "http://h/\u00e4", "http://[::1",
 ])  # fmt: skip

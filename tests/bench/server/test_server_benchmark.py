@@ -24,6 +24,7 @@ from support_scripted_server import (
     stream_response,
 )
 from support_server import fake_server, run
+from support_shares import for_each
 
 UNIFORM = WorkloadSpec(name="uniform")
 FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, verify=False)
@@ -56,7 +57,7 @@ async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:
         return await measured(server.url, plan)
 
 
-@pytest.mark.parametrize(("fields", "said"), [
+@for_each(("fields", "said"), [
     ({"rate": (1.0,), "concurrency": 2}, "--rate cannot be given together with"),
     ({"rate": (1.0,), "overload": (2.0,)}, "--rate"),
     ({"rate": (1.0, 0.0)}, "each value of --rate must be a positive number, got 0"),

@@ -6,9 +6,10 @@ from chairlift.bench.server.response_recorder import Outcome
 from chairlift.bench.server.slo import SLO
 from chairlift.core.errors import ConfigError
 from support_scripted_server import ok_record
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("limits", "is_met"), [
+@for_each(("limits", "is_met"), [
     ({}, True), ({"ttft": 1.0}, True), ({"ttft": 0.9}, False), ({"tpot": 0.25}, True), ({"tpot": 0.2}, False),
     ({"itl": 0.4}, True), ({"itl": 0.35}, False), ({"e2e": 1.5}, True), ({"e2e": 1.4, "ttft": 9.0}, False),
 ])  # fmt: skip

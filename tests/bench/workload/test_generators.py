@@ -17,6 +17,7 @@ from chairlift.bench.workload.generators import (
     with_poisson_arrivals,
 )
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 # Of generate(name, vocab_size=1000, seed=7, count=5). They change only when a workload is changed on purpose.
 DIGESTS = {
@@ -35,12 +36,12 @@ def lengths(name: str, **given: int) -> list[tuple[int, int]]:
     return [(len(item.prompt_token_ids), item.output_tokens) for item in made.items]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_the_work_of_a_seed_never_changes(name: str) -> None:
     assert generate(name, vocab_size=1000, seed=7, count=5).digest()[:16] == DIGESTS[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_each("name", NAMES)
 def test_another_seed_is_other_work_and_a_smaller_count_is_its_beginning(name: str) -> None:
     made = generate(name, vocab_size=1000, seed=1, count=6)
     assert generate(name, vocab_size=1000, seed=1, count=4).items == made.items[:4]
@@ -48,8 +49,8 @@ def test_another_seed_is_other_work_and_a_smaller_count_is_its_beginning(name: s
     assert (made.name, made.seed) == (name, 1)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("vocab_size", [1, 7, 60_000])
+@for_each("name", NAMES)
+@for_each("vocab_size", [1, 7, 60_000])
 def test_ids_stay_below_the_vocabulary_and_lengths_do_not_depend_on_it(name: str, vocab_size: int) -> None:
     made = generate(name, vocab_size=vocab_size, seed=3, count=5)
     assert all(0 <= token < vocab_size for item in made.items for token in item.prompt_token_ids)
@@ -57,7 +58,7 @@ def test_ids_stay_below_the_vocabulary_and_lengths_do_not_depend_on_it(name: str
     assert all((item.at, item.tenant, item.priority, item.timeout) == (0.0, "", 0, None) for item in made.items)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "prompts", "outputs"),
     [
         ("longtail", (8, 24), (16, 512)), ("broadtail", (16, 64), (16, 512)), ("uniform", (16, 16), (44, 44)),

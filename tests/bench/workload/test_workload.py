@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
+from support_shares import for_each
 
 ITEM = WorkloadRequest(at=0.0, prompt_token_ids=(1, 2, 3), output_tokens=4)
 TWO = Workload(name="x", seed=1, items=(ITEM, replace(ITEM, output_tokens=6)))
@@ -18,7 +17,7 @@ def test_equal_work_has_an_equal_digest_whatever_it_is_called() -> None:
     assert replace(TWO, name="y", seed=2).digest() == TWO.digest()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [{"at": 0.5}, {"prompt_token_ids": (1, 2, 4)}, {"output_tokens": 5}, {"tenant": "a"}, {"priority": 1},
      {"timeout": 2.0}],

@@ -14,6 +14,7 @@ from chairlift.cli.chat_backends import AnswerStats, ChatFailed, Message
 from chairlift.cli.commands.chat import HELP, ChatSession, _read_question
 from chairlift.cli.console import Console
 from support_forks import TORCH_MODULES, run_process
+from support_shares import for_each
 
 
 class EchoBackend:
@@ -112,7 +113,7 @@ def test_a_saved_conversation_is_loaded_and_continued(tmp_path: Path) -> None:
     assert texts(chat) == ["one", "echo one", "two", "echo two"]
 
 
-@pytest.mark.parametrize(("line", "sentence"), [
+@for_each(("line", "sentence"), [
     ("/frobnicate", "unknown command /frobnicate; /help lists the commands"),
     ("/undo", "the conversation has no question yet"), ("/retry", "the conversation has no question yet"),
     ("/save", "needs a file name"), ("/load", "needs a file name"), ("/load /nowhere/at/all", "No such file"),

@@ -8,6 +8,7 @@ import pytest
 from chairlift.cli.diagnosis.live_options import live_server
 from chairlift.cli.diagnosis.server_reader import Keys
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
 def arguments(**fields: object) -> argparse.Namespace:
@@ -36,7 +37,7 @@ def test_replicas_get_the_key_of_the_file_or_that_of_the_server(
     assert (reader.keys.api, replica_keys) == ("user", Keys(api="other", admin="admin"))
 
 
-@pytest.mark.parametrize("fields", [
+@for_each("fields", [
     {"interval": 0.0}, {"url": "a"}, {"replica_key_file": "/no/such/file"}, {"tls_ca": "/no/such/file"},
     {"tls_ca": __file__}, {"tls_client_cert": __file__, "tls_client_key": __file__},
     {"tls_client_cert": "/no/such/file", "tls_client_key": __file__},

@@ -7,6 +7,7 @@ import pytest
 from chairlift.cli.diagnosis.finding import ERROR, WARNING
 from chairlift.cli.diagnosis.router_checks import check_router, replicas_of
 from support_diagnosis import snapshot
+from support_shares import for_each
 
 
 def replica(name: str, state: str = "healthy", **fields: Any) -> dict[str, Any]:
@@ -56,13 +57,13 @@ FAULTS: list[tuple[str, str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "level", "fields", "what"), FAULTS)
+@for_each(("check", "level", "fields", "what"), FAULTS)
 def test_a_fault_is_found(check: str, level: str, fields: dict[str, Any], what: str) -> None:
     (finding,) = check_router(snapshot(), snapshot(debug=report(**fields), at=2.0))
     assert (finding.check, finding.level, finding.server) == (check, level, "http://server") and what in finding.what
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {}, {"replicas": [replica("a"), replica("b", "drained")]}, autoscaler(),

@@ -13,6 +13,7 @@ from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.server_checks import ServerChecks
 from chairlift.cli.diagnosis.server_reader import Part, ServerSnapshot
 from support_diagnosis import snapshot
+from support_shares import for_each
 
 RULES = Path(__file__).parents[3] / "deploy" / "prometheus" / "rules" / "alerts.yml"
 BUCKETS = ("1.0", "5.0", "10.0", "+Inf")
@@ -84,7 +85,7 @@ def made(fields: dict[str, Any], at: float) -> ServerSnapshot:
     return replace(now, parts={**now.parts, **parts})
 
 
-@pytest.mark.parametrize(("check", "level", "before", "now", "what"), FAULTS)
+@for_each(("check", "level", "before", "now", "what"), FAULTS)
 def test_a_fault_is_found_with_its_value(
     check: str, level: str, before: dict[str, Any], now: dict[str, Any], what: str
 ) -> None:
@@ -126,7 +127,7 @@ def test_a_clock_that_differs_is_found(seconds: float, words: str) -> None:
     assert all(words in each.what for each in findings)
 
 
-@pytest.mark.parametrize(("error", "check"), [
+@for_each(("error", "check"), [
     ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "untrusted"), ("refused", "unreachable"),
     ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] tlsv13 alert certificate required", "client_certificate"),
     ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", "client_certificate"),

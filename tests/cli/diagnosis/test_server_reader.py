@@ -12,6 +12,7 @@ from chairlift.cli import http_request
 from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, call_within, read_all
 from chairlift.core.errors import ConfigError
 from support_fleet_server import FleetServer, open_fleet_server
+from support_shares import for_each
 
 NAMES = ("livez", "load", "debug")
 
@@ -99,7 +100,7 @@ def test_a_function_that_raises_has_no_result(monkeypatch: pytest.MonkeyPatch) -
     assert call_within({"a": lambda: 1 // 0, "b": lambda: 2}, 5.0) == {"a": None, "b": 2}
 
 
-@pytest.mark.parametrize("url", [
+@for_each("url", [
     "localhost:8000", "ftp://a", "http://", "http://h:99999", "http://h:0", "http://[", "http://u:secret@h:99999",
     "http://u:secret@h", "http://h/?x=secret", "http://h/#fleet", "http://h/?",
 ])  # fmt: skip

@@ -6,9 +6,10 @@ import pytest
 
 from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.value_parsers import boolean, integer, token_ids
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("setting", "text"), [
+@for_each(("setting", "text"), [
     (Setting(name="a", help="h"), "h (default: none)"), (Setting(name="a", help="h", default=5), "h (default: 5)"),
     (Setting(name="a", help="h", default=0), "h (default: 0)"),
     (Setting(name="a", help="h", default=False), "h (default: false)"),

@@ -18,9 +18,10 @@ from chairlift.cli.settings.foreign_flag import (
     switch,
     thread_count,
 )
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parse", "text", "value"),
     [
         (share_of_memory, "0.9", 0.9),
@@ -39,7 +40,7 @@ def test_a_value_is_converted(parse: Callable[[str], Any], text: str, value: obj
     assert result == value and type(result) is type(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parse", "text", "message"),
     [
         (share_of_memory, "90", "must be a fraction above 0 and up to 1, got '90'"),

@@ -24,6 +24,7 @@ from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.options import Options
 from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS
 from support_parsers import leaf_parsers
+from support_shares import for_each
 
 PARSERS = {parser.prog.removeprefix("chairlift "): parser for parser in leaf_parsers(build_parser())}
 
@@ -160,7 +161,7 @@ def test_a_command_line_of_another_server_is_accepted(line: str) -> None:
     assert parse("serve", *shlex.split(line)).model == "m"
 
 
-@pytest.mark.parametrize(("line", "model", "names"), [
+@for_each(("line", "model", "names"), [
     ("m --served-model-name a b", "m", ["a", "b"]),
     ("--model m --served-model-name a b --port 1", "m", ["a", "b"]),
     ("--served-model-name a b --model m", "m", ["a", "b"]),

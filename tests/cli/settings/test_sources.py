@@ -15,6 +15,7 @@ from chairlift.cli.settings.sources import (
     warn_unused_settings,
 )
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
 def parse_command(*words: str, **environ: str) -> argparse.Namespace:
@@ -114,7 +115,7 @@ def test_a_misspelled_variable_is_named_with_the_known_one(name: str, known_name
     assert list(unknown_variables({name: "secret"})) == [(name, known_name)]
 
 
-@pytest.mark.parametrize("name", [
+@for_each("name", [
     "CHAIRLIFT_PORT", "CHAIRLIFT_SERVICE_HOST", "CHAIRLIFT_SERVICE_PORT", "CHAIRLIFT_PORT_8000_TCP_ADDR",
     "CHAIRLIFT_FULL", "HOSTS", "CHAIRLIFT_API_KEY", "CHAIRLIFT_CONFIG", "CHAIRLIFT_MODEL",
 ])  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 
 from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.value_parsers import ValueParser
+from support_shares import for_each
 
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("50MB", 50_000_000), ("1.5KiB", 1536), ("0", 0)])
@@ -20,14 +21,12 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
         value_parsers.num_bytes(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000), ("0", 0)]
-)
+@for_each(("text", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000), ("0", 0)])
 def test_a_time_is_seconds(text: str, seconds: int) -> None:
     assert value_parsers.duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "1.5h", "-1", "1w", "1 h", "1H", "1h30m", "9" * 10, "²"])
+@for_each("text", ["", "h", "1.5h", "-1", "1w", "1 h", "1H", "1h30m", "9" * 10, "²"])
 def test_an_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be a time such as 90s, 15m, 12h or 30d, got"):
         value_parsers.duration(text)
@@ -39,7 +38,7 @@ def test_an_invalid_fraction_is_rejected(text: str) -> None:
         value_parsers.fraction_or_bytes(text)
 
 
-@pytest.mark.parametrize(("text", "number"), [
+@for_each(("text", "number"), [
     ("8192", 8192), ("8k", 8000), ("8K", 8192), ("25.6k", 25_600), ("1.5K", 1536), ("2m", 2_000_000), ("1G", 1 << 30),
     ("0", 0), ("-1", -1),
 ])  # fmt: skip
@@ -47,7 +46,7 @@ def test_a_number_of_tokens_may_have_a_unit(text: str, number: int) -> None:
     assert value_parsers.num_tokens(text) == number and type(value_parsers.num_tokens(text)) is int
 
 
-@pytest.mark.parametrize("text", ["", "k", "8KB", "1.5", "8 k", "1e3", "0x9", "8T"])
+@for_each("text", ["", "k", "8KB", "1.5", "8 k", "1e3", "0x9", "8T"])
 def test_another_number_of_tokens_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="must be a number of tokens such as 8192, 8k or 8K, got"):
         value_parsers.num_tokens(text)
@@ -57,7 +56,7 @@ def test_the_scheduling_policy_of_vllm_has_our_name() -> None:
     assert [value_parsers.scheduling_policy(name) for name in ("fcfs", "fifo", "fair")] == ["fifo", "fifo", "fair"]
 
 
-@pytest.mark.parametrize(("parse", "text", "message"), [
+@for_each(("parse", "text", "message"), [
     (value_parsers.integer, "1.5", "must be an integer, got '1.5'"),
     (value_parsers.number, "x", "must be a number, got 'x'"),
     (value_parsers.boolean, "maybe", "must be one of 1, true, yes, on, 0, false, no, off, got 'maybe'"),

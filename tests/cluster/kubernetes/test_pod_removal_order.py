@@ -11,6 +11,7 @@ from chairlift.cluster.kubernetes.pods import Pod
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind
 from support_kubernetes_controllers import deletion_rank
 from support_kubernetes_objects import COST
+from support_shares import for_each
 
 DEPLOYMENT, LEADER_WORKER_SET = WorkloadKind.DEPLOYMENT, WorkloadKind.LEADER_WORKER_SET
 
@@ -41,7 +42,7 @@ def test_the_state_decides_before_the_preference_and_the_age_comes_last() -> Non
     assert names(order_of_removal(DEPLOYMENT, ours, ())) == "ba"  # a cost of ours that is taken back
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_the_order_is_that_of_a_replica_set(seed: int) -> None:
     """Random pods: the set that goes is that of the simulated controller, which reads the annotations."""
     rng = random.Random(seed)
@@ -72,7 +73,7 @@ def test_the_highest_index_goes_whatever_is_preferred() -> None:
     assert names(order_of_removal(LEADER_WORKER_SET, pods, ("a",))) == "cbda"
 
 
-@pytest.mark.parametrize(("replicas", "ids", "marked", "target"), [
+@for_each(("replicas", "ids", "marked", "target"), [
     (4, "a", "", 3), (4, "ab", "", 2), (4, "xa", "", 3), (4, "", "", 4), (4, "abcd", "", 0),
     (3, "a", "a", 3),   # four pods for three replicas: an earlier call has taken it off
     (3, "ab", "a", 2), (3, "b", "a", 2), (4, "a", "a", 3), (2, "abc", "ab", 1), (6, "a", "", 5), (1, "abcd", "", 0),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.cluster.base import PlacementState
 from chairlift.cluster.kubernetes.pods import Pod, parse_pod
 from chairlift.cluster.kubernetes.workload_url import parse_workload_url
+from support_shares import for_each
 
 PENDING, RUNNING, STOPPING, FAILED = (
     PlacementState.PENDING, PlacementState.RUNNING, PlacementState.STOPPING, PlacementState.FAILED,
@@ -44,7 +45,7 @@ KILLED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
 RUNS = {"phase": "Running", "podIP": "10.0.0.1"}
 
 
-@pytest.mark.parametrize(("status", "fields", "state", "reason"), [
+@for_each(("status", "fields", "state", "reason"), [
     ({}, {"node": ""}, PENDING, "it has no node yet"),
     ({"phase": "Pending", **condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")},
      {"node": ""}, PENDING, "Unschedulable: 0/3 nodes are available"),
@@ -90,7 +91,7 @@ def test_a_group_of_a_leader_worker_set_gets_a_new_id_with_each_new_leader() -> 
     assert pod(RUNS, kind="leaderworkerset", uid="99999999").replica.replica_id == "llm-abc.99999999"
 
 
-@pytest.mark.parametrize(("options", "address", "url"), [
+@for_each(("options", "address", "url"), [
     ("", "10.0.0.1", "http://10.0.0.1:8000"), ("&port=metrics&scheme=https", "10.0.0.1", "https://10.0.0.1:9000"),
     ("&port=7000", "fd00::1", "http://[fd00::1]:7000"), ("&port=1234", "10.0.0.1", "http://10.0.0.1:1234"),
     ("", "", ""), ("&port=web", "10.0.0.1", ""),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.cluster.kubernetes.workload import KubernetesWorkload, describe_rollout, format_selector, parse_workload
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind
 from support_kubernetes_objects import has_labels
+from support_shares import for_each
 
 DEPLOYMENT, LEADER_WORKER_SET = WorkloadKind.DEPLOYMENT, WorkloadKind.LEADER_WORKER_SET
 
@@ -36,7 +37,7 @@ def test_the_number_of_replicas_is_one_where_none_is_given() -> None:
     assert workload(spec={"replicas": 0}).replicas == 0
 
 
-@pytest.mark.parametrize(("kind", "observed", "is_observed"), [
+@for_each(("kind", "observed", "is_observed"), [
     (DEPLOYMENT, None, False), (DEPLOYMENT, 2, False), (DEPLOYMENT, 3, True),
     (LEADER_WORKER_SET, None, True), (LEADER_WORKER_SET, 2, False), (LEADER_WORKER_SET, 3, True),
 ])  # fmt: skip

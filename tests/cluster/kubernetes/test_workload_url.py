@@ -7,6 +7,7 @@ import pytest
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind, parse_workload_url
 from chairlift.core.errors import ConfigError
 from support_certificates import CertificateAuthority
+from support_shares import for_each
 
 
 def test_the_parts_and_their_defaults() -> None:
@@ -30,7 +31,7 @@ def test_the_pods_cluster_is_the_default(tmp_path: Path) -> None:
     assert (url.server.token_file, url.server.ca_file) == (tmp_path / "token", tmp_path / "ca.crt")
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("kubernetes://prod/deployment/llm", "needs a pod of the cluster"),
     ("kubernetes://prod/deployment", "should look like kubernetes://namespace/deployment/NAME or"),
     ("kubernetes://prod/deployment/a/b", "should look like"), ("kubernetes://prod/statefulset/a", "leaderworkerset"),

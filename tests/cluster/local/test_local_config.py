@@ -7,9 +7,10 @@ import pytest
 
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "message"),
     [
         ({"command": ()}, "command"), ({"ports": (0, 5)}, "0 to 5"), ({"ports": (9, 8)}, "9 to 8"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
+from support_shares import for_each
 
 RECORD = ProcessRecord(
     replica_id="r-1", host="::1", port=8001, state=RecordState.FAILED, version="v", cpus=(0, 3), gpus=("0", "GPU-1"),
@@ -25,13 +26,13 @@ def test_the_record_of_another_release_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", "[]", "{}", RECORD.to_json()[:-1], '{"replica_id": "r"}', "\0" * 9])
+@for_each("text", ["", "{", "null", "[]", "{}", RECORD.to_json()[:-1], '{"replica_id": "r"}', "\0" * 9])
 def test_half_a_record_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         ProcessRecord.from_json(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         ("port", "8001"), ("port", True), ("port", None), ("state", "gone"), ("cpus", ["0"]), ("cpus", 3),

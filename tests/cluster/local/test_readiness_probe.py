@@ -2,12 +2,11 @@
 
 import asyncio
 
-import pytest
-
 from chairlift.cluster.local.readiness_probe import is_serving
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "expected"),
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.0 200\r\n", True), (b"HTTP/1.1 503 Unavailable\r\n\r\n", False),

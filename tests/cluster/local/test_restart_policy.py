@@ -18,6 +18,7 @@ from chairlift.cluster.local.restart_policy import (
     plan_restarts,
     restart_delay,
 )
+from support_shares import for_each
 
 CONFIG = LocalConfig(folder=Path("f"))
 FAILED = ProcessRecord(
@@ -25,7 +26,7 @@ FAILED = ProcessRecord(
 )
 
 
-@pytest.mark.parametrize(("before", "seconds"), [(0, 1), (1, 2), (2, 4), (5, 32), (6, 60), (500, 60)])
+@for_each(("before", "seconds"), [(0, 1), (1, 2), (2, 4), (5, 32), (6, 60), (500, 60)])
 def test_the_delay_doubles_up_to_its_maximum(before: int, seconds: float) -> None:
     assert restart_delay(replace(FAILED, num_restarts=before), CONFIG) == seconds
 

@@ -11,6 +11,7 @@ from chairlift.cluster.ray.snapshot import ActorState
 from chairlift.core.cluster_errors import ClusterFailed
 from support_fake_ray import FAILED, RUNNING, SPEC, Controller, FakeRay
 from support_server import run
+from support_shares import for_each
 
 
 def end_all(ray: FakeRay) -> None:
@@ -61,8 +62,8 @@ def test_stops_that_fail_with_others_between_kill_nothing() -> None:
     assert controller.states() == [PlacementState.STOPPING]
 
 
-@pytest.mark.parametrize("call", ["list", "start", "stop", "scale"])
-@pytest.mark.parametrize("fields", [
+@for_each("call", ["list", "start", "stop", "scale"])
+@for_each("fields", [
     {"state": ActorState.ENDED, "exit_code": 1}, {"state": ActorState.STOPPING, "stopping_seconds": 3600.0},
 ])  # fmt: skip
 def test_every_call_frees_what_failed_and_overdue_replicas_hold(call: str, fields: dict[str, Any]) -> None:

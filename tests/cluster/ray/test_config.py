@@ -8,9 +8,10 @@ import pytest
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.core.errors import ConfigError
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "text"),
     [
         ({"fleet": ""}, "the fleet's name '' is not valid"),

@@ -1,10 +1,9 @@
 """Bundles: replicas are spread over nodes, 0 CPUs are a whole node, and a reason names what is missing."""
 
-import pytest
-
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.cluster.ray.placement import choose_bundle, missing_resources
 from chairlift.cluster.ray.snapshot import RayGroup, RayNode
+from support_shares import for_each
 
 
 def node(name: str, cpus: float, gpus: float = 0.0, *, is_alive: bool = True, **more: float) -> RayNode:
@@ -19,7 +18,7 @@ def groups_on(*names: str) -> list[RayGroup]:
 NODES = [node("head", 0), node("a", 4), node("b", 4), node("c", 8, 2), node("dead", 64, 8, is_alive=False)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cpus", "gpus", "used", "bundle", "chosen"),
     [
         (2, 0, [], {"CPU": 2}, "c"),  # the largest of those without a replica
@@ -54,7 +53,7 @@ def test_a_replica_type_can_need_further_resources() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bundle", "nodes", "used", "reason"),
     [
         ({"CPU": 16.0}, NODES, [], "needs 16 CPUs: the largest of 4 nodes has 8 CPUs"),

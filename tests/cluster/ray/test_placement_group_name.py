@@ -1,10 +1,10 @@
 """GroupName: the name of a placement group is read back as it was written, and foreign names are none."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.cluster.ray.placement_group_name import GroupName, next_number
+from support_shares import for_each
 
 NAME = GroupName(fleet="a-1", number=7, token="0f", version="abc", replica_type="g5.xl", started_seconds=12.5)
 
@@ -21,7 +21,7 @@ def test_a_name_is_read_back_as_it_was_written(replica_type: str, number: int, n
     assert GroupName.parse(name.text, "other") is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["", "x", "chairlift:a-1", "other:a-1:7:0f:abc::12", "chairlift:a-1:x:0f:abc::12", "chairlift:a-1:7:0f:abc::soon",
      "chairlift:a-1:7:0f:abc::12:more"],

@@ -6,6 +6,7 @@ from chairlift.cluster.base import PlacementState
 from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_view import ABSENT_SECONDS, STOP_MARGIN_SECONDS, RayReplica, view_replicas
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot
+from support_shares import for_each
 
 NOW = 1_000_000.0
 NODES = [
@@ -33,7 +34,7 @@ def view(state: str, node_id: str, report: ActorReport | None = None, *, age: fl
     return each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("report", "age", "url", "state", "reason"),
     [
         (ActorReport(state=ActorState.RUNNING, url="http://x"), 5, "", RUNNING, ""),

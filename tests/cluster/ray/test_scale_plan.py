@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from chairlift.cluster.base import ClusterReplica, PlacementState
 from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_view import RayReplica
 from chairlift.cluster.ray.scale_plan import MAX_DELAY_SECONDS, STABLE_SECONDS, StartDelay, plan_scale
+from support_shares import for_each
 
 STATES = {
     "p": PlacementState.PENDING, "r": PlacementState.RUNNING, "s": PlacementState.STOPPING, "f": PlacementState.FAILED,
@@ -33,7 +33,7 @@ def numbers(replicas: tuple[RayReplica, ...]) -> list[int]:
     return [each.name.number for each in replicas]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("states", "target", "remove", "clear", "stop", "num_start"),
     [
         ("", 2, [], [], [], 2),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.clock import FakeClock
 from chairlift.core.host.gpu_reader import RETRY_SECONDS, GpuReader, GpuUsage, visible_gpus
 from support_nvml import GIB, LOST, MIG_UUID, NO_DRIVER, UUIDS, FakeNvml
+from support_shares import for_each
 
 FIRST = GpuUsage(
     gpu="0", name="NVIDIA H100", utilization_ratio=0.35, memory_used_bytes=20 * GIB, memory_total_bytes=80 * GIB
@@ -16,7 +17,7 @@ SECOND = GpuUsage(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "found"),
     [
         (None, ["0", "1"]), ("", []), ("-1", []), ("1", ["1"]), ("1,0", ["1", "0"]), (" 0 , 1 ", ["0", "1"]),
@@ -28,7 +29,7 @@ def test_visible_gpus_are_those_of_cuda(names: str | None, found: list[str]) -> 
     assert [name for name, _ in visible_gpus(FakeNvml().open(), names)] == found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("device", "visible", "found"),
     [
         (None, None, (FIRST, SECOND)), (None, "1", (SECOND,)), ("cuda", None, (FIRST,)), ("cuda:1", None, (SECOND,)),

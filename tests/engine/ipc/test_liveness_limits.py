@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.ipc.liveness_limits import LivenessConfig, OperationTimer, RestartBackoff, SilenceTimer
+from support_shares import for_each
 
 
 def test_silence_adds_up_until_a_message_arrives() -> None:
@@ -50,8 +51,8 @@ def test_no_restart_at_all_can_be_asked_for() -> None:
     assert RestartBackoff(LivenessConfig(max_restarts=0)).next(0) is None
 
 
-@pytest.mark.parametrize("name", ["heartbeat_timeout", "step_timeout", "stop_timeout", "restart_period"])
-@pytest.mark.parametrize("value", [0, -1.0, float("nan")])
+@for_each("name", ["heartbeat_timeout", "step_timeout", "stop_timeout", "restart_period"])
+@for_each("value", [0, -1.0, float("nan")])
 def test_times_must_be_positive(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=name):
         LivenessConfig(**{name: value})

@@ -47,6 +47,7 @@ from chairlift.engine.ipc.messages import (
     read_start,
 )
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
+from support_shares import for_each
 from support_step_stats import make_stats
 
 EVERYTHING = SamplingParams(
@@ -131,7 +132,7 @@ def test_a_step_costs_few_bytes() -> None:
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ChairliftError)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_every_kind_of_error_arrives_as_itself(kind: type[ChairliftError]) -> None:
     error = kind.from_wire("what happened", {"param": "prompt", "limit": 3, "share": 0.5, "none": None})
     for message in (Outputs([EngineOutput("a", error=error)]), StartFailed(error), RemoteReply(1, b"", error)):

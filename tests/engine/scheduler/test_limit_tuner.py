@@ -19,6 +19,7 @@ from chairlift.engine.scheduler.limit_tuner import (
     decide_limits,
 )
 from support_engine import EngineHarness, make_request
+from support_shares import for_each
 from support_step_stats import make_stats
 
 LOWEST = EngineLimits(max_running_requests=4, max_batch_tokens=64, num_blocks=100)
@@ -48,7 +49,7 @@ def test_limits_that_are_used_as_planned_stay(share: float) -> None:
     assert decide(**used) == LimitsDecision(HALF, {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "fields", "changes", "reason"),
     [
         (CONFIG, {"running": 95, "waiting": 13}, {"max_running_requests": 120}, "13 requests wait and 95 run"),

@@ -1,10 +1,9 @@
 """RunningScheduler: sorts running sequences by need; a victim gets no tokens in the step that preempted it."""
 
-import pytest
-
 from chairlift.engine.scheduler.running_scheduler import RunningScheduler
 from chairlift.engine.scheduler.step_builder import StepBuilder
 from support_engine import make_request, make_scheduler, run_step
+from support_shares import for_each
 
 
 def names(sequences: list) -> list[str]:  # type: ignore[type-arg]
@@ -49,7 +48,7 @@ def test_a_victim_of_a_prompt_gets_no_token_in_that_step() -> None:
     assert names(builder.decodes) == ["stays"] and builder.tokens_left == 63
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "left", "fair"),
     [
         ({}, 64, 16),
@@ -71,7 +70,7 @@ def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
     assert running_scheduler.fair_chunk(StepBuilder(left, 64)) == fair, "decoding sequences have taken the rest"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "num_unscheduled", "left", "count"),
     [
         ({}, 33, 64, 16),

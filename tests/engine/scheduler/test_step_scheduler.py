@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.engine.timeline import WaitReason
 from support_engine import make_request, make_result, make_scheduler, rows_of, run_step
+from support_shares import for_each
 
 
 def distinct_prompts(count: int, start: int = 0) -> list[list[int]]:
@@ -107,7 +108,7 @@ def test_a_long_prompt_that_is_nearly_all_cached_counts_as_a_short_one() -> None
     assert [output.request_id for output in outputs] == ["again"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"scheduling_policy": "priority"}, {"scheduling_policy": "fair"}, {"scheduling_policy": "cache_aware"},

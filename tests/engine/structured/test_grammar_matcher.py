@@ -6,6 +6,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
 from chairlift.engine.structured.grammar_matcher import MAX_ERROR_CHARS, MaskBatch, MaskFiller, _error_of, short_message
 from support_grammars import allowed_tokens, grammar_of
+from support_shares import for_each
 
 
 def test_copies_go_their_own_ways() -> None:
@@ -66,7 +67,7 @@ def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_struc
         grammar_of(json_schema=many).resume(b"{")
 
 
-@pytest.mark.parametrize(("text", "limit"), [
+@for_each(("text", "limit"), [
     ("Parser Error: Current row has 20007 items; max is 10000; consider", "Current row has 20007 items; max is 10000"),
     ("parser error: Too many items (limit 50000; ff_tokens); try", "Too many items (limit 50000"),
     ("lexer error: too many expressions constructed", "too many expressions constructed"),

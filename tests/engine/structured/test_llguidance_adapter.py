@@ -19,6 +19,7 @@ from chairlift.engine.structured.llguidance_adapter import (
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.text.tokenizer import ByteTokenizer
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of, random_pick
+from support_shares import for_each
 from support_text import byte_level
 
 
@@ -102,7 +103,7 @@ def rejection(structured: StructuredOutput) -> str:
     return matcher.get_error()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("structure", "message"),
     [
         ({"json_schema": {"type": "banana"}}, "banana"), ({"json_schema": {"not": {}}}, "not"),
@@ -145,9 +146,7 @@ def only_output(structured: StructuredOutput, vocabulary: GrammarTokenizer) -> l
     return ids
 
 
-@pytest.mark.parametrize(
-    "text", ["<tool_call>", "a<tool_call>b", "[INST]", "[INST] x", *ByteTokenizer().special_tokens]
-)
+@for_each("text", ["<tool_call>", "a<tool_call>b", "[INST]", "[INST] x", *ByteTokenizer().special_tokens])
 def test_forced_text_with_the_name_of_a_special_token_is_written_with_ordinary_tokens(text: str) -> None:
     vocabulary = with_added_tokens()
     for structured in (StructuredOutput(choice=(text,)), StructuredOutput(regex=re.escape(text)),

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.size_description import describe_size
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("structure", "text"),
     [
         ({"json_schema": {"properties": {f"p{number}": {} for number in range(40)}}}, "/properties with 40 entries"),

@@ -3,11 +3,11 @@
 import dataclasses
 import inspect
 
-import pytest
 from transformers.generation.continuous_batching.requests import GenerationOutput as Theirs
 
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.request_status import RequestStatus
+from support_shares import for_each
 
 
 def test_it_has_the_fields_of_transformers_in_their_order() -> None:
@@ -35,7 +35,7 @@ def test_an_output_sees_the_beginning_of_lists_that_grow() -> None:
     assert tokens == [1, 2, 3] and first.generated_tokens == [1, 2, 9]
 
 
-@pytest.mark.parametrize("status", RequestStatus)
+@for_each("status", RequestStatus)
 def test_the_ends_are_finished(status: RequestStatus) -> None:
     assert GenerationOutput("r", status=status).is_finished() == (status >= RequestStatus.FINISHED)
 

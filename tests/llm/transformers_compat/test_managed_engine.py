@@ -24,6 +24,7 @@ from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
 from support_engine import make_request
 from support_inline import WAIT_SECONDS, start_client
+from support_shares import for_each
 from support_source_tree import ROOT
 from support_transformers_compat import SLOW, greedy_tokens, make_fake_manager
 
@@ -35,7 +36,7 @@ def client_of(manager: ContinuousBatchingManager) -> InlineClient:
     return manager.client
 
 
-@pytest.mark.parametrize("state", ["started", "warmed up", "used", "shown", "kept", "paused before"])
+@for_each("state", ["started", "warmed up", "used", "shown", "kept", "paused before"])
 def test_the_engine_of_a_dropped_manager_ends(state: str) -> None:
     manager = make_fake_manager()
     manager.warmup()

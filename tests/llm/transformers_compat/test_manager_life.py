@@ -12,6 +12,7 @@ import torch
 from chairlift.core.errors import DuplicateRequestId, EngineDead, UnknownOption
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.request_status import RequestStatus
+from support_shares import for_each
 from support_transformers_compat import FAKE, SLOW, fake_manager, float32_model, greedy_tokens
 
 PROMPT = [5, 6, 7]
@@ -163,7 +164,7 @@ def test_sequences_of_a_prompt_have_ids_and_seeds_of_their_own() -> None:
         }
 
 
-@pytest.mark.parametrize("ids", [None, 7, "abc", [1.5], [True], [[1], [2]], torch.tensor([1.0]), {"input_ids": [1]}])
+@for_each("ids", [None, 7, "abc", [1.5], [True], [[1], [2]], torch.tensor([1.0]), {"input_ids": [1]}])
 def test_what_is_no_prompt_is_a_type_error_and_leaves_nothing(ids: Any) -> None:
     with fake_manager() as manager:
         with pytest.raises(TypeError, match="token ids"):
@@ -178,7 +179,7 @@ def test_what_is_no_prompt_is_a_type_error_and_leaves_nothing(ids: Any) -> None:
         assert not manager.open_requests
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "error"),
     [
         ({"timeout": "x"}, "timeout must be"), ({"timeout": True}, "timeout must be"),

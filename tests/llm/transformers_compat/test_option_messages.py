@@ -15,11 +15,12 @@ from chairlift.llm.transformers_compat.option_messages import (
     with_given_names,
 )
 from chairlift.llm.transformers_compat.settings import request_params, resolve_settings
+from support_shares import for_each
 
 NO_TOKENIZER = "a manager has no tokenizer; use stop_token_ids, or chairlift.LLM with `stop`"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "hint"),
     [
         ("max_tokens", "; did you mean 'max_new_tokens'?"), ("stop", f": {NO_TOKENIZER}"),
@@ -38,7 +39,7 @@ def test_an_option_that_a_manager_does_not_have_names_the_right_one(name: str, h
     assert str(caught.value) == f"unknown option {name!r}{hint}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "hint"),
     [
         ("max_tokens", "; did you mean 'max_new_tokens'?"), ("stop", f": {NO_TOKENIZER}"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from chairlift.llm.transformers_compat.request_queue import RequestQueue, WaitingRequest, plain_ids, plain_prompts
+from support_shares import for_each
 
 
 def waiting(name: str) -> WaitingRequest:
@@ -43,9 +44,7 @@ def test_waiting_for_room_ends_at_the_deadline_or_when_there_is_room() -> None:
         RequestQueue(0).wait_for_room(changed, time.monotonic(), lambda: 10**6)
 
 
-@pytest.mark.parametrize(
-    "ids", [[1, 2], (1, 2), np.array([1, 2]), torch.tensor([1, 2]), torch.tensor([[1, 2]]), [[1, 2]]]
-)
+@for_each("ids", [[1, 2], (1, 2), np.array([1, 2]), torch.tensor([1, 2]), torch.tensor([[1, 2]]), [[1, 2]]])
 def test_ids_may_be_lists_arrays_and_tensors(ids: Any) -> None:
     assert plain_ids(ids) == [1, 2]
 
@@ -53,7 +52,7 @@ def test_ids_may_be_lists_arrays_and_tensors(ids: Any) -> None:
 TOKENIZE = "; a manager has no tokenizer, so pass tokenizer(text).input_ids"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ids", "message"),
     [
         (["a"], f"input_ids must be token ids, got the text 'a'{TOKENIZE}"),
@@ -87,7 +86,7 @@ def test_prompts_may_be_lists_and_tensors(prompts: Any) -> None:
     assert made[0][0] == 1 and all(type(token) is int for prompt in made for token in prompt)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("prompts", "message"),
     [
         ("hello", f"inputs must be prompts, each a list of token ids, got str{TOKENIZE}"),

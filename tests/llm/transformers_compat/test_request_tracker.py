@@ -15,6 +15,7 @@ from chairlift.llm.transformers_compat.request_status import RequestStatus
 from chairlift.llm.transformers_compat.request_tracker import RequestTracker
 from chairlift.llm.transformers_compat.settings import ManagerSettings
 from support_inline import StepGate
+from support_shares import for_each
 from support_transformers_compat import FAKE, SLOW
 
 
@@ -58,7 +59,7 @@ def test_a_group_is_added_as_a_whole_or_not_at_all() -> None:
     assert [each.request_id for each in requests.queue.take_all()] == ["a", "c", "d"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("request_", "message"),
     [
         (waiting("x", [999]), "token id 999"), (waiting("x", [1], 10**6), "max_new_tokens is 1000000"),

@@ -12,6 +12,7 @@ from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.build import validate_options
 from chairlift.llm.options import Options
 from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS, resolve_options
+from support_shares import for_each
 
 ALIASES = {name: option.setting for name, option in VLLM_OPTIONS.items() if option.setting}
 WITHOUT_EFFECT = [name for name, option in VLLM_OPTIONS.items() if option.effect is OptionEffect.NONE]
@@ -24,7 +25,7 @@ def test_each_option_has_one_meaning_and_a_reason_where_it_needs_one() -> None:
     assert all(VLLM_OPTIONS[name].reason for name in (*WITHOUT_EFFECT, *REFUSED))
 
 
-@pytest.mark.parametrize("name", ALIASES)
+@for_each("name", ALIASES)
 def test_an_alias_sets_our_option(name: str) -> None:
     assert resolve_options(None, {name: 7}) == {ALIASES[name]: 7}
 

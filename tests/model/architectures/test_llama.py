@@ -2,16 +2,16 @@
 
 import json
 
-import pytest
 import torch
 import transformers
 
 from chairlift.model.architectures.registry import parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from support_models import VARIANTS, tiny_config
+from support_shares import for_each
 
 
-@pytest.mark.parametrize("kind", [kind for kind in VARIANTS if kind.startswith(("llama", "mistral", "qwen2"))])
+@for_each("kind", [kind for kind in VARIANTS if kind.startswith(("llama", "mistral", "qwen2"))])
 def test_parameters_are_those_of_transformers(kind: str) -> None:
     architecture = VARIANTS[kind][1]
     config = tiny_config(kind, architectures=[architecture])

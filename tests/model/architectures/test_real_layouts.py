@@ -18,7 +18,7 @@ from chairlift.model.architectures.registry import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.weights.checkpoint import Checkpoint
 from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 MULTIMODAL = "gemma-3-4b-it"
 LOADED = (
@@ -68,7 +68,7 @@ def dialects(name: str) -> list[dict[str, Any]]:
     return [PUBLISHED[name], json.loads(config_of(name).to_json_string(use_diff=False))]
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_both_dialects_of_a_published_config_say_the_same(name: str) -> None:
     old, new = dialects(name)
     assert "rope_parameters" in (new.get("text_config") or new)
@@ -77,7 +77,7 @@ def test_both_dialects_of_a_published_config_say_the_same(name: str) -> None:
     assert parse_decoder_config(old).dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_the_architecture_has_as_many_parameters_as_the_hub_counts(name: str) -> None:
     shapes = parameter_shapes(parse_decoder_config(PUBLISHED[name]))
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == PARAMETERS[name]

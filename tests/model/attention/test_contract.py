@@ -31,7 +31,7 @@ from support_attention_contract import (
 )  # fmt: skip
 from support_batches import Row, make_batch
 from support_native import need_native
-from support_shares import each_value
+from support_shares import each_value, for_each
 
 EVERY = (*BACKENDS, *LIBRARY_BACKENDS, "native")
 """The last one is the native kernels' backend. It is bfloat16 only, and only the native decoder uses its KV cache."""
@@ -206,7 +206,7 @@ def test_only_named_slots_are_written(backend: str) -> None:
         assert torch.equal(cache.view(12, 2, 8), expected)
 
 
-@pytest.mark.parametrize("backend", EVERY)
+@for_each("backend", EVERY)
 def test_a_cache_is_plain_if_its_backend_says_so(backend: str) -> None:
     one = make(backend)
     width = head_dim(backend, 16)
@@ -218,9 +218,7 @@ def test_a_cache_is_plain_if_its_backend_says_so(backend: str) -> None:
     assert one.has_plain_kv == (holds_heads and has_strides)
 
 
-@pytest.mark.parametrize(
-    ("backend", "dtype"), [*((each, torch.bfloat16) for each in EVERY), *((each, FLOAT8) for each in BACKENDS)]
-)
+@for_each(("backend", "dtype"), [*((each, torch.bfloat16) for each in EVERY), *((each, FLOAT8) for each in BACKENDS)])
 def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str, dtype: torch.dtype) -> None:
     one = make(backend)
     kv = one.allocate_kv_cache(2, 5, 16, 1, head_dim(backend, 16), dtype, CPU)
@@ -234,7 +232,7 @@ def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str, dtype: 
         assert torch.equal(each.value.float(), value[[0, 1, 1, 2, 0]])
 
 
-@pytest.mark.parametrize("backend", EVERY)
+@for_each("backend", EVERY)
 def test_a_fresh_cache_holds_zeros_in_the_shape_that_was_asked_for(backend: str) -> None:
     width = head_dim(backend, 48)
     caches = make(backend).allocate_kv_cache(3, 5, 16, 2, width, torch.bfloat16, CPU)

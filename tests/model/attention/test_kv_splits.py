@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.model.attention.kv_splits import MAX_SPLIT_KEYS, MAX_SPLITS, KVSplits, choose_kv_splits  # fmt: skip
+from support_shares import for_each
 
 H200 = 132
 TILE = 64
@@ -18,7 +19,7 @@ def choose(**options: Any) -> KVSplits:
     return choose_kv_splits(**usual | options)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("num_decodes", "max_seqlen_k", "expected"),
     [
         (1, 64, 1), (1, 128, 1), (1, 129, 2), (1, 1024, 8), (1, 100_000, 64),

@@ -2,9 +2,8 @@
 
 import random
 
-import pytest
-
 from chairlift.model.attention.length_buckets import PADDING_SHARE, split_into_buckets
+from support_shares import for_each
 
 
 def test_equal_rows_are_one_bucket_in_their_own_order() -> None:
@@ -25,7 +24,7 @@ def test_a_row_without_tokens_is_in_no_bucket() -> None:
     assert split_into_buckets([0, 0], 100, 10) == []
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_buckets_hold_every_row_once_within_their_bounds(seed: int) -> None:
     dice = random.Random(seed)
     spans = [dice.choice((0, dice.randrange(1, 40), dice.randrange(1, 3000))) for _ in range(dice.randrange(1, 60))]

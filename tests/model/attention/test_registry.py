@@ -17,6 +17,7 @@ from chairlift.model.config.attention_backend_names import BACKEND_ALIASES, BACK
 from support_cuda_device import simulate_gpu
 from support_flash_attn import stand_in as flash_attn
 from support_flashinfer import stand_in as flashinfer
+from support_shares import for_each
 
 
 def test_the_reference_is_made_by_its_name() -> None:
@@ -24,7 +25,7 @@ def test_the_reference_is_made_by_its_name() -> None:
     assert isinstance(make_backend("reference", "cuda", "bfloat16"), ReferenceAttention)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("device", "dtype", "expected"),
     [
         ("cpu", "bfloat16", "torch"), ("cpu", "float32", "torch"), ("mps", "float16", "torch"),

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from chairlift.model.attention.visible_pages import list_pages, visible_pages
 from chairlift.model.batch.forward_batch import ForwardBatch
 from support_batches import Row, make_batch
+from support_shares import for_each
 
 BLOCK_SIZES = (1, 4, 16)
 ROWS = ((1, 1), (1, 16), (1, 130), (3, 3), (17, 80), (64, 129))  # new tokens and length
@@ -25,8 +25,8 @@ def first_block(new: int, length: int, window: int | None, block_size: int) -> i
     return 0 if window is None else max(0, length - new - window + 1) // block_size
 
 
-@pytest.mark.parametrize("window", [None, 1, 4, 20, 64, 500])
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@for_each("window", [None, 1, 4, 20, 64, 500])
+@for_each("block_size", BLOCK_SIZES)
 def test_pages_begin_at_the_first_visible_block(block_size: int, window: int | None) -> None:
     tables, batch = batch_of(block_size)
     pages, lengths = visible_pages(batch, 0, window, block_size)
@@ -37,8 +37,8 @@ def test_pages_begin_at_the_first_visible_block(block_size: int, window: int | N
         assert pages[row, : len(table) - first].tolist() == table[first:]
 
 
-@pytest.mark.parametrize("window", [None, 1, 4, 20, 64, 500])
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
+@for_each("window", [None, 1, 4, 20, 64, 500])
+@for_each("block_size", BLOCK_SIZES)
 def test_the_host_lists_the_same_pages(block_size: int, window: int | None) -> None:
     tables, batch = batch_of(block_size)
     for rows in (range(3), range(3, 6), range(1, 2)):

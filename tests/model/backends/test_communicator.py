@@ -13,10 +13,11 @@ from chairlift.model.backends.communicator import Communicator
 from chairlift.model.weights.shard import Shard
 from support_process import wait_until
 from support_ranks import CPU, run_ranks
+from support_shares import for_each
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@for_each("num_ranks", [2, 3])
+@for_each("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_sums_and_columns_are_those_of_all_ranks(num_ranks: int, dtype: torch.dtype) -> None:
     def own(rank: int) -> torch.Tensor:
         return torch.arange(6, dtype=dtype).view(2, 3) + 10 * rank

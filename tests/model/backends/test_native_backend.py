@@ -16,12 +16,13 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_native import need_native
+from support_shares import for_each
 
 CPU = torch.device("cpu")
 FIT = replace(tiny_config(), dtype="bfloat16")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "device", "block_size", "reason"),
     [
         (replace(FIT, dtype="float32"), CPU, 16, "bfloat16, not in float32"),

@@ -9,6 +9,7 @@ from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_native import instruction_sets, need_native
+from support_shares import for_each
 
 KINDS = {"bfloat16": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 
@@ -22,9 +23,9 @@ def made(name: str, kind: str, weight: Tensor, bias: Tensor | None = None, threa
     return NativeLinear(weight, bias, Packer(get_thread_pool(threads), KINDS[kind]), name)
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", instruction_sets())
+@for_each("with_bias", [False, True])
+@for_each("kind", KINDS)
+@for_each("name", instruction_sets())
 def test_products_are_those_of_float64(name: str, kind: str, with_bias: bool) -> None:
     for rows, inputs, outputs in ((1, 64, 64), (2, 33, 70), (40, 96, 200), (7, 128, 31)):
         x, weight = random_bf16(rows, inputs, seed=1), random_bf16(outputs, inputs, seed=2)

@@ -16,6 +16,7 @@ from chairlift.model.batch.kv_cache_shape import (
 )
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
+from support_shares import for_each
 
 SHAPE = KVCacheShape(
     groups=3, layers_per_group=2, block_size=16, num_kv_heads=2, head_dim=8, itemsize=2, max_running_requests=4,
@@ -38,7 +39,7 @@ def test_more_blocks_of_8_bit_floats_have_the_same_bytes(dtype: str, times: int)
     assert wide.page_bytes == times * narrow.page_bytes
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("windows", "max_model_len", "needed"),
     [
         ((None,), 97, 6), ((None,), 98, 7), ((None, None, None), 100, 21), ((32, 32, None), 100, 3 + 3 + 7),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ModelError
 from chairlift.model.config.config_reader import ConfigReader
+from support_shares import for_each
 
 
 def fields(**content: Any) -> ConfigReader:
@@ -27,7 +28,7 @@ def test_membership_counts_defaults_and_not_nulls() -> None:
     assert "other" not in fields(other=None)
 
 
-@pytest.mark.parametrize("value", [0, -1, MAX_INT32 + 1, 1.0, "1", True, [1]])
+@for_each("value", [0, -1, MAX_INT32 + 1, 1.0, "1", True, [1]])
 def test_a_size_is_a_whole_number_of_at_least_one(value: Any) -> None:
     with pytest.raises(ModelError, match="n must be") as caught:
         fields(n=value).size("n")
@@ -35,7 +36,7 @@ def test_a_size_is_a_whole_number_of_at_least_one(value: Any) -> None:
     assert fields(n=MAX_INT32).size("n") == MAX_INT32
 
 
-@pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), "1", True])
+@for_each("value", [0, -1.0, float("inf"), float("nan"), "1", True])
 def test_a_number_is_finite_and_above_zero(value: Any) -> None:
     with pytest.raises(ModelError, match="n must be"):
         fields(n=value).number("n")

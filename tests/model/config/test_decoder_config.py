@@ -12,6 +12,7 @@ import transformers
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
 from chairlift.model.config.decoder_config import DEFAULTS, DecoderConfig, parse_decoder_config, read_decoder_config
 from support_models import VARIANTS, tiny_config
+from support_shares import for_each
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96,
@@ -40,7 +41,7 @@ def transformers4(config: Any) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("kind", VARIANTS)
+@for_each("kind", VARIANTS)
 def test_both_dialects_of_a_config_say_the_same(kind: str) -> None:
     config = tiny_config(kind, architectures=[VARIANTS[kind][1]], dtype="bfloat16")
     new = parse_decoder_config(json.loads(config.to_json_string()))
@@ -48,7 +49,7 @@ def test_both_dialects_of_a_config_say_the_same(kind: str) -> None:
     assert new.dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("kind", VARIANTS)
+@for_each("kind", VARIANTS)
 def test_layers_slide_where_transformers_lets_them_slide(kind: str) -> None:
     config = tiny_config(kind, architectures=[VARIANTS[kind][1]])
     ours = parse_decoder_config(json.loads(config.to_json_string()))
@@ -174,7 +175,7 @@ def test_yarn_stretches_the_length_of_pretraining() -> None:
         config.context_length(2049)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "said"),
     [
         ({"hidden_size": None}, "hidden_size is missing"),
@@ -206,7 +207,7 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], said: str) -> None:
         of(LLAMA, **fields)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("architecture", "fields", "said"),
     [
         ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "layer_types has 1 entries, num_hidden_layers is 4"),

@@ -2,9 +2,8 @@
 
 import random
 
-import pytest
-
 from chairlift.model.config.layer_groups import LayerGroups
+from support_shares import for_each
 
 
 def test_a_uniform_model_is_one_group() -> None:
@@ -19,7 +18,7 @@ def test_the_rarest_kind_sets_the_size_and_the_last_group_of_a_kind_may_be_short
     assert groups.places == ((0, 0), (0, 1), (3, 0), (1, 0), (3, 1), (1, 1), (2, 0))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_every_layer_has_a_place_of_its_own_in_a_group_of_its_window(seed: int) -> None:
     dice = random.Random(seed)
     windows = [dice.choice((None, 4, 9)) for _ in range(dice.randint(1, 40))]

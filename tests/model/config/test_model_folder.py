@@ -9,6 +9,7 @@ import pytest
 from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
 from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.config.model_folder import ORIGINAL, require_model, weight_files
+from support_shares import for_each
 
 
 def write(folder: Path, **files: object) -> Path:
@@ -62,7 +63,7 @@ def test_an_empty_folder_has_no_config(tmp_path: Path) -> None:
 LLAMA = {"architectures": ["LlamaForCausalLM"]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("quantization", "method"),
     [
         ({"quant_method": "awq", "bits": 4}, "with AWQ "),
@@ -86,7 +87,7 @@ def test_the_older_field_of_compressed_tensors_counts() -> None:
         parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "message", "remedy"),
     [
         ({"architectures": ["Qwen2VLForConditionalGeneration"]}, "also takes images or audio", "the text model"),

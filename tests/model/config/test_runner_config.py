@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.config.runner_config import RunnerConfig, check_options, refuse_float8
+from support_shares import for_each
 
 
 def test_what_was_encoded_is_read_back() -> None:
@@ -15,7 +16,7 @@ def test_what_was_encoded_is_read_back() -> None:
         assert RunnerConfig.decode(config.encode()) == config
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "named"),
     [
         ({"kernels": "fast"}, "kernels"), ({"quantization": "int3"}, "quantization"),

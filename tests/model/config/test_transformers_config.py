@@ -12,6 +12,7 @@ from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitectu
 from chairlift.model.config.transformers_config import TransformersConfig, parse_transformers_config
 from support_bridged_models import BRIDGED, WINDOW, bridged_model
 from support_models import LONGROPE
+from support_shares import for_each
 
 FOO: dict[str, Any] = {
     "architectures": ["FooForCausalLM"], "model_type": "foo", "vocab_size": 300, "hidden_size": 64,
@@ -169,7 +170,7 @@ def test_a_text_part_that_is_quantized_is_refused() -> None:
         of(text_config={"quantization_config": {"quant_method": "fp8"}})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "message"),
     [
         ({"layer_types": ["linear_attention", "full_attention", "conv"]},
@@ -196,7 +197,7 @@ def test_state_fields_of_a_model_whose_layers_all_have_attention_do_not_matter()
     assert of(layer_types=["attention"] * 3, mamba_d_state=4).num_layers == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "message"),
     [
         ("JambaConfig", "JambaForCausalLM has state-space layers"), ("MambaConfig", "MambaForCausalLM has state-space"),

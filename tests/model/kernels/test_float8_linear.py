@@ -7,6 +7,7 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels import float8_linear
 from chairlift.model.kernels.float8_linear import Float8Weight, check_products, linear, multiply, quantize_rows
+from support_shares import for_each
 
 CPU = torch.device("cpu")
 SHAPES = [(1, 16, 16), (5, 48, 80), (33, 320, 512), (2, 16, 4096)]
@@ -26,9 +27,9 @@ def reference(x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
     return product if bias is None else product + bias.double()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
-@pytest.mark.parametrize("has_bias", [False, True])
+@for_each("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@for_each(("rows", "outputs", "inputs"), SHAPES)
+@for_each("has_bias", [False, True])
 def test_a_product_is_that_of_the_dequantized_numbers(
     dtype: torch.dtype, rows: int, outputs: int, inputs: int, has_bias: bool
 ) -> None:

@@ -12,6 +12,7 @@ from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
 from chairlift.model.layers.fused_ops import FusedOps, batch_invariant_ops_for, ops_for
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
+from support_shares import for_each
 
 CPU = torch.device("cpu")
 PLAIN = TorchOps()
@@ -47,15 +48,15 @@ CALLS: dict[str, Callable[[Ops, Callable[[Tensor], Tensor]], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("packs", [False, True])
-@pytest.mark.parametrize("name", CALLS)
+@for_each("packs", [False, True])
+@for_each("name", CALLS)
 def test_float32_equals_plain_torch_but_for_last_bits(name: str, packs: bool) -> None:
     ops = FusedOps(packs and ops_packs(torch.float32))
     assert torch.allclose(CALLS[name](ops, Tensor.float), CALLS[name](PLAIN, Tensor.float), rtol=2e-6, atol=5e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", CALLS)
+@for_each("dtype", [torch.bfloat16, torch.float16])
+@for_each("name", CALLS)
 def test_16_bits_are_rounded_no_more_than_by_plain_torch(name: str, dtype: torch.dtype) -> None:
     def rounded(ops: Ops) -> Tensor:
         return CALLS[name](ops, lambda tensor: tensor.to(dtype))

@@ -8,6 +8,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 
 from chairlift.model.config.decoder_config import ACTIVATIONS
 from chairlift.model.layers.ops import TorchOps
+from support_shares import for_each
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 ops = TorchOps()
@@ -54,8 +55,8 @@ def test_the_rotation_equals_transformers(dtype: torch.dtype) -> None:
     assert torch.equal(ops.rotate(query, *twice), expected[0].transpose(0, 1))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@for_each("dtype", DTYPES)
+@for_each("activation", ACTIVATIONS)
 def test_every_activation_of_a_config_is_known(activation: str, dtype: torch.dtype) -> None:
     gate, up = drawn(4, 9, dtype=dtype), drawn(4, 10, dtype=dtype)[:, :9]
     assert torch.equal(ops.gated_activation(gate, up, activation), ACT2FN[activation](gate) * up)

@@ -20,6 +20,7 @@ from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.triton_ops import TritonOps
 from support_batches import Row, make_batch
 from support_models import save_tiny
+from support_shares import for_each
 
 CPU = torch.device("cpu")
 PLAIN, OPS = TorchOps(), TritonOps()
@@ -169,7 +170,7 @@ ROUNDED: dict[str, Callable[[Ops, Cast], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", ROUNDED)
+@for_each("name", ROUNDED)
 def test_float16_is_rounded_no_more_than_by_plain_torch(name: str) -> None:
     """bfloat16 needs a GPU, because the interpreter truncates it."""
     exact = ROUNDED[name](PLAIN, lambda tensor: tensor.half().double())

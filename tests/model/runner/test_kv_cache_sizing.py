@@ -41,7 +41,7 @@ from support_batches import Row, make_batch
 from support_models import save_tiny
 from support_ranks import run_ranks
 from support_sampling import params, sequence
-from support_shares import each_value
+from support_shares import each_value, for_each
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -282,8 +282,8 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize(
+@for_each("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@for_each(
     "asked",
     [
         {}, {"top_p": 0.99999, "logprobs": 20}, {"top_k": 9_999, "top_p": 0.99999, "logprobs": 20},

@@ -29,7 +29,7 @@ from support_native import need_native
 from support_plans import Driver, int32
 from support_runner import GREEDY, PROMPT, SEEDED, alone, started
 from support_sampling import masks_of, params
-from support_shares import FULL, each_value
+from support_shares import FULL, each_value, for_each
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_hybrid_layers_come_as_groups_over_one_pool(tmp_path: Path) -> None:
     assert info.block_bytes == sum(one.key.nbytes + one.value.nbytes for one in runner._engine.kv) // 30
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"dtype": "float8"}, {"device": "toaster"}, {"device": "cuda:99"}, {"attention_backend": "magic"},

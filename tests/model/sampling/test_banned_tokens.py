@@ -1,13 +1,13 @@
 """Repeated runs and bad words against their definitions, and against transformers."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.model.sampling.banned_tokens import BadWords, TokenHistory, repeated_ngram_tokens
 from support_sampling import is_forbidden, params
+from support_shares import for_each
 
 FEW = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 
@@ -28,7 +28,7 @@ def test_the_last_token_of_a_bad_word_is_banned_behind_the_others(ids: list[int]
     assert made.needs_tail == any(len(word) > 1 for word in words)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_both_are_those_of_transformers(seed: int) -> None:
     from transformers import NoBadWordsLogitsProcessor, NoRepeatNGramLogitsProcessor
 

@@ -6,13 +6,14 @@ import torch
 
 from chairlift.model.sampling.entropy_truncation import truncate
 from support_sampling import cut_by_entropy, params
+from support_shares import for_each
 
 
 def columns(*rules: float) -> list[torch.Tensor]:
     return [torch.tensor([[rule]], dtype=torch.float64) for rule in rules]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_what_is_kept_is_that_of_the_definitions(seed: int) -> None:
     draw = np.random.default_rng(seed)
     weights = np.where(draw.random(300) < 0.2, 0.0, draw.random(300) ** 6)

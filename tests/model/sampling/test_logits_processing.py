@@ -14,6 +14,7 @@ from chairlift.model.sampling.logits_processing import (
     run_custom_processors,
 )
 from support_sampling import params, processed_logits, sequence
+from support_shares import for_each
 
 TOKENS = st.lists(st.integers(0, 9), max_size=300)
 
@@ -33,7 +34,7 @@ def test_a_history_grows_past_its_first_room() -> None:
     assert history.counts.tolist() == [1] * 1000
 
 
-@pytest.mark.parametrize(
+@for_each(
     "chosen",
     [
         {"repetition_penalty": 1.5}, {"repetition_penalty": 0.5}, {"presence_penalty": 1.0},

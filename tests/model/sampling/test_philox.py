@@ -5,6 +5,7 @@ import pytest
 
 from chairlift.model.sampling.philox import philox4x32, uniforms
 from support_chi_square import chi_square_p
+from support_shares import for_each
 
 KNOWN = [  # Random123, tests/kat_vectors: counter, key, result
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -67,8 +68,8 @@ def test_numbers_are_uniform(name: str) -> None:
     assert chi_square_p(counts, np.full(100, NUMBERS / 100)) > 1e-4
 
 
-@pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("lag", [1, 2, 17])
+@for_each("name", STREAMS)
+@for_each("lag", [1, 2, 17])
 def test_neighbours_are_independent(name: str, lag: int) -> None:
     cells = (STREAMS[name] * 10).astype(int)
     counts = np.bincount(cells[:-lag] * 10 + cells[lag:], minlength=100)

@@ -26,7 +26,7 @@ from support_sampling import (
     sequence,
     token_by_model,
 )
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 DRAWS = 20_000 if FULL else 5_000
 PARAMS = {
@@ -68,9 +68,7 @@ def test_many_draws_have_the_distribution_of_the_numpy_model(name: str) -> None:
         assert chi_square_p(np.bincount(output.tokens, minlength=VOCAB), neutral * DRAWS) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "name", ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "logit_bias"]
-)
+@for_each("name", ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "logit_bias"])
 def test_the_positions_of_one_request_have_the_distribution_too(name: str) -> None:
     raw = logits_of(1, seed=6)
     new = sequence(0, params(seed=77, **PARAMS[name]))

@@ -21,6 +21,7 @@ from support_sampling import (
     sequence,
     token_by_model,
 )
+from support_shares import for_each
 
 PROMPT, OUTPUTS = (1, 2, 2, 9, 3), (4, 4, 4, 9, 6)
 
@@ -53,10 +54,8 @@ def overwrite_logits(value: float, where: slice | int) -> Callable[[torch.Tensor
     return change
 
 
-@pytest.mark.parametrize(
-    ("value", "where"), [(torch.nan, 7), (torch.inf, 7), (torch.nan, slice(None)), (-torch.inf, slice(None))]
-)
-@pytest.mark.parametrize("chosen", [{"temperature": 0.0}, {}, {"top_k": 3}, {"logprobs": 2}, {"presence_penalty": 1.0}])
+@for_each(("value", "where"), [(torch.nan, 7), (torch.inf, 7), (torch.nan, slice(None)), (-torch.inf, slice(None))])
+@for_each("chosen", [{"temperature": 0.0}, {}, {"top_k": 3}, {"logprobs": 2}, {"presence_penalty": 1.0}])
 def test_logits_that_are_no_numbers_fail_their_own_row_only(
     value: float, where: slice | int, chosen: dict[str, object]
 ) -> None:
@@ -203,7 +202,7 @@ def test_logits_processors_move_their_own_row_and_see_every_token_so_far() -> No
         outputs += (int(output.tokens[0]),)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "message_part"),
     [
         ("raising", "the sampler raised ZeroDivisionError"), ("nan", "'nan' returned NaN"),
@@ -211,7 +210,7 @@ def test_logits_processors_move_their_own_row_and_see_every_token_so_far() -> No
         ("banning", "bans every token"), ("absent", "there is no logits processor 'absent'"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@for_each("temperature", [0.0, 1.0])
 def test_a_logits_processor_that_fails_fails_its_request_alone(
     name: str, message_part: str, temperature: float
 ) -> None:

@@ -9,6 +9,7 @@ from chairlift.core.errors import SamplingFailed, TokenOutOfRange
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.model.sampling.sampling_state import SamplingState
 from support_sampling import params, sequence
+from support_shares import for_each
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_draws_count_on_from_the_outputs_that_came_along() -> None:
     assert state.num_outputs.tolist() == [0, 3, 3] and len(history.token_ids) == 3, "a failed row has no new output"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("chosen", "more"),
     [
         ({"temperature": 0.0}, False), ({"temperature": 0.0, "top_p": 0.5}, False), ({"temperature": 0.7}, True),

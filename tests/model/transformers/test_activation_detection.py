@@ -8,9 +8,10 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from chairlift.model.transformers.activation_detection import ACTIVATIONS, Activation, activation_name
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("function", "name"),
     [
         (ACT2FN["silu"], "silu"), (ACT2FN["gelu"], "gelu"), (ACT2FN["gelu_python"], "gelu"),

@@ -38,6 +38,7 @@ from chairlift.model.transformers.attention import (
 from chairlift.model.transformers.layer_runner import base_states, is_not_causal
 from support_batches import Row, make_batch
 from support_bridged_models import bridged_model
+from support_shares import for_each
 
 
 def chunked(size: int) -> Callable[..., Tensor]:
@@ -47,7 +48,7 @@ def chunked(size: int) -> Callable[..., Tensor]:
     return mask
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mask", "code"),
     [
         (causal_mask_function, FULL),
@@ -113,7 +114,7 @@ def test_layers_get_their_groups_by_window_and_the_width_of_the_widest_head() ->
     assert assigned(call(heads=1)).num_kv_heads == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("calls", "layers", "reason"),
     [
         ((call(), call(heads=1)), 2, "different numbers or widths"),

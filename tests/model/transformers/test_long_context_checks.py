@@ -32,6 +32,7 @@ from chairlift.model.transformers.long_context_checks import (
 )
 from support_bridged_models import bridged_model, greedy, model_of
 from support_models import COMMON
+from support_shares import for_each
 
 PROMPTS = [[(7 * i + 3 * j) % 290 + 10 for i in range(length)] for j, length in enumerate((1, 5, 17, 33, 50))]
 GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
@@ -177,7 +178,7 @@ def test_the_windows_of_transformers_cache_are_those_of_the_kinds_of_layers() ->
     assert kept_windows(llama4()) == [None] * 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("windows", "length", "sees"),
     [
         ((20, None), 1024, None), ((None, None), 20, None), ((None, None), 21, "all tokens"), ((20, 9), 1024, None),

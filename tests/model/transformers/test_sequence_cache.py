@@ -16,6 +16,7 @@ from chairlift.model.transformers.causal_lm import base_of
 from chairlift.model.transformers.sequence_cache import PagedCacheLayer, SequenceCacheRunner
 from support_batches import Row, make_batch
 from support_bridged_models import BRIDGED, bridged_model, model_of
+from support_shares import for_each
 
 CPU = torch.device("cpu")
 
@@ -99,7 +100,7 @@ def test_layers_without_keys_of_every_token_or_of_several_shapes_are_refused(
         SequenceCacheRunner(Base(shapes), 2)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, entry in BRIDGED.items() if entry.runs == "sequence"])
+@for_each("kind", [kind for kind, entry in BRIDGED.items() if entry.runs == "sequence"])
 def test_sizes_are_those_of_the_layers(kind: str) -> None:
     model = bridged_model(kind)
     layers = model.config.num_hidden_layers

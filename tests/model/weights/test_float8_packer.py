@@ -8,6 +8,7 @@ from chairlift.model.kernels.float8_linear import Float8Weight, quantize_rows
 from chairlift.model.weights import float8_packer
 from chairlift.model.weights.float8_packer import Float8Packer, quantize_parts, takes_float8
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part
+from support_shares import for_each
 
 QKV: list[Part] = [(f"model.layers.0.self_attn.{name}_proj.weight", (rows, 48)) for name, rows in
                    (("q", 32), ("k", 8), ("v", 8))]  # fmt: skip
@@ -17,7 +18,7 @@ def stored(name: str, shape: tuple[int, ...]) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(len(name) + shape[0])).bfloat16()
 
 
-@pytest.mark.parametrize(("parts", "takes"), [
+@for_each(("parts", "takes"), [
     (QKV, True), (QKV[:2], False),  # 40 rows
     ([("model.layers.3.mlp.down_proj.weight", (64, 128))], True),
     ([("model.layers.3.mlp.down_proj.weight", (64, 130))], False),

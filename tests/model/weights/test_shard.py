@@ -9,11 +9,12 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.config.transformers_config import parse_transformers_config
 from chairlift.model.weights.shard import Shard, check_shards
+from support_shares import for_each
 
 LAYER = "model.layers.3."
 
 
-@pytest.mark.parametrize(("name", "whole", "own", "rank", "part"), [
+@for_each(("name", "whole", "own", "rank", "part"), [
     ("self_attn.q_proj.weight", (32, 8), (16, 8), 1, (slice(16, 32), slice(0, 8))),
     ("self_attn.q_proj.bias", (32,), (16,), 0, (slice(0, 16),)),
     ("self_attn.o_proj.weight", (8, 32), (8, 16), 1, (slice(0, 8), slice(16, 32))),

@@ -1,8 +1,7 @@
 """TraceContext: both headers of W3C Trace Context, and what its specification declares invalid."""
 
-import pytest
-
 from chairlift.observability.tracing.trace_context import TraceContext, parse_trace_context
+from support_shares import for_each
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -30,7 +29,7 @@ def test_a_later_version_may_have_further_fields() -> None:
     assert parse(f"cc-{TRACE}-{SPAN}-01") == parse(f"cc-{TRACE}-{SPAN}-01-what-comes") == parse(PARENT)
 
 
-@pytest.mark.parametrize("parent", [
+@for_each("parent", [
     "", "x", f"ff-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-01-more", f"cc-{TRACE}-{SPAN}-01.more", f"00-{TRACE}-{SPAN}",
     f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE.upper()}-{SPAN}-01", f"0-{TRACE}-{SPAN}-01",
     f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{TRACE}-{SPAN}-1", f"00-{TRACE}-{SPAN}-0g", f" {PARENT}", f"{PARENT} ",
@@ -44,7 +43,7 @@ def test_two_of_them_are_none() -> None:
     assert parse(PARENT, PARENT) is None and parse() is None
 
 
-@pytest.mark.parametrize(("states", "state"), [
+@for_each(("states", "state"), [
     (("a=1",), "a=1"), (("a=1,b=2", "c=3"), "a=1,b=2,c=3"), (("a=1 , b=2",), "a=1,b=2"), (("", "a=1,,"), "a=1"),
     (("t61@v-x_y*z/0=a b~!",), "t61@v-x_y*z/0=a b~!"), ((",".join(f"k{number}=v" for number in range(32)),), None),
 ])  # fmt: skip
@@ -53,7 +52,7 @@ def test_a_valid_tracestate_is_kept(states: tuple[str, ...], state: str | None) 
     assert context is not None and context.state == (states[0] if state is None else state)
 
 
-@pytest.mark.parametrize("state", [
+@for_each("state", [
     "a", "=1", "a=", "A=1", "a=1,a=2", "a=b=c", "a=é", "-a=1", f"a={'x' * 257}", f"{'a' * 257}=1",
     ",".join(f"k{number}=v" for number in range(33)),
 ])  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.anthropic.chat_tools import chat_tool_choice, chat_tools
 from chairlift.protocol.request_schemas import MAX_TOOLS
+from support_shares import for_each
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL: dict[str, Any] = {"name": "f", "description": "Do it.", "input_schema": SCHEMA}
@@ -24,7 +25,7 @@ def test_a_tool_is_a_function() -> None:
     assert chat_tools(None, ignored) == [] == chat_tools([], ignored)
 
 
-@pytest.mark.parametrize(("tools", "param"), [
+@for_each(("tools", "param"), [
     ("f", "tools"), ([TOOL] * (MAX_TOOLS + 1), "tools"), ([7], "tools[0]"), ([TOOL, {"name": "g"}],
                                                                            "tools[1].input_schema"),
     ([{**TOOL, "input_schema": "{}"}], "tools[0].input_schema"),
@@ -49,7 +50,7 @@ def test_a_choice(choice: Any, fields: dict[str, Any]) -> None:
     assert chat_tool_choice(choice) == fields
 
 
-@pytest.mark.parametrize(("choice", "param"), [
+@for_each(("choice", "param"), [
     ("auto", "tool_choice"), ({}, "tool_choice.type"), ({"type": "all"}, "tool_choice.type"),
     ({"type": ["auto"]}, "tool_choice.type"), ({"type": "tool"}, "tool_choice.name"),
     ({"type": "auto", "disable_parallel_tool_use": 1}, "tool_choice.disable_parallel_tool_use"),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.anthropic.content_blocks import ChatMessages
 from chairlift.protocol.request_fields import MAX_MESSAGES
+from support_shares import for_each
 
 
 def text(value: str) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def test_the_last_message_of_the_assistant_is_continued() -> None:
     assert error_of(answer())[0] == "messages"
 
 
-@pytest.mark.parametrize(("message", "param"), [
+@for_each(("message", "param"), [
     (7, "messages[0]"),
     ({"content": "a"}, "messages[0].role"),
     ({"role": ["user"], "content": "a"}, "messages[0].role"),

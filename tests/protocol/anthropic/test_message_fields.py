@@ -3,13 +3,13 @@
 import typing
 
 import jsonschema
-import pytest
 from anthropic.types.message_count_tokens_params import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsBase, MessageCreateParamsStreaming
 
 from chairlift.protocol.anthropic.message_fields import COUNT_TOKENS, EFFORTS, MESSAGES, SAME_FIELDS
 from chairlift.protocol.openapi import body_schema
 from chairlift.protocol.request_fields import CHAT, REASONING_EFFORTS, Effect
+from support_shares import for_each
 
 BODY = {"model": "m", "max_tokens": 5}
 CALL = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
@@ -28,7 +28,7 @@ def test_equal_fields_are_those_of_chat_completions() -> None:
     assert set(EFFORTS.values()) <= set(REASONING_EFFORTS)
 
 
-@pytest.mark.parametrize(("messages", "is_valid"), [
+@for_each(("messages", "is_valid"), [
     ([{"role": "user", "content": "Hi"}], True), ([{"role": "system", "content": "Hi"}], True), ([], False), (7, False),
     ([{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}], True),
     ([{"role": "assistant", "content": [

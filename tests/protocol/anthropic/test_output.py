@@ -7,6 +7,7 @@ from anthropic.types import Message, Usage
 
 from chairlift.protocol.anthropic.output import SIGNATURE, MessageWriter, call_input, usage_object
 from support_sdk_schemas import checked
+from support_shares import for_each
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 8, "prompt_tokens_details": {"cached_tokens": 16}}
 WRITER = MessageWriter("msg_1", "m", ("END", "X"))
@@ -38,7 +39,7 @@ def test_token_counts_are_those_without_and_with_the_cache() -> None:
     )
 
 
-@pytest.mark.parametrize(("choice", "stop_reason", "stop_sequence"), [
+@for_each(("choice", "stop_reason", "stop_sequence"), [
     ({"finish_reason": "stop"}, "end_turn", None),
     ({"finish_reason": "stop", "stop_reason": "END"}, "stop_sequence", "END"),
     ({"finish_reason": "stop", "stop_reason": "other"}, "end_turn", None),

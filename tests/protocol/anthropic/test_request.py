@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.anthropic.request import MessageRequest, read_count_request, read_message_request
+from support_shares import for_each
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -55,7 +56,7 @@ def test_an_answer_goes_on_behind_a_text_of_the_assistant() -> None:
     assert request.names.own("continue_final_message") == "messages[1]"
 
 
-@pytest.mark.parametrize(("fields", "effort", "name"), [
+@for_each(("fields", "effort", "name"), [
     ({}, None, "thinking"),
     ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "medium", "thinking"),
     ({"thinking": {"type": "adaptive", "display": "summarized"}}, "medium", "thinking"),
@@ -91,7 +92,7 @@ def test_fields_without_effect_are_named() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "param"), [
+@for_each(("fields", "param"), [
     ({"max_tokens": None}, "max_tokens"),
     ({"messages": None}, "messages"),
     ({"model": None}, "model"),

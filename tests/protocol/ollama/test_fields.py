@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from chairlift.protocol.ollama.fields import CHAT, EMBED, EMBEDDINGS, GENERATE, SHOW
 from chairlift.protocol.openapi import body_schema
 from chairlift.protocol.request_fields import Field
+from support_shares import for_each
 
 TABLES: list[tuple[dict[str, Field], type[BaseModel]]] = [
     (dict(CHAT), types.ChatRequest), (dict(GENERATE), types.GenerateRequest), (dict(EMBED), types.EmbedRequest),
@@ -47,7 +48,7 @@ BODIES: list[tuple[dict[str, Field], dict[str, Any], bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("table", "body", "is_valid"), BODIES)
+@for_each(("table", "body", "is_valid"), BODIES)
 def test_what_the_schema_says(table: dict[str, Field], body: dict[str, Any], is_valid: bool) -> None:
     validator = jsonschema.Draft202012Validator(body_schema(table, ("m",)))
     assert validator.is_valid({"model": "m", **body}) == is_valid

@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.ollama.messages import chat_messages
 from chairlift.protocol.request_fields import MAX_MESSAGES
-from support_shares import FULL
+from support_shares import FULL, for_each
 
 
 def calls(*names: str, **fields: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ BAD: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("messages", "param"), BAD)
+@for_each(("messages", "param"), BAD)
 def test_an_error_names_the_place(messages: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         chat_messages(messages)

@@ -1,7 +1,6 @@
 """ollama_operations: each route is described, with Ollama's form of errors."""
 
 import jsonschema
-import pytest
 
 from chairlift.protocol.ollama import fields
 from chairlift.protocol.ollama.model_list import running_models, shown_model, tags
@@ -17,6 +16,7 @@ from chairlift.protocol.ollama.openapi import (
 from chairlift.protocol.ollama.output import AnswerWriter
 from chairlift.protocol.ollama.request import OllamaRequest
 from chairlift.protocol.translation.base import FieldNames, Json
+from support_shares import for_each
 
 OPERATIONS = {
     path: (method, operation)
@@ -50,7 +50,7 @@ MESSAGE, TEXT = AnswerWriter(REQUEST, is_chat=True), AnswerWriter(REQUEST, is_ch
 WHOLE = {"choices": [{"finish_reason": "stop", "message": {"content": "a", "reasoning_content": "b"}}], "usage": {}}
 
 
-@pytest.mark.parametrize(("schema", "body"), [
+@for_each(("schema", "body"), [
     (MESSAGE_ANSWER, MESSAGE.loaded()), (MESSAGE_ANSWER, MESSAGE.whole(WHOLE, 0.0)), (ANSWER, TEXT.whole(WHOLE, 0.0)),
     (MODEL_LIST, tags([CARD])), (RUNNING, running_models([CARD])), (SHOWN, shown_model(CARD)),
     (ERROR, {"error": "x must be 1"}),

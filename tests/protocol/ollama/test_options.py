@@ -9,6 +9,7 @@ from ollama import Options
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.ollama.options import NUM_PREDICT, OPTION_NAMES, OPTIONS, SAMPLING_OPTIONS, read_options
 from chairlift.protocol.request_fields import CHAT, COMPLETION
+from support_shares import for_each
 
 
 def test_options_become_fields() -> None:
@@ -44,7 +45,7 @@ BAD: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "param"), BAD)
+@for_each(("options", "param"), BAD)
 def test_an_error_names_the_option(options: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_options(options, [])

@@ -9,6 +9,7 @@ from chairlift.protocol.ollama.output import AnswerWriter, timestamp, tool_call
 from chairlift.protocol.ollama.request import OllamaRequest
 from chairlift.protocol.translation.base import FieldNames
 from support_sdk_schemas import checked_closely
+from support_shares import for_each
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
 
@@ -88,7 +89,7 @@ def test_logprobs_of_a_text() -> None:
     assert [top["token"] for top in tops[0]] == ["a", "x"]
 
 
-@pytest.mark.parametrize(("arguments", "expected"), [
+@for_each(("arguments", "expected"), [
     ('{"a": 1}', {"a": 1}), ("", {}), (None, {}), ('{"a": ', None), ("[]", None), ("7", None),
 ])  # fmt: skip
 def test_a_call_that_was_cut_off_is_none(arguments: Any, expected: Any) -> None:

@@ -16,6 +16,7 @@ from chairlift.protocol.ollama.request import (
     read_show_request,
     served_name,
 )
+from support_shares import for_each
 
 HI = [{"role": "user", "content": "Hi"}]
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
@@ -96,7 +97,7 @@ def test_logprobs() -> None:
     assert chat(logprobs=True).body["top_logprobs"] == 0 and "logprobs" not in chat(top_logprobs=0).body
 
 
-@pytest.mark.parametrize(("keep_alive", "reason"), [
+@for_each(("keep_alive", "reason"), [
     (None, "load"), ("5m", "load"), (-1, "load"), (0, "unload"), ("0", "unload"), ("0s", "unload"), ("0h0m", "unload"),
     (0.0, "unload"), ("10s", "load"), ("", "load"), ([], "load"), (False, "load"),
 ])  # fmt: skip
@@ -121,7 +122,7 @@ BAD: list[tuple[Callable[..., OllamaRequest], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("read", "fields", "param"), BAD)
+@for_each(("read", "fields", "param"), BAD)
 def test_an_error_names_the_field(read: Callable[..., OllamaRequest], fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(**{name: None if value is ... else value for name, value in fields.items()})
@@ -137,7 +138,7 @@ def test_the_model_to_show() -> None:
             read_show_request(body, served)
 
 
-@pytest.mark.parametrize(("name", "served", "found"), [
+@for_each(("name", "served", "found"), [
     ("demo", ("demo",), "demo"),
     ("demo:latest", ("demo",), "demo"),
     ("demo", ("demo:latest",), "demo:latest"),

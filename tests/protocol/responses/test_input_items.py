@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.responses.input_items import MessageList
+from support_shares import for_each
 
 
 def messages_of(items: list[Any]) -> MessageList:
@@ -63,7 +64,7 @@ def test_reasoning_belongs_to_what_follows() -> None:
         messages_of([empty])
 
 
-@pytest.mark.parametrize(("item", "param"), [
+@for_each(("item", "param"), [
     ("Hi", "input[0]"), ({}, "input[0].type"), ({"type": "computer_call"}, "input[0].type"),
     ({"type": ["message"]}, "input[0].type"),
     ({"role": "robot", "content": "x"}, "input[0].role"), ({"type": "message"}, "input[0].role"),

@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest, NotFound
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_store import ResponseStore
+from support_shares import for_each
 
 TOOL = {"type": "function", "name": "f", "description": "Do it.", "parameters": {"type": "object"}, "strict": True}
 
@@ -88,7 +89,7 @@ def test_fields_without_effect_are_named() -> None:
     assert not read(ResponseStore(0)).is_stored
 
 
-@pytest.mark.parametrize(("fields", "param"), [
+@for_each(("fields", "param"), [
     ({"input": 7}, "input"), ({"input": []}, "input"), ({"instructions": 7}, "instructions"),
     ({"previous_response_id": 7}, "previous_response_id"), ({"previous_response_id": ""}, "previous_response_id"),
     ({"previous_response_id": "r" * 300}, "previous_response_id"),

@@ -3,12 +3,12 @@
 import typing
 
 import jsonschema
-import pytest
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from chairlift.protocol.openapi import body_schema
 from chairlift.protocol.request_fields import CHAT, Effect
 from chairlift.protocol.responses.response_fields import RESPONSES, SAME_FIELDS
+from support_shares import for_each
 
 
 def test_every_published_field_is_declared() -> None:
@@ -21,7 +21,7 @@ def test_equal_fields_are_those_of_chat_completions() -> None:
     assert not any(RESPONSES[name].effect is Effect.REFUSED for name in SAME_FIELDS)
 
 
-@pytest.mark.parametrize(("input_items", "is_valid"), [
+@for_each(("input_items", "is_valid"), [
     ("Hi", True), ([{"role": "user", "content": "Hi"}], True), ([], False), (7, False),
     ([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], True),
     ([{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},

@@ -1,8 +1,7 @@
 """FieldNames: fields of a translated body get the names that the client knows."""
 
-import pytest
-
 from chairlift.protocol.translation.base import FieldNames
+from support_shares import for_each
 
 NAMES = FieldNames(
     {"max_completion_tokens": "max_output_tokens", "response_format": "text.format"},
@@ -12,7 +11,7 @@ NAMES = FieldNames(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("param", "own"), [
+@for_each(("param", "own"), [
     ("messages[0]", "instructions"),
     ("messages[1].tool_call_id", "input[0].call_id"),
     ("messages[2].content[1].type", "input[3].content[1].type"),
@@ -35,7 +34,7 @@ def test_own_names(param: str, own: str) -> None:
 NESTED = FieldNames({"response_format": "format", "response_format.json_schema.schema": "format", "logprobs": "tops"})
 
 
-@pytest.mark.parametrize(("message", "param", "own"), [
+@for_each(("message", "param", "own"), [
     ("response_format.json_schema.schema must be small", "response_format", "format must be small"),
     ("response_format.type must be text", "response_format.type", "format.type must be text"),
     ("logprobs must be 1", "logprobs", "tops must be 1"),

@@ -6,12 +6,13 @@ from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.attempt_history import AttemptHistory
 from chairlift.router.attempts.events import FailureReason, ReplicaPicked
 from chairlift.router.attempts.final_errors import FailureCause
+from support_shares import for_each
 
 A, B = ReplicaPicked(1, "a", "1"), ReplicaPicked(2, "b", "1")
 
 
-@pytest.mark.parametrize("reason", FailureReason)
-@pytest.mark.parametrize("has_progress", [False, True])
+@for_each("reason", FailureReason)
+@for_each("has_progress", [False, True])
 def test_every_failure_costs_an_attempt_but_a_refused_connection_and_for_a_resume_no_room(
     reason: FailureReason, has_progress: bool
 ) -> None:

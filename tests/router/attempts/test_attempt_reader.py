@@ -17,6 +17,7 @@ from chairlift.router.attempts.events import (
     ResponseEnded,
 )
 from support_attempts import DONE, chunk, chunk_event
+from support_shares import for_each
 
 FIRST, SECOND = chunk_event(0, {"content": "a"}, ids=(1,)), chunk_event(0, {"content": "b"}, ids=(2,), position=1)
 
@@ -134,7 +135,7 @@ def test_an_event_larger_than_its_bound_breaks_the_attempt(mode: ResponseMode) -
     assert reader.push(b"5") == reader.close() == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "expected"),
     [
         ("engine_dead", [AttemptBroken(4, FailureReason.ERROR_EVENT)]),

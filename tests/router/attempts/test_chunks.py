@@ -7,15 +7,16 @@ import pytest
 
 from chairlift.router.attempts.chunks import BadChunk, Chunk, ChunkKind, ChunkRewriter, parse_chunk
 from support_attempts import chunk, chunk_event
+from support_shares import for_each
 
 TRICKY = '}],"usage":null}\\",\\"token_ids\\":[1],"position":2,"finish_reason":"stop","choices":[{"index":9,'
 LOGPROBS = {"content": [{"token": TRICKY, "logprob": -1.5}], "refusal": None}
 
 
-@pytest.mark.parametrize("with_usage", [False, True])
-@pytest.mark.parametrize("logprobs", [None, LOGPROBS])
-@pytest.mark.parametrize("reason", [None, "stop", "tool_calls"])
-@pytest.mark.parametrize("ids", [None, (), (5,), (5, 6, 77)])
+@for_each("with_usage", [False, True])
+@for_each("logprobs", [None, LOGPROBS])
+@for_each("reason", [None, "stop", "tool_calls"])
+@for_each("ids", [None, (), (5,), (5, 6, 77)])
 def test_a_chunk_is_cut_as_json_would_parse_it(
     ids: tuple[int, ...] | None, reason: str | None, logprobs: object, with_usage: bool
 ) -> None:
@@ -123,7 +124,7 @@ def test_a_chunk_with_its_members_in_another_order_is_parsed(keeps_ids: bool) ->
     assert ChunkRewriter(keeps_token_ids=False).rewrite(unfinished) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "payload",
     [
         b"data: {}\n\n",

@@ -11,9 +11,10 @@ from chairlift.router.attempts.final_errors import (
     end_with_reported_error,
     respond_reported_error,
 )
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cause", "reason", "status", "code"),
     [
         (FailureCause.REPLICAS, None, 503, "unavailable"),

@@ -8,6 +8,7 @@ from chairlift.router.attempts.events import FailureReason, TimerKind
 from chairlift.router.health.breaker import HealthOutcome
 from support_attempts import STREAM, WHOLE, chunk
 from support_attempts_script import FOREIGN, A, B, C, Script, of_type, script
+from support_shares import for_each
 
 FAULT, NEUTRAL, SUCCESS = HealthOutcome.FAULT, HealthOutcome.NEUTRAL, HealthOutcome.SUCCESS
 
@@ -112,11 +113,11 @@ def test_a_drain_hands_the_stream_over_and_counts_as_no_failure(num_tokens: int)
     assert world.machine.history.num_failed == 0
 
 
-@pytest.mark.parametrize("event", [
+@for_each("event", [
     ev.ConnectFailed(2), ev.AttemptBroken(2, FailureReason.RESET), ev.ResponseReceived(2, 429, 1.0),
     ev.ResponseReceived(2, 503, 1.0), ev.ResponseReceived(2, 400), ev.ResponseReceived(2, 500), ev.ReplicaDraining(2),
 ])  # fmt: skip
-@pytest.mark.parametrize("num_tokens", [0, 1])
+@for_each("num_tokens", [0, 1])
 def test_when_the_new_replica_fails_the_draining_one_goes_on_with_what_it_has_sent_since(
     event: ev.Event, num_tokens: int
 ) -> None:

@@ -13,6 +13,7 @@ from chairlift.router.attempts.retry_budget import RetryBudgetConfig
 from chairlift.router.health.breaker import HealthOutcome
 from support_attempts import DONE, STREAM, WHOLE, chunk, chunk_event
 from support_attempts_script import FOREIGN, OTHER, A, B, C, Script, of_type, script
+from support_shares import for_each
 
 NO_BUDGET = RetryBudgetConfig(share=0, min_concurrent=0, min_per_second=0)
 FAULT, NEUTRAL, SUCCESS = HealthOutcome.FAULT, HealthOutcome.NEUTRAL, HealthOutcome.SUCCESS
@@ -76,7 +77,7 @@ def test_a_failure_before_the_first_token_is_replayed_elsewhere_until_the_attemp
     assert "3 attempts failed, which is the limit" in world.final.message
 
 
-@pytest.mark.parametrize("name", {**FAULTS, **REJECTIONS})
+@for_each("name", {**FAULTS, **REJECTIONS})
 def test_only_a_lost_replica_is_replaced_when_the_retry_budget_is_used_up(name: str) -> None:
     world = script(budget=NO_BUDGET)
     world.begin(A)
@@ -127,7 +128,7 @@ def test_without_any_replica_the_client_gets_503_with_the_time_of_the_pick() -> 
         assert world.final.message == "no replica can take the request now; retry later"
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 422, 499, 302])
+@for_each("status", [400, 401, 404, 408, 413, 422, 499, 302])
 def test_a_4xx_passes_through_without_a_retry_and_says_nothing_about_health(status: int) -> None:
     world = script()
     world.begin(A)

@@ -11,13 +11,14 @@ from chairlift.router.attempts.chunks import BadChunk, Chunk, ChunkKind
 from chairlift.router.attempts.resume import DeliveredTokens, GenerationFields, append_members, read_generation_fields
 from chairlift.web.body import parse_json_object
 from support_attempts import chunk
+from support_shares import for_each
 
 
 def tokens(index: int, *token_ids: int, position: int | None = None, is_last: bool = False) -> Chunk:
     return Chunk(b"x", ChunkKind.CHOICE, index, token_ids, position, is_last)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "fields"),
     [
         ({}, {"seed": 9}),
@@ -47,7 +48,7 @@ def test_the_fields_of_a_body(body: dict[str, Any], fields: dict[str, Any]) -> N
     assert read_generation_fields(body, Nine()) == GenerationFields(is_resumable=True, **fields)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         {"n": 0}, {"n": "2"}, {"n": True}, {"n": 129}, {"n": 2.0}, {"n": 100, "prompt": ["a", "b"]}, {"resume": 5},
@@ -65,7 +66,7 @@ def test_assigned_seeds_are_random_and_fit_into_63_bits() -> None:
     assert all(seed is not None and 0 <= seed < 2**63 for seed in seeds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b"{}", b" {\n} \n", b'{"a": {"b": {}}}', b'{"a":"}"}\r\n', b'{"seed":null,"resume":[[1]],"a":1}',
@@ -80,7 +81,7 @@ def test_members_are_appended_and_the_last_of_a_name_counts(body: bytes) -> None
     assert append_members(body, {}) == body
 
 
-@pytest.mark.parametrize(("body", "is_replaced"), [
+@for_each(("body", "is_replaced"), [
     (b'{"model": "alias", "prompt": "a"}', True),
     (b'{"messages": [{"content": "a"}], "model":"alias"}', True),
     (b'{"messages": [{"content": "a"}], "model":"alias", "metadata": {"a": [[1]]}, "tools": [[{}]]}', False),

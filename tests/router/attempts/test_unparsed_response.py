@@ -5,6 +5,7 @@ import json
 import pytest
 
 from chairlift.router.attempts.unparsed_response import UsageReader, rename_model, rename_models
+from support_shares import for_each
 
 CHOICES = [{"index": 0, "delta": {"content": '","model":"x"}'}, "model": "inner", "logprobs": {"a": [{}]}}]
 USAGE = {"prompt_tokens": 3, "prompt_tokens_details": {"cached": [1]}, "text": "}]"}
@@ -28,7 +29,7 @@ def test_only_the_name_of_the_model_is_replaced(body: dict[str, object], indent:
     assert rename_model(dump(body["model"]), 'al"ias') == dump('al"ias')
 
 
-@pytest.mark.parametrize("body", [
+@for_each("body", [
     b"", b"data: [DONE]\n\n", b"[1]", b'{"choices":[{"model":"m"}]}', b'{"meta":{"model":"m"}}', b'{"model":null}',
     b'{"text":"\\"model\\":\\"m\\"}"}', b'"model":"m"', b'{"a":{"model":"m","b":1},"c":{}}', b'x "model":"m"',
 ])  # fmt: skip
@@ -63,7 +64,7 @@ TEXT = b'data: {"choices":[{"delta":{"content":"\\ndata: \\"usage\\":{\\"prompt_
 NESTED = {"prompt_tokens": 5, "completion_tokens": 2, "details": {"cached": [1], "text": "}"}}
 
 
-@pytest.mark.parametrize(("payloads", "num_events", "total"), [
+@for_each(("payloads", "num_events", "total"), [
     ([TEXT, b": ping\n\n" + TEXT + b"data:{}\r\n\r\n", b"data: [DONE]\n\n"], 3, None),
     ([TEXT + TEXT + b"data: [DONE]\n\n"], 2, None),
     ([TEXT, usage_event(prompt_tokens=5, completion_tokens=2), b"data:[DONE]\n\n"], 2, 7),

@@ -16,6 +16,7 @@ from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from support_discovery import urls, watching
 from support_services_consul import FakeConsul, fake_consul
+from support_shares import for_each
 
 PASSING = {"TTL": "60s", "Status": "passing"}
 
@@ -148,7 +149,7 @@ def test_a_new_watch_of_a_store_that_lost_its_data_yields_an_empty_list_first() 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("status", "text", "message"), [
+@for_each(("status", "text", "message"), [
     (200, "no json", "answers with status 200: no json"), (200, "{}", "answers with status 200"),
     (200, "[{}]", "Consul answers nonsense: KeyError"), (200, '[{"Service": 1}]', "nonsense: AttributeError"),
     (500, "no leader", "status 500: no leader"), (403, "denied", "status 403: denied"),

@@ -14,6 +14,7 @@ from chairlift.router.discovery.dns import DNSSource, srv_weights
 from chairlift.router.endpoint import Endpoint
 from support_discovery import urls, watching
 from support_services_processes import DnsServer, dns_server, free_port
+from support_shares import for_each
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_srv_weights(weights: list[int], expected: list[float]) -> None:
     assert srv_weights(weights) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("dns://llm.test", "has no port after the host"), ("dns://llm.test:8000/x", "needs a name alone"),
     ("dns://[::1]:8000", "needs a name alone"), ("dns://a..b:80", "a name that is none"),
     ("dns://llm.test:80?nameserver=ns.test", "must be an address and a port, got 'ns.test'"),

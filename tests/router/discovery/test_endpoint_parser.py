@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.router.discovery.endpoint_parser import check_names, parse_endpoint
 from chairlift.router.endpoint import Endpoint, ReplicaKind
+from support_shares import for_each
 
 
 @pytest.mark.parametrize("fields", [
@@ -18,7 +19,7 @@ def test_values_and_texts_give_the_same_endpoint(fields: dict[str, Any]) -> None
     assert parse_endpoint({"url": "H:1", **fields}) == expected
 
 
-@pytest.mark.parametrize(("fields", "message"), [
+@for_each(("fields", "message"), [
     ({}, "a replica needs a url"), ({"url": 7}, "url must be text, got '7'"), ({"url": "ftp://h"}, "no URL"),
     ({"url": "h", "weight": "x"}, "weight must be a number, got 'x'"), ({"url": "h", "weight": True}, "got 'True'"),
     ({"url": "h", "weight": None}, "weight must be a number"), ({"url": "h", "weight": -1}, "must be between 0 and"),

@@ -15,6 +15,7 @@ from chairlift.router.discovery.etcd import EtcdSource
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from support_discovery import urls, watching
 from support_services_processes import EtcdServer, etcd_server, free_port
+from support_shares import for_each
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +239,7 @@ def test_more_keys_than_the_limit_are_an_error(etcd: EtcdServer, monkeypatch: py
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("etcd://h/", "no prefix of keys"), ("etcd:///p", "should look like etcd://127.0.0.1:2379/chairlift/replicas"),
     ("etcd://h/p?wait=3", "unknown option 'wait'"), ("etcd://h/p?weight=x", "weight must be a number, got 'x'"),
     ("etcd://h/p?tls=maybe", "must be true or false, got 'maybe'"),

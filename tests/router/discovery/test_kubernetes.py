@@ -19,6 +19,7 @@ from chairlift.web.registry import kubernetes_watch
 from support_certificates import CertificateAuthority
 from support_discovery import urls, watching
 from support_services_kubernetes import FakeKubernetes, endpoint, fake_kubernetes, port
+from support_shares import for_each
 
 
 def source(fake: FakeKubernetes, options: str = "", **fields: Any) -> KubernetesSource:
@@ -110,7 +111,7 @@ def test_only_slices_that_changed_are_parsed_again(monkeypatch: pytest.MonkeyPat
     assert parsed == ["http://10.0.0.9:8000"]
 
 
-@pytest.mark.parametrize(("conditions", "is_used"), [
+@for_each(("conditions", "is_used"), [
     ({"ready": True}, True), ({"ready": None}, True), ({"ready": False}, False),
     ({"ready": True, "serving": True, "terminating": False}, True),
     ({"ready": False, "serving": True, "terminating": True}, False),
@@ -127,7 +128,7 @@ def test_conditions(conditions: dict[str, bool | None], is_used: bool) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("options", "url", "message"), [
+@for_each(("options", "url", "message"), [
     ("&port=grpc", "http://10.0.0.1:9000", ""), ("&port=8000", "http://10.0.0.1:8000", ""),
     ("&port=http&scheme=https", "https://10.0.0.1:8000", ""),
     ("&port=web", "", r"no port 'web'; its TCP ports are: http \(8000\), grpc \(9000\)"),
@@ -296,7 +297,7 @@ def test_the_token_file_is_read_again(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("status", "text", "message"), [
+@for_each(("status", "text", "message"), [
     (403, '{"message": "forbidden"}', "answers with status 403"), (500, "x", "status 500"), (200, "x", "malformed"),
     (200, "{}", "the list of EndpointSlices is malformed: KeyError"), (200, "[]", "malformed: TypeError"),
     (200, '{"metadata": {"resourceVersion": "1"}, "items": [{}]}', "malformed: KeyError"),
@@ -339,7 +340,7 @@ def test_the_pods_cluster_is_the_default(tmp_path: Path) -> None:
     assert (made._config.token_file, made._config.ca_file) == (tmp_path / "token", tmp_path / "ca.crt")
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("kubernetes://prod/llm", "needs a pod of the cluster"), ("kubernetes://prod", "should look like kubernetes://"),
     ("kubernetes://prod:8/llm", "should look like"), ("kubernetes://prod/a/b", "should look like"),
     ("kubernetes://prod/llm?server=ftp://x", "must look like https"),

@@ -9,6 +9,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.router.discovery import replica_file
 from chairlift.router.discovery.replica_file import parse_replica_file
 from chairlift.router.endpoint import Endpoint, ReplicaKind
+from support_shares import for_each
 
 PATH = Path("replicas.yaml")
 
@@ -42,7 +43,7 @@ def test_no_replicas_are_written_as_an_empty_list(text: str) -> None:
     assert parse_replica_file(text.encode(), PATH) == ()
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("", "replicas.yaml is empty"), ("# nothing\n", "is empty"), ("replicas:", "line 1: a list of replicas is needed"),
     ("a: 1", "line 1: unknown key 'a'; the only key is replicas"), ("7", "line 1: a list of replicas is needed"),
     ("- a\n- b: [", "line 2: it is neither YAML nor JSON"), ("- a\n\t- b", "neither YAML nor JSON"),

@@ -11,6 +11,7 @@ from chairlift.router.discovery.etcd import EtcdSource
 from chairlift.router.discovery.file import FileSource
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.discovery.sources import SOURCES, make_source
+from support_shares import for_each
 
 
 def test_the_scheme_decides_and_the_name_is_the_text(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_the_scheme_decides_and_the_name_is_the_text(tmp_path: Path) -> None:
     assert type(make_source(f"file://{tmp_path}/r.yaml")) is FileSource
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("", "is no discovery source; it should look like file:"), ("redis://h", "is no discovery source"),
     ("http://h:8000", "is one replica, which --replica takes"), ("etcd", "is no discovery source"),
     ("file:", "names no file"), ("etcd://h", "no prefix of keys"), ("file:/nowhere/r.yaml", "cannot read"),

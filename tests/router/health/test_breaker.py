@@ -7,6 +7,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.router.health.breaker import Breaker, BreakerConfig, BreakerState, HealthOutcome
 from chairlift.router.health.health_state import TransitionCause
+from support_shares import for_each
 
 CONFIG = BreakerConfig()
 OUTCOMES = {"F": HealthOutcome.FAULT, "S": HealthOutcome.SUCCESS, "N": HealthOutcome.NEUTRAL}
@@ -25,7 +26,7 @@ def ejected(times: int = 1, now: float = 0.0) -> Breaker:
     return breaker
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("symbols", "ejects"),
     [
         ("FF", False),
@@ -107,7 +108,7 @@ def test_a_wish_that_is_not_granted_comes_again() -> None:
     assert breaker.state is BreakerState.HEALTHY
 
 
-@pytest.mark.parametrize(("times", "seconds"), [(1, 30), (2, 60), (3, 90), (20, 600), (21, 600), (500, 600)])
+@for_each(("times", "seconds"), [(1, 30), (2, 60), (3, 90), (20, 600), (21, 600), (500, 600)])
 def test_the_nth_ejection_takes_n_times_as_long_up_to_ten_minutes(times: int, seconds: float) -> None:
     breaker = Breaker(CONFIG)
     now = 0.0
@@ -215,7 +216,7 @@ def test_no_mix_of_neutral_outcomes_and_two_faults_ejects(seed: int) -> None:
         assert not any(record(breaker, symbols, now))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "message"),
     [
         ({"max_failures": 0}, "max_failures must be at least 1, got 0"),

@@ -4,14 +4,15 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.health.config import HealthConfig, may_eject, slow_start_factor
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(("size", "most"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (100, 50)])
+@for_each(("size", "most"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (100, 50)])
 def test_at_most_half_of_a_pool_is_ejected(size: int, most: int) -> None:
     assert [may_eject(num, size) for num in range(size + 1)] == [True] * most + [False] * (size + 1 - most)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("age", "factor"),
     [(-1, 0.1), (0, 0.1), (3, 0.1), (6, 0.2), (15, 0.5), (29.9, 0.99666), (30, 1), (99, 1)],
 )

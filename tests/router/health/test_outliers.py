@@ -5,6 +5,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.router.health.health_state import TransitionCause
 from chairlift.router.health.outliers import MAX_SAMPLES, LatencyOutliers, OutlierConfig
+from support_shares import for_each
 
 TTFT, ITL = TransitionCause.TIME_TO_FIRST_TOKEN, TransitionCause.INTER_TOKEN_LATENCY
 
@@ -19,7 +20,7 @@ def found(
     return [outlier.replica_id for outlier in outliers.find(now)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("medians", "expected"),
     [
         ({"a": 0.1, "b": 0.1, "c": 0.31}, ["c"]),

@@ -18,6 +18,7 @@ from chairlift.router.health.probe import (
 )
 from support_scripted_replica import TIMEOUT_SECONDS, Answer, ScriptedReplica, cut, drip, flood, reset, response, stall
 from support_server import fake_server
+from support_shares import for_each
 
 LOAD = {"state": "ready", "instance_id": "p1", "running_requests": 3, "waiting_tokens": 40, "fingerprint": "f1"}
 MODELS = {"object": "list", "data": [{"id": "m"}]}
@@ -119,7 +120,7 @@ def test_a_new_process_is_asked_for_its_models_again() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "reason"),
     [
         (response(500), "/readyz answers 500"),
@@ -203,7 +204,7 @@ def test_a_load_report_that_does_not_come_is_not_a_dead_replica(load: Answer) ->
     assert result.is_success and result.load is None and result.kind is ReplicaKind.CHAIRLIFT
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body", [b"nonsense", b"[]", b"7", b'{"server_load":1}', b'{"state":"x","waiting_tokens":0,"running_requests":0}',
              b'{"state":"ready","waiting_tokens":-1,"running_requests":0}', b"[" * 60_000],
 )  # fmt: skip

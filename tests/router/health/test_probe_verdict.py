@@ -6,9 +6,10 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.health.probe_verdict import ProbeConfig, ProbeVerdict
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("results", "verdicts"),
     [
         ("+", "+"),  # the first one decides
@@ -59,7 +60,7 @@ def test_a_replica_that_was_never_healthy_is_probed_every_second() -> None:
     assert set(delays(ProbeVerdict(ProbeConfig(jitter=0, interval_seconds=0.5)))) == {0.5}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "message"),
     [
         ({"interval_seconds": 0.0}, "interval_seconds of probes must be .* got 0"),

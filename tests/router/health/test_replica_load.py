@@ -7,6 +7,7 @@ import pytest
 
 from chairlift.core.load_report import LoadSummary, ReplicaReport, ReplicaState
 from chairlift.router.health.replica_load import MAX_HEADER_CHARS, ReplicaLoad, parse_load, parse_load_header
+from support_shares import for_each
 
 NOT_IN_THE_HEADER = frozenset(
     {"prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests", "adapters"}
@@ -74,7 +75,7 @@ def test_missing_fields_come_from_the_report_before() -> None:
     assert none_left.adapters == frozenset(), "an empty list is a report, too"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         None, [], "ready", 7, {"state": "fine"}, {"state": ["ready"]}, {"state": 1}, {"running_requests": "7"},
@@ -118,7 +119,7 @@ def test_an_id_that_looks_like_a_number_stays_a_text() -> None:
     assert load is not None and load.incarnation == "1e5"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "", " ", "7", "ready", "=", "=1", "state", "state=fine", "running=many", "running=-1", "running=nan",

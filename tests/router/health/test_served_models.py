@@ -3,6 +3,7 @@
 import pytest
 
 from chairlift.router.health.served_models import parse_models
+from support_shares import for_each
 
 
 def test_models_adapters_and_fingerprints_are_read() -> None:
@@ -33,9 +34,7 @@ def test_an_empty_list_is_a_server_without_models() -> None:
     assert parse_models({"object": "list", "data": []}).names == ()
 
 
-@pytest.mark.parametrize(
-    "body", [None, [], {}, {"data": None}, {"data": {}}, {"data": [{"id": 7}, "x"]}, {"data": [{"id": ""}]}]
-)
+@for_each("body", [None, [], {}, {"data": None}, {"data": {}}, {"data": [{"id": 7}, "x"]}, {"data": [{"id": ""}]}])
 def test_nonsense_is_refused(body: object) -> None:
     with pytest.raises(ValueError, match="/v1/models"):
         parse_models(body)

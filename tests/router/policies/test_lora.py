@@ -8,6 +8,7 @@ from chairlift.router.policies.base import Candidate, RoutingRequest
 from chairlift.router.policies.lora import AdapterFilter
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
 from support_policies import candidates, run_open_requests
+from support_shares import for_each
 
 A = Candidate(replica_id="a", adapters=frozenset({"sql", "law"}))
 B = Candidate(replica_id="b", adapters=frozenset({"sql"}), open_requests=5)
@@ -22,7 +23,7 @@ def test_replicas_with_the_adapter_are_kept_or_all(adapter: str, kept: str) -> N
     assert "".join(each.replica_id for each in given) == kept
 
 
-@pytest.mark.parametrize("name", POLICY_NAMES)
+@for_each("name", POLICY_NAMES)
 def test_every_policy_sends_a_request_where_its_adapter_is_loaded(name: str) -> None:
     policy = make_policy(name, 0)
     requests = [RoutingRequest(request_id=str(number), adapter="sql") for number in range(60)]

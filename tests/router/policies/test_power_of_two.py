@@ -9,6 +9,7 @@ from chairlift.router.policies.base import Candidate, CandidateSequence, Routing
 from chairlift.router.policies.power_of_two import PowerOfTwoPicker
 from chairlift.router.policies.registry import make_policy
 from support_policies import candidates, pick_many, run_open_requests
+from support_shares import for_each
 
 
 def test_of_two_the_less_loaded_is_chosen_by_weight() -> None:
@@ -19,8 +20,8 @@ def test_of_two_the_less_loaded_is_chosen_by_weight() -> None:
     assert {picker.choose(RoutingRequest(), [idle, large], [], 0.0).replica_id for _ in range(50)} == {"c"}
 
 
-@pytest.mark.parametrize("weights", [dict.fromkeys("abcdef", 1.0), dict(zip("abcdef", range(1, 7), strict=True))])
-@pytest.mark.parametrize(("num_choices", "chosen"), [(2, "bcdef"), (4, "def"), (6, "f"), (9, "f")])
+@for_each("weights", [dict.fromkeys("abcdef", 1.0), dict(zip("abcdef", range(1, 7), strict=True))])
+@for_each(("num_choices", "chosen"), [(2, "bcdef"), (4, "def"), (6, "f"), (9, "f")])
 def test_the_best_of_several_is_chosen(weights: dict[str, float], num_choices: int, chosen: str) -> None:
     """The loads fall from a to f, so the best of k is one of the last that k draws can reach."""
     picker = PowerOfTwoPicker(Random(0), lambda each: -ord(each.replica_id), num_choices)

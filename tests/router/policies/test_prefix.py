@@ -17,6 +17,7 @@ from chairlift.router.policies.prefix import (
 )
 from chairlift.router.policies.registry import make_policy
 from chairlift.router.prefix_index import PrefixIndex
+from support_shares import for_each
 
 SPEED = 1000.0
 
@@ -44,7 +45,7 @@ def test_the_score_is_the_share_of_the_prompt() -> None:
     assert PrefixScorer().score(RoutingRequest(), given) == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "matched", "seconds"),
     [
         ({}, 0, 1.0),
@@ -66,7 +67,7 @@ def test_seconds_to_the_first_token(fields: dict[str, float], matched: int, seco
     assert estimate == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "matched", "other", "stays"),
     [
         ({}, 1, {}, True),

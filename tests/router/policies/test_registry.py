@@ -8,6 +8,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.router.policies.base import Candidate, RoutingRequest
 from chairlift.router.policies.registry import DEFAULT_POLICY, POLICY_NAMES, make_policy
+from support_shares import for_each
 
 
 def test_the_names_are_those_of_the_documentation() -> None:
@@ -62,7 +63,7 @@ def test_a_changing_fleet_gets_a_valid_choice_each_time_and_a_seed_replays_it(na
     assert len(set(first)) == 10
 
 
-@pytest.mark.parametrize("name", POLICY_NAMES)
+@for_each("name", POLICY_NAMES)
 def test_a_single_candidate_is_always_chosen(name: str) -> None:
     policy, only = make_policy(name, 0), Candidate(replica_id="a", open_requests=10**6, expected_wait_seconds=1e9)
     assert all(policy.pick(random_request(Random(seed), seed), [only], 0.0) is only for seed in range(50))

@@ -10,6 +10,7 @@ from hypothesis.strategies import floats, lists
 from chairlift.router.policies.base import Candidate, RoutingRequest
 from chairlift.router.policies.weighted import WeightedPicker
 from support_policies import candidates, pick_many
+from support_shares import for_each
 
 REQUEST = RoutingRequest()
 
@@ -18,7 +19,7 @@ def order(picker: WeightedPicker, given: list[Candidate], count: int) -> str:
     return "".join(picker.choose(REQUEST, given, [0.0] * len(given), 0.0).replica_id for _ in range(count))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("weights", "expected"),
     [
         ({"a": 5, "b": 1, "c": 1}, "aabacaa"),  # the example of nginx's own description of the algorithm

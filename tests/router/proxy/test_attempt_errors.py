@@ -20,6 +20,7 @@ from chairlift.router.proxy.attempt_task import MAX_ERROR_BYTES, retry_after_sec
 from support_attempt_task import AttemptLog, attempt, events_of, raw, upstream_of
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
+from support_shares import for_each
 
 SENT, OK = RequestSent(1), ResponseReceived(1, 200)
 RESET = AttemptBroken(1, FailureReason.RESET)
@@ -29,7 +30,7 @@ RESET = AttemptBroken(1, FailureReason.RESET)
 DATE = "Wed, 21 Oct 2015 07:28:00 GMT"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("headers", "seconds"),
     [
         ({}, None),
@@ -53,8 +54,8 @@ def test_when_a_replica_takes_requests_again(headers: dict[str, str], seconds: f
     assert retry_after_seconds(headers, now=1445412420.0) == seconds
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize(
+@for_each("status", [429, 503])
+@for_each(
     ("header", "value", "seconds"),
     [("retry-after", "3", 3.0), ("retry-after-ms", "250", 0.25), ("retry-after", "", 30)],
 )

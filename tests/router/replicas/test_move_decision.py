@@ -2,9 +2,8 @@
 
 from random import Random
 
-import pytest
-
 from chairlift.router.replicas.move_decision import MIN_WAIT_SECONDS, ReplicaQueue, choose_moves, spread_evenly
+from support_shares import for_each
 
 Waiting = dict[str, list[str]]
 
@@ -22,7 +21,7 @@ def choose(ready: list[ReplicaQueue], busy: list[ReplicaQueue], waiting: Waiting
     return choose_moves([*busy, *ready], {each.replica_id for each in ready}, waiting)
 
 
-@pytest.mark.parametrize(("ready", "busy", "own", "expected"), [
+@for_each(("ready", "busy", "own", "expected"), [
     # one busy replica runs 4 and 12 wait: 8 stay there, 8 move
     ([queue("n", free_places=64)], [queue("a", 16, 12)], {"a": 12}, {"n": 8}),
     # a new one of twice the weight takes two thirds

@@ -6,9 +6,10 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.shared_state.redis_url import RedisTarget, url_without_password
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "target", "address"),
     [
         ("redis://h", RedisTarget(hosts=(("h", 6379),)), "h:6379/0"),
@@ -38,7 +39,7 @@ def test_a_url_is_read(url: str, target: RedisTarget, address: str) -> None:
     assert "secret" not in repr(parsed)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "part"),
     [
         ("h:6379", "must look like"),

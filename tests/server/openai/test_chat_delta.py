@@ -15,6 +15,7 @@ from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
+from support_shares import for_each
 
 CALL_F = '{"name": "f", "arguments": {"x": 1}}'
 CALL_G = '{"name": "g", "arguments": {"y": "}<"}}'
@@ -160,7 +161,7 @@ MESSAGES: list[tuple[tuple[ToolFormat | None, bool | None], str, str | None, str
 ]
 
 
-@pytest.mark.parametrize(("options", "text", "content", "reasoning", "calls"), MESSAGES)
+@for_each(("options", "text", "content", "reasoning", "calls"), MESSAGES)
 def test_a_text_is_split_into_its_parts(
     options: tuple[ToolFormat | None, bool | None],
     text: str,

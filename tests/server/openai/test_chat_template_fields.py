@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.text.tool_formats.json_calls import HERMES
+from support_shares import for_each
 
 
 def template(source: str) -> ChatTemplate:
@@ -22,7 +21,7 @@ NAMES_NONE = template("{{ messages }}{% if reasoning_effort == 'none' %}{% endif
 PLAIN = template("{{ messages }}")
 
 
-@pytest.mark.parametrize(("chat_template", "effort", "variables", "ignored"), [
+@for_each(("chat_template", "effort", "variables", "ignored"), [
     (QWEN, "none", {"enable_thinking": False}, ()),
     (QWEN, "minimal", {"enable_thinking": True}, ()),
     (QWEN, "high", {"enable_thinking": True}, ()),

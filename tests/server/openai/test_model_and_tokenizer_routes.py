@@ -6,6 +6,7 @@ import pytest
 
 from support_server import open_server, run
 from support_services import fake_service
+from support_shares import for_each
 
 
 def send_request(method: str, path: str, body: dict[str, Any] | None = None, **service: Any) -> Any:
@@ -70,7 +71,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "param"), INVALID)
+@for_each(("path", "body", "param"), INVALID)
 def test_what_cannot_be_is_refused(path: str, body: dict[str, Any], param: str) -> None:
     response = send_request("POST", path, body)
     assert response.status_code == 400 and response.json()["error"]["param"] == param
@@ -111,7 +112,7 @@ TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "names", "end"), [
+@for_each(("fields", "names", "end"), [
     ({}, [], "hi;a="), ({"tool_choice": "none"}, [], "hi;a="), ({"tool_choice": "auto"}, ["lift", "land"], "hi;a="),
     ({"response_format": {"type": "json_object"}}, [], "hi;a="),
     ({"tool_choice": "required"}, ["lift", "land"], 'hi;a={"tool_calls": ['),

@@ -10,6 +10,7 @@ from chairlift.server.openai.normalize_messages import MAX_NAMED_KEYS, normalize
 from chairlift.text.chat_template import checked_messages
 from support_server import CHAT, open_server, run
 from support_services import fake_service
+from support_shares import for_each
 
 USER = {"role": "user", "content": "Hello."}
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -27,7 +28,7 @@ def answer(**fields: Any) -> dict[str, Any]:
     return {"role": "assistant", **fields}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "expected"),
     [
         ({}, {"content": ""}),

@@ -12,6 +12,7 @@ from chairlift.server.openai.parse_request import MAX_USER_CHARS, BaseRequest, r
 from chairlift.text.tool_formats.gemma import GEMMA
 from chairlift.text.tool_formats.json_calls import LLAMA3, MISTRAL
 from support_parse_request import CHAT_BODY, TOOL, chat, completion, rejection_message, schema_form, unset
+from support_shares import for_each
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 
@@ -48,7 +49,7 @@ def test_every_sampling_field_reaches_the_sampler(parse: Any) -> None:
     assert parse(**SAMPLING).params == SamplingParams(**{**SAMPLING, "logit_bias": {5: -100, 7: 1.5}})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "params"),
     [
         ({"temperature": 1e-12}, unset(temperature=1e-12)),
@@ -140,7 +141,7 @@ def test_the_best_of_several_are_asked_for() -> None:
     assert (params.n, params.best_of) == (2, 5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("prompt", "prompts"),
     [
         ("Hello.", ("Hello.",)),
@@ -155,7 +156,7 @@ def test_prompts_are_texts_or_ids_or_lists_of_them(prompt: Any, prompts: Any) ->
     assert completion(prompt=prompt).prompts == prompts
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "kind"),
     [
         ({"response_format": {"type": "text"}}, None),
@@ -201,7 +202,7 @@ def test_what_has_no_effect_is_named_in_the_order_in_which_it_came(table: Mappin
         assert {"store", "metadata", "audio", "prediction", "service_tier"} <= set(documented)
 
 
-@pytest.mark.parametrize(("strict", "choice", "ignored"), [
+@for_each(("strict", "choice", "ignored"), [
     (True, "auto", ("tools.function.strict",)), (True, None, ("tools.function.strict",)), (True, "required", ()),
     (True, "none", ()), (False, "auto", ()), (None, "auto", ()),
 ])  # fmt: skip

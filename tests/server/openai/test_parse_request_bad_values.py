@@ -20,6 +20,7 @@ from support_parse_request import (
     rejection_message,
     schema_form,
 )
+from support_shares import for_each
 
 # Values that both routes reject: the case in the HTTP contract, the field, its values.
 BOTH: list[tuple[int, str, list[Any]]] = [
@@ -103,7 +104,7 @@ CHAT_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("case", "param", "bodies"), CHAT_ONLY)
+@for_each(("case", "param", "bodies"), CHAT_ONLY)
 def test_a_bad_value_of_a_chat_is_refused_by_name(case: int, param: str, bodies: list[dict[str, Any]]) -> None:
     for body in bodies:
         assert rejection_message(chat, param, **body), body
@@ -129,13 +130,13 @@ COMPLETION_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("case", "param", "bodies"), COMPLETION_ONLY)
+@for_each(("case", "param", "bodies"), COMPLETION_ONLY)
 def test_a_bad_value_of_a_completion_is_refused_by_name(case: int, param: str, bodies: list[dict[str, Any]]) -> None:
     for body in bodies:
         assert rejection_message(completion, param, **body), body
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parse", "body", "numbers"),
     [
         (completion, {"prompt": ["a"] * 10_000}, ("10000", str(MAX_PROMPTS))),
@@ -164,7 +165,7 @@ def test_what_is_needed_and_not_there_is_named(parse: Any) -> None:
         assert (caught.value.message, caught.value.details["param"]) == (f"{name} is missing", name)
 
 
-@pytest.mark.parametrize("value", [1, 0, "yes", "", [], {}])
+@for_each("value", [1, 0, "yes", "", [], {}])
 def test_include_usage_is_true_or_false(value: Any) -> None:
     for stream in (True, False):
         assert rejection_message(

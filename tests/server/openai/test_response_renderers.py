@@ -31,6 +31,7 @@ from support_responses import (
     render_chunks,
     result_of,
 )
+from support_shares import for_each
 
 # -- metadata and usage ------------------------------------------------------------------------------------------------
 
@@ -64,7 +65,7 @@ def test_a_models_name_cannot_break_a_chunk() -> None:
 # -- chats -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "text", "extensions"),
     [
         ({}, "Hello.", set()),
@@ -245,8 +246,8 @@ def test_an_end_that_was_delivered_is_repeated_without_text() -> None:
         assert only_choice(chunk)["delta"] == delta and only_choice(chunk)["finish_reason"] == str(finish_reason)
 
 
-@pytest.mark.parametrize("stop_reason", ["END", 7, None])
-@pytest.mark.parametrize("ids", [False, True])
+@for_each("stop_reason", ["END", 7, None])
+@for_each("ids", [False, True])
 def test_a_choice_has_the_stop_string_or_token_that_ended_it(stop_reason: str | int | None, ids: bool) -> None:
     expected = {} if stop_reason is None else {"stop_reason": stop_reason}
     result = result_of("ab")

@@ -10,6 +10,7 @@ from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.server.openai.structured_fields import CONSTRAINING_FIELDS, StructuredField, read_structured_output
 from support_parse_request import chat, completion
+from support_shares import for_each
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
@@ -36,7 +37,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "structure"), CASES)
+@for_each(("body", "structure"), CASES)
 def test_a_field_of_another_server_constrains_the_output(body: dict[str, Any], structure: dict[str, Any]) -> None:
     for request in (chat(**body), completion(**body)):
         assert request.params.structured == StructuredOutput(**structure) and request.ignored == ()
@@ -78,7 +79,7 @@ def rejection(body: dict[str, Any]) -> InvalidRequest:
     return errors[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "param", "message"),
     [
         ({"structured_outputs": {}}, "structured_outputs", "needs exactly one of json, regex"),
@@ -106,8 +107,8 @@ def test_an_invalid_constraint_is_400_under_the_name_that_the_client_used(
     assert error.details["param"] == param and message in error.message
 
 
-@pytest.mark.parametrize("one", [*CASES[::4], ({"choice": ["a"]}, {})])
-@pytest.mark.parametrize("other", [{"regex": "b"}, {"response_format": {"type": "json_object", "schema": {}}}])
+@for_each("one", [*CASES[::4], ({"choice": ["a"]}, {})])
+@for_each("other", [{"regex": "b"}, {"response_format": {"type": "json_object", "schema": {}}}])
 def test_two_constraints_are_400(one: tuple[dict[str, Any], Any], other: dict[str, Any]) -> None:
     if one[0].keys() == other.keys():
         other = {"structured_outputs": {"regex": "b"}}

@@ -17,6 +17,7 @@ from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_parse_request import JSON, outcome
+from support_shares import for_each
 
 X = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["x"],
      "additionalProperties": False}  # fmt: skip
@@ -45,14 +46,14 @@ def rejection_message(param: str, **fields: Any) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("fields", [{}, {"tools": None}, {"tools": []}, {"tools": [], "tool_choice": "none"},
+@for_each("fields", [{}, {"tools": None}, {"tools": []}, {"tools": [], "tool_choice": "none"},
                                    {"tool_choice": "auto"}, {"tool_choice": None}])  # fmt: skip
-@pytest.mark.parametrize("tool_format", [HERMES, GENERIC])
+@for_each("tool_format", [HERMES, GENERIC])
 def test_without_tools_there_is_nothing_to_choose(fields: dict[str, Any], tool_format: ToolFormat) -> None:
     assert read_tools(fields, tool_format) is None
 
 
-@pytest.mark.parametrize("choice", ["required", "f", "", function_choice("f"), [], {}, 5, True])
+@for_each("choice", ["required", "f", "", function_choice("f"), [], {}, 5, True])
 def test_a_choice_needs_tools(choice: Any) -> None:
     assert "needs tools" in rejection_message("tool_choice", tool_choice=choice)
     assert "needs tools" in rejection_message("tool_choice", tool_choice=choice, tools=[])
@@ -85,7 +86,7 @@ def test_the_number_of_tools_is_limited() -> None:
     assert result is not None and result.structured is not None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "entry",
     [None, 5, "f", [], {}, {"type": "function"}, {"type": "function", "function": "f"}, {"function": {"name": "f"}},
      {"type": ["function"], "function": {"name": "f"}}, {"type": "function", "function": None}],
@@ -94,7 +95,7 @@ def test_a_tool_is_a_function(entry: Any) -> None:
     assert rejection_message("tools[1]", tools=[TOOLS[0], entry])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         None,
@@ -126,7 +127,7 @@ def test_a_name_is_there_once() -> None:
     assert "twice" in rejection_message("tools[2].function.name", tools=[*TOOLS, tool("f", FLAG)])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "parameters",
     [
         [],
@@ -215,7 +216,7 @@ def test_whether_calls_may_be_several_is_true_or_false() -> None:
     assert result is not None and not result.allows_parallel_calls
 
 
-@pytest.mark.parametrize(
+@for_each(
     "choice",
     ["always", "f", "", 5, True, [], {}, {"type": "function"}, {"type": "function", "function": "f"},
      {"function": {"name": "f"}}, function_choice(None), function_choice(5), function_choice(["f"]),
@@ -303,8 +304,8 @@ def test_a_forced_answer_is_calls_and_nothing_else(tool_format: ToolFormat) -> N
     )
 
 
-@pytest.mark.parametrize("tool_format", [HERMES, MISTRAL, LLAMA3])
-@pytest.mark.parametrize("seed", range(3))
+@for_each("tool_format", [HERMES, MISTRAL, LLAMA3])
+@for_each("seed", range(3))
 def test_whatever_a_forced_answer_is_it_is_read_as_calls_of_the_tools(tool_format: ToolFormat, seed: int) -> None:
     result = read_forced_choice("required", tool_format, parallel_tool_calls=bool(seed))
     assert result.structured is not None

@@ -24,6 +24,7 @@ from chairlift.text.tool_formats.json_calls import COMMAND_A, HERMES, LLAMA3, MI
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK
 from support_grammars import EOS, allowed_tokens, grammar_of
 from support_server import CHAT, open_server, run
+from support_shares import for_each
 
 X = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 EVERY_FORMAT = pytest.mark.parametrize("tool_format", TOOL_FORMATS.values(), ids=list(TOOL_FORMATS))
@@ -146,8 +147,8 @@ CALLS_OF_CHANNELS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool_format", "answer", "text"), CALLS_OF_CHANNELS)
-@pytest.mark.parametrize("more", [{}, {"tools": TOOLS, "tool_choice": "none"}])
+@for_each(("tool_format", "answer", "text"), CALLS_OF_CHANNELS)
+@for_each("more", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 def test_without_a_tool_to_call_a_format_with_channels_has_no_calls(
     tool_format: ToolFormat, answer: str, text: str, more: dict[str, Any]
 ) -> None:
@@ -325,7 +326,7 @@ def test_allowed_tools_restrict_what_is_called(tool_format: ToolFormat) -> None:
         assert [takes(free, f'{{"tool_calls": [{call}]}}') for call in calls] == [True, True, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("choice", "message"),
     [
         (allowed_tools("none", "f"), "mode must be auto or required"), (allowed_tools(None, "f"), "mode must be auto"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.tool_choice import check_messages, parsed_arguments
 from support_parse_request import JSON, outcome
+from support_shares import for_each
 
 
 def call(call_id: Any = "c", arguments: Any = "{}", name: Any = "f") -> dict[str, Any]:
@@ -27,7 +28,7 @@ def tool_result(call_id: Any) -> dict[str, Any]:
 USER = {"role": "user", "content": "Hello."}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "messages",
     [
         [USER],
@@ -44,7 +45,7 @@ def test_calls_and_their_answers_are_taken(messages: list[Any]) -> None:
     check_messages(messages)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("messages", "param"),
     [
         ([tool_result("c")], "messages[0].tool_call_id"),
@@ -81,7 +82,7 @@ def test_arguments_of_another_type_are_refused(arguments: Any) -> None:
     assert caught.value.details["param"] == "messages[0].tool_calls[0].function.arguments"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     ["x", "[]", "5", "null", '"x"', "{", '{"x": }', "{'x': 1}", '{"x": NaN}', '{"x": -Infinity}', '{"city": "Par',
      '{"x": 1e999}', '{"x": "\\ud800"}', '{"x": ' + "[" * 5000 + "]" * 5000 + "}", '{"x": ' + "1" * 5000 + "}", "{}{}"],
@@ -119,7 +120,7 @@ def test_templates_get_arguments_as_objects() -> None:
     assert orjson.dumps(messages) == before, "the request is not changed"
 
 
-@pytest.mark.parametrize("calls", [[1], [{}], [None], "x", 5, [call(arguments="{")]])
+@for_each("calls", [[1], [{}], [None], "x", 5, [call(arguments="{")]])
 def test_what_is_no_assistants_call_is_left_as_it_is(calls: Any) -> None:
     messages = [{"role": "user", "content": "x", "tool_calls": calls}, "no message", {"tool_calls": calls}]
     check_messages(messages)

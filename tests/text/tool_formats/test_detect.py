@@ -32,6 +32,7 @@ from chairlift.text.tool_formats.json_calls import (
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK, DEEPSEEK_V31, KIMI
 from chairlift.text.tool_formats.pythonic import PYTHONIC
 from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
+from support_shares import for_each
 from support_tool_formats import ANSWERS_OF_FORMATS, read
 
 LOOP = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -40,7 +41,7 @@ ASKS_FOR_JSON = '{% if tools is not none %}Answer with {"name": a function, "par
 ASKS_FOR_PYTHON = "{% if tools %}Answer with [func_a(param_a=1, param_b=2), func_b()]{% endif %}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("template", "expected"),
     [
         (f"{TOOLS}<tool_call>{LOOP}", HERMES), (f"{TOOLS}<tool_call><function=f><parameter=k>{LOOP}", QWEN_CODER),
@@ -76,7 +77,7 @@ def test_markers_stay_in_the_text_where_the_tokenizer_says_that_they_are_special
     assert detect_tool_format(template, {"<tool_call>": 5}) == replace(HERMES, has_special_markers=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("template", "expected"),
     [
         ("{% if tools %}", True), ("{{ tools | tojson }}", True), ("{%- if not tools is defined %}", True),
@@ -114,7 +115,7 @@ def test_a_format_is_found_by_its_name() -> None:
         tool_format_by_name("x")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "answer"),
     [
         ("hermes", "hermes"), ("llama3_json", "llama3"), ("mistral", "mistral"), ("deepseek_v3", "deepseek"),

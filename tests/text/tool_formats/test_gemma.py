@@ -1,9 +1,8 @@
 """GEMMA, GEMMA4, TOOL_CODE: calls as Gemma writes them, complete, malformed and cut."""
 
-import pytest
-
 from chairlift.text.tool_formats.base import ToolCallArguments, ToolCallStart, ToolFormat
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
+from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, read
 
 START, END = "<start_function_call>", "<end_function_call>"
@@ -36,7 +35,7 @@ ANSWERS: list[tuple[ToolFormat, str, str, list[tuple[str, str]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool_format", "answer", "text", "calls"), ANSWERS)
+@for_each(("tool_format", "answer", "text", "calls"), ANSWERS)
 def test_an_answer_is_read_the_same_however_it_is_split(
     tool_format: ToolFormat, answer: str, text: str, calls: list[tuple[str, str]]
 ) -> None:

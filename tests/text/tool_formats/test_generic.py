@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from chairlift.text.tool_formats.base import TextDelta
 from chairlift.text.tool_formats.generic import GENERIC, prompt_of, with_prompt, without_calls
+from support_shares import for_each
 from support_tool_formats import Merged, check_every_split, read
 
 FX, G = ("f", '{"x": 1}'), ("g", "{}")
@@ -39,7 +40,7 @@ ANSWERS: list[tuple[str, str, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "text", "calls"), ANSWERS)
+@for_each(("answer", "text", "calls"), ANSWERS)
 def test_an_answer_is_read_the_same_however_it_is_split(answer: str, text: str, calls: list[tuple[str, str]]) -> None:
     check_every_split(GENERIC, answer, Merged(text, tuple(calls)))
 
@@ -65,7 +66,7 @@ def test_the_prompt_has_the_tools_and_both_forms_of_an_answer() -> None:
     assert '{"tool_calls": [{"name": ' in PROMPT and '{"response": ' in PROMPT
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("messages", "has_system_role", "expected"),
     [
         ([{"role": "user", "content": "x"}], True,

@@ -4,6 +4,7 @@ import pytest
 
 from chairlift.text.tool_formats.base import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.harmony import HARMONY, HARMONY_WITH_CHANNELS, MAX_HEADER_CHARS
+from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, merged, push_all
 
 THOUGHT = "<|channel|>analysis<|message|>I must look.<|end|>"
@@ -65,7 +66,7 @@ KEPT: list[tuple[str, Merged]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("answer", "expected"), KEPT)
+@for_each(("answer", "expected"), KEPT)
 def test_without_reasoning_all_but_calls_is_text_with_its_channels(answer: str, expected: Merged) -> None:
     check_every_split(HARMONY_WITH_CHANNELS, answer, expected)
 

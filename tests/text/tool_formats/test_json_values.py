@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from chairlift.text.tool_formats.json_values import (
     string_value,
 )
 from chairlift.text.tool_formats.scanner import Scan, Scanner, ScanningParser
+from support_shares import for_each
 from support_tool_formats import Merged, merged, push_all, read
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -50,7 +50,7 @@ def test_any_arguments_come_back(name: str, value: Any, is_turned: bool, ascii_o
     assert (result.text, call_name, json.loads(arguments)) == ("", name or "f", {"value": value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [('"a\\n"', "a\n"), ('"\\ud83d\\ude00"', "😀"), ('"\\ud800x"', "\ufffdx"), ("5", None), ("[]", None), ('"a', None),
      ("", None), ("[" * 100_000, None)],
@@ -64,7 +64,7 @@ def test_any_text_becomes_a_json_string_that_utf_8_can_encode(text: str) -> None
     assert json.loads(json_string(text).encode()) == json.loads(json.dumps(text))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "valid"),
     [("1", True), ("9" * 5000, True), ("NaN", False), ("-Infinity", False), ("[1,]", False), ("[" * 100_000, False),
      ("", False), ('{"a": [null]}', True), ("1 2", False)],

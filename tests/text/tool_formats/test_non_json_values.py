@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.text.tool_formats.non_json_values import gemma_json, python_json
+from support_shares import for_each
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -21,7 +21,7 @@ def test_a_python_literal_becomes_the_same_value(value: Any) -> None:
     assert json.loads(python_json(repr(value))) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("1_000", 1000), ("0x1F", 31), ("+5", 5), (".5", 0.5), ("1.", 1.0), ("-1e-5", -1e-5), ("1E3", 1000.0),
@@ -37,7 +37,7 @@ def test_a_literal_becomes_json_and_other_text_a_string(text: str, value: Any) -
     assert json.loads(python_json(text)) == value
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("<escape>x<escape>", "x"), ("1", 1), ("true", True), ("null", None), ("New York", "New York"),

@@ -1,9 +1,8 @@
 """PYTHONIC: Python calls become calls with JSON arguments, without evaluation."""
 
-import pytest
-
 from chairlift.text.tool_formats.base import ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.pythonic import PYTHONIC
+from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, read
 
 FX, G = ("f", '{"x": 1}'), ("g", "{}")
@@ -41,7 +40,7 @@ ANSWERS: list[tuple[str, str, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "text", "calls"), ANSWERS)
+@for_each(("answer", "text", "calls"), ANSWERS)
 def test_an_answer_is_read_the_same_however_it_is_split(answer: str, text: str, calls: list[tuple[str, str]]) -> None:
     reasoning = "So." if "<|thought_start|>" in answer else ""
     check_every_split(PYTHONIC, answer, Merged(text, tuple(calls), reasoning))

@@ -1,9 +1,8 @@
 """Readers: tokens, ends and markers, read where the text ends anywhere."""
 
-import pytest
-
 from chairlift.text.tool_formats.readers import read_past_space, read_text, read_token, read_until
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from support_shares import for_each
 
 
 def test_a_token_is_read_or_everything_is_put_back() -> None:
@@ -20,7 +19,7 @@ def test_a_token_is_read_or_everything_is_put_back() -> None:
     assert results == ["abc", "d", "", "a", "", "b", "", "d", "x", "!"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "limit", "expected"),
     [("a]b", 9, [("a", "]"), "b"]), ("a]>b", 9, [("a", "]"), ">"]), ("a->b", 9, [("a", "->"), "b"]),
      ("--->b", 9, [("--", "->"), "b"]), ("abcd", 3, ["too long", "d"]), ("->", 9, [("", "->")])],
@@ -41,7 +40,7 @@ def test_text_is_read_up_to_an_end(answer: str, limit: int, expected: list[objec
     assert results == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "markers"),
     [("a<b>", ["<b>"]), ("<<b>", ["<b>"]), ("<b<b>[", ["<b>"]), ("[a", ["["]), (" [", ["["]), ("a[<b>", ["<b>"]),
      ("<<<", []), ("]", [])],

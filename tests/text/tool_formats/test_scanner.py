@@ -2,11 +2,10 @@
 
 import gc
 
-import pytest
-
 from chairlift.text.tool_formats.base import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.readers import read_closing, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from support_shares import for_each
 from support_tool_formats import Merged, halves, merged, push_all
 
 
@@ -28,7 +27,7 @@ def program(scanner: Scanner) -> Scan[None]:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "expected"),
     [
         ("text", Merged("text")),

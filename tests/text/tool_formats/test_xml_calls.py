@@ -13,6 +13,7 @@ from chairlift.text.tool_formats.xml_calls import (
     argument_value,
     is_string_schema,
 )
+from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, read
 
 STRING = {"type": "string"}
@@ -82,7 +83,7 @@ def test_each_argument_comes_when_it_is_complete() -> None:
     assert parser.push("</function>") == [ToolCallArguments(0, "}")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "schema", "value"),
     [
         ("5", STRING, "5"), ("5", {"type": "integer"}, 5), ("5", None, 5), ("true", {}, True), ("null", STRING, "null"),
@@ -99,7 +100,7 @@ def test_an_integer_of_any_size_stays() -> None:
     assert read(QWEN_CODER, qwen("h", x="9" * 5000)).calls == (("h", f'{{"x": {"9" * 5000}}}'),)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "is_string"),
     [
         (STRING, True), ({"type": ["string", "null"]}, True), ({"type": ["string", "integer"]}, False), ({}, False),
@@ -122,7 +123,7 @@ def test_strings_stream_within_one_value() -> None:
     assert parser.push("m>\n</parameter>") == [ToolCallArguments(0, '</param>"')]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "expected"),
     [
         ("<tool_call><function=g><parameter=y>a</function></tool_call>\nSo.", Merged("\nSo.", (("g", '{"y": "a"}'),))),

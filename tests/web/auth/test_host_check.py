@@ -7,6 +7,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError, Forbidden
 from chairlift.web.auth.host_check import HostCheck, check_allowed_host, check_origin
+from support_shares import for_each
 
 SERVER = ("192.0.2.7", 8000)
 
@@ -32,7 +33,7 @@ def is_page_allowed(check: HostCheck, method: str = "POST", **headers: str) -> b
     return True
 
 
-@pytest.mark.parametrize("host", [
+@for_each("host", [
     "localhost", "localhost:8000", "LOCALHOST", "localhost.", "localhost:", "chat.localhost:8000", "127.0.0.1:8000",
     "127.1.2.3", "[::1]:8000", "[::1]", "0.0.0.0:8000", "192.0.2.7", "192.0.2.7:1", "[::ffff:192.0.2.7]:8000",
     "host.docker.internal:8000", socket.gethostname(),
@@ -42,7 +43,7 @@ def test_names_and_addresses_of_this_machine_are_allowed(host: str) -> None:
     assert is_host_allowed(HostCheck(own_names=("box.lan",)), host)
 
 
-@pytest.mark.parametrize("host", [
+@for_each("host", [
     "evil.example", "evil.example:8000", "localhost.evil.example", "evil-localhost", "127.0.0.1.evil.example",
     "192.0.2.8", "10.0.0.1:8000", "[2001:db8::1]:8000", "127.1", "2130706433", "0x7f.0.0.1", "", ":8000", "x/?",
     "a/v1/models?", "evil.example#localhost", "localhost@evil.example", "evil.example, localhost", "local host",
@@ -92,7 +93,7 @@ def test_names_can_be_added() -> None:
 # -- pages of other sites ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("headers", [
+@for_each("headers", [
     {}, {"host": "localhost:8000"}, {"host": "localhost:8000", "origin": "http://localhost:8000"},
     {"host": "localhost:8000", "sec_fetch_site": "same-origin", "origin": "https://behind-a-proxy.example"},
     {"host": "localhost", "sec_fetch_site": "none"}, {"host": "LocalHost:8000", "origin": "http://localhost:8000"},
@@ -102,7 +103,7 @@ def test_programs_this_servers_pages_and_named_origins_may_post(headers: dict[st
     assert is_page_allowed(HostCheck(cors_origins=["https://chat.example"]), **headers)
 
 
-@pytest.mark.parametrize("headers", [
+@for_each("headers", [
     {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": ""}, {"sec_fetch_site": "cross-site"},
     {"sec_fetch_site": "same-site"}, {"sec_fetch_site": "Same-Origin"},
     {"origin": "http://localhost:3000", "sec_fetch_site": "same-site"}, {"origin": "http://localhost"},
@@ -136,14 +137,12 @@ def test_any_origin_may_post_where_the_operator_says_so() -> None:
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "proxy.example.com", "*.example.com", "*", "10.0.0.1", "2001:db8::1", "my_host."]
-)
+@for_each("name", ["a", "proxy.example.com", "*.example.com", "*", "10.0.0.1", "2001:db8::1", "my_host."])
 def test_a_name_or_an_address_can_be_allowed(name: str) -> None:
     check_allowed_host(name)
 
 
-@pytest.mark.parametrize("name", ["", "http://a", "a:8000", "a/", "[::1]", "a.*", "*a", "a b", "ä"])
+@for_each("name", ["", "http://a", "a:8000", "a/", "[::1]", "a.*", "*a", "a b", "ä"])
 def test_a_host_that_no_request_can_have_is_rejected(name: str) -> None:
     with pytest.raises(
         ConfigError, match=r"^allowed_hosts must be a name or an address without scheme and port, as "
@@ -152,16 +151,12 @@ def test_a_host_that_no_request_can_have_is_rejected(name: str) -> None:
     assert caught.value.details == {"option": "allowed_hosts"}
 
 
-@pytest.mark.parametrize(
-    "origin", ["*", "null", "https://a.example", "http://localhost:3000", "http://[::1]:80", "app://x"]
-)
+@for_each("origin", ["*", "null", "https://a.example", "http://localhost:3000", "http://[::1]:80", "app://x"])
 def test_an_origin_can_be_allowed(origin: str) -> None:
     check_origin(origin)
 
 
-@pytest.mark.parametrize(
-    "origin", ["", "a.example", "https://a.example/", "https://a/b", "https://", "https://a b", "HTTPS://a"]
-)
+@for_each("origin", ["", "a.example", "https://a.example/", "https://a/b", "https://", "https://a b", "HTTPS://a"])
 def test_an_origin_that_no_browser_sends_is_rejected(origin: str) -> None:
     with pytest.raises(ConfigError, match=r"^cors_origins must be a scheme and a host without a path, as ") as caught:
         check_origin(origin)

@@ -25,6 +25,7 @@ from chairlift.web.auth.jwt_verifier import (
     is_token,
 )
 from chairlift.web.auth.principal import ADMIN, USER, Principal
+from support_shares import for_each
 from support_tokens import EC_KEY, OTHER_RSA_KEY, RSA_KEY, SECRET, jwks, public_jwk
 
 CONFIG = JWTConfig(audience="chairlift", issuer="https://issuer.test", leeway=5)
@@ -72,7 +73,7 @@ def test_a_token_of_each_algorithm_is_accepted(tmp_path: Path) -> None:
         assert is_token(token.encode()) and verifier.verify(token.encode()) == Principal("ana")
 
 
-@pytest.mark.parametrize(("more", "principal"), [
+@for_each(("more", "principal"), [
     ({"roles": ["user", "admin"]}, Principal("ana", frozenset({ADMIN, USER}))),
     ({"roles": "read admin"}, Principal("ana", frozenset({ADMIN}))),
     ({"roles": ["user", "other"]}, Principal("ana")), ({"tenant": "team-1"}, Principal("team-1")),
@@ -165,7 +166,7 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@for_each("name", ATTACKS)
 def test_an_attack_is_rejected(name: str) -> None:
     with pytest.raises(InvalidToken):
         by_secret().verify(ATTACKS[name]())

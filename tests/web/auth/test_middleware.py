@@ -17,6 +17,7 @@ from chairlift.web.auth.jwt_verifier import JWTConfig, JWTVerifier, encode_token
 from chairlift.web.auth.middleware import AuthMiddleware
 from chairlift.web.auth.principal import ADMIN, USER, Principal
 from chairlift.web.request_info import request_info
+from support_shares import for_each
 
 USER_KEY, ADMIN_KEY = new_key(), new_key()
 OPEN = frozenset({"/health"})
@@ -168,7 +169,7 @@ def test_keys_can_be_replaced_while_requests_are_served() -> None:
         asyncio.run(auth(scope, None, None))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/metrics", "/load", "/nowhere", "/admin"])
+@for_each("path", ["/v1/models", "/v1/chat/completions", "/metrics", "/load", "/nowhere", "/admin"])
 def test_an_admin_key_is_for_the_admin_routes_alone(path: str) -> None:
     """A good key without the right gets 403, not 401: a client need not look for another spelling of its key."""
     with pytest.raises(Forbidden, match=r"admin keys are for the routes under /admin/$"):

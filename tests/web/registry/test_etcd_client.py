@@ -12,6 +12,7 @@ from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.web.registry.etcd_client import EtcdChange, EtcdClient, EtcdKey, etcd_client_config, parse_etcd_url
 from chairlift.web.registry.json_client import JSONClient, JSONResponse
 from support_services_processes import EtcdServer, etcd_server
+from support_shares import for_each
 
 URL = parse_etcd_url("etcd://h/p")
 
@@ -103,7 +104,7 @@ class FakeJSON:
         return self._response
 
 
-@pytest.mark.parametrize(("body", "message"), [
+@for_each(("body", "message"), [
     ("text", "etcd answers /v3/kv/range with status 200: text"), ({}, "nonsense instead of a range: KeyError"),
     ({"header": {"revision": "x"}}, "ValueError"), ({"header": {"revision": "1"}, "kvs": [{}]}, "KeyError"),
     ({"header": {"revision": "1"}, "kvs": [{"key": "!"}]}, "Error"), ({"kvs": 7}, "TypeError"),

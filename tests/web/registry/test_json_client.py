@@ -16,6 +16,7 @@ from chairlift.web.registry import json_client
 from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
 from support_certificates import CertificateAuthority
 from support_services_processes import free_port
+from support_shares import for_each
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,7 +64,7 @@ def test_a_call_sends_json_and_returns_it() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("status", "headers", "seconds"), [
+@for_each(("status", "headers", "seconds"), [
     (200, {"Retry-After": "7"}, 7.0), (200, {}, None), (429, {"retry-after": " 0 "}, 0.0),
     (429, {"retry-after": "Thu, 26 Nov 2026 03:00:00 GMT"}, None), (429, {"retry-after": "²"}, None),
     (503, {"Retry-After": "5"}, 5.0), (503, {}, None),

@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.web.registry.registry_url import RegistryURL, parse_registry_url
+from support_shares import for_each
 
 
 def parse(text: str, default_port: int | None = 2379) -> RegistryURL:
@@ -33,7 +34,7 @@ def test_files_of_options() -> None:
     assert parse("etcd://a/p").file("ca_file") is None
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@for_each(("text", "message"), [
     ("etcd", "'etcd' should look like etcd://h/p"), ("etcd:///p", "should look like"),
     ("etcd://user@a/p", "should look like"), ("etcd://a/p#x", "should look like"), ("etcd://a,/p", "an empty host"),
     ("etcd://a:0/p", "must be between 1 and 65535, got 0"), ("etcd://a:x/p", "'a:x'"), ("etcd://[::1/p", "is no URL"),

@@ -9,6 +9,7 @@ from chairlift.web.admission import AdmissionLimits
 from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_rate_limiter import TenantLimits
+from support_shares import for_each
 
 
 def test_a_service_has_limits_by_default() -> None:
@@ -19,7 +20,7 @@ def test_a_service_has_limits_by_default() -> None:
     assert not (config.public_metrics or config.cors_origins or config.allowed_hosts)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "values"),
     [
         ("max_body_bytes", [1]),
@@ -37,7 +38,7 @@ def test_values_on_the_bound_are_taken(name: str, values: list[float]) -> None:
         assert getattr(HttpConfig(**{name: value}), name) == value  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "values"),
     [
         ("max_body_bytes", [0, -1]),

@@ -8,6 +8,7 @@ import uvloop
 
 from chairlift.core.errors import ConfigError
 from chairlift.web.service.listen_address import ACCEPTS_PER_ITERATION, ListenAddress, listeners
+from support_shares import for_each
 
 
 def test_any_free_port_is_taken_and_printed() -> None:
@@ -18,7 +19,7 @@ def test_any_free_port_is_taken_and_printed() -> None:
             ListenAddress(port=port).bind()
 
 
-@pytest.mark.parametrize(("host", "is_loopback"), [
+@for_each(("host", "is_loopback"), [
     ("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.5.5.5", True), ("0.0.0.0", False), ("::", False),
 ])  # fmt: skip
 def test_who_can_reach_an_address(host: str, is_loopback: bool) -> None:

@@ -6,13 +6,14 @@ import pytest
 
 from support_grammars import grammar_of
 from support_json_schema import accepts, check, check_outputs, rejection
+from support_shares import for_each
 
 COLORS = {"enum": ["red", "green", "blue"]}
 MANY = [f"tag{number}" for number in range(7)]
 A, B = {"const": "a"}, "b"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing", "lost"),
     [
         ({"type": "array", "contains": A}, [["a"], ["b", "a", 1], ["a", "a"]], [[], ["b"]], [["b"] * 8 + ["a"]]),
@@ -68,7 +69,7 @@ def test_unique_items_need_a_finite_set() -> None:
     check_outputs({"items": {"enum": MANY}, "uniqueItems": True, "type": "array", "maxItems": 2})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing"),
     [
         ({"not": {"items": {"type": "integer"}}}, [["a"], [1, "a"]], [[], [1], 1]),

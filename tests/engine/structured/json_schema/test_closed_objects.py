@@ -10,13 +10,14 @@ from jsonschema import Draft202012Validator
 from chairlift.engine.structured.json_schema.closed_objects import close_objects
 from support_grammars import grammar_of
 from support_json_schema import accepts, random_output
+from support_shares import for_each
 
 NUMBER = {"type": "integer"}
 LISTED = {"type": "object", "properties": {"a": NUMBER}, "required": ["a"]}
 CLOSED = {**LISTED, "additionalProperties": False}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "closed"),
     [
         (LISTED, CLOSED),

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import (
     Node,
@@ -14,9 +12,10 @@ from chairlift.engine.structured.json_schema.document import (
 )
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from support_json_schema import check, rejection
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("base", "reference", "joined"),
     [
         ("http://a/b/c", "d", "http://a/b/d"), ("http://a/b/c", "../d#e", "http://a/d#e"), ("http://a/b", "#c", "http://a/b#c"),
@@ -29,7 +28,7 @@ def test_uris_are_joined(base: str, reference: str, joined: str) -> None:
     assert join_uri(base, reference) == joined
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         {"$ref": "#/$defs/word", "$defs": {"word": {"const": "x"}}},
@@ -77,7 +76,7 @@ def test_a_dynamic_reference_goes_to_the_outermost_anchor() -> None:
     assert "depends on the path" in rejection({"$id": "http://a.invalid/", "$ref": "a", "$defs": elsewhere})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "message"),
     [
         ({"type": "text"}, "/type is not a type"), ({"properties": {"a": 1}},

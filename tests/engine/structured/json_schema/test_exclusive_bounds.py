@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
-
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
 from support_json_schema import check
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing"),
     [
         ({"type": "number", "exclusiveMinimum": 2, "exclusiveMaximum": 2.5}, [2.1, 2.4], [2, 2.5, 1]),

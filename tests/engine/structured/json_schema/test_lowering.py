@@ -13,6 +13,7 @@ from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.engine.structured.json_schema.objects import MAX_DEPENDENCIES
 from support_grammars import grammar_of
 from support_json_schema import accepts, check, check_outputs, random_output, rejection
+from support_shares import for_each
 
 KIND = {"type": "object", "properties": {"kind": {"enum": ["circle", "square"]}}, "required": ["kind"]}
 CIRCLE = {"properties": {"kind": {"const": "circle"}}, "required": ["kind"]}
@@ -54,7 +55,7 @@ def test_lowering_twice_changes_nothing() -> None:
             assert accepts(grammar_of(json_schema=lowered), value) == accepts(grammar_of(json_schema=again), value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing"),
     [
         ({**KIND, "if": CIRCLE, "then": {"required": ["radius"]}, "else": {"required": ["side"]}},
@@ -90,7 +91,7 @@ def test_rewritten_keywords(schema: Any, matching: list[Any], failing: list[Any]
         check(schema, matching, failing)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "ignored"),
     [
         ({"properties": {"tags": {"type": "array", "uniqueItems": True}}}, ["/properties/tags/uniqueItems"]),

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
-
 from support_json_schema import check, rejection
+from support_shares import for_each
 
 KIND = {"properties": {"kind": {"const": "x"}}, "required": ["kind"]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("excluded", "matching", "failing", "lost"),
     [
         ({"type": "string"}, [1, 1.5, None, {}, []], ["", "a"], []),
@@ -45,7 +44,7 @@ def test_not(excluded: Any, matching: list[Any], failing: list[Any], lost: list[
     check({"not": excluded, "$defs": definitions}, matching, failing, lost)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("excluded", "place"),
     [
         ({"pattern": "^a"}, "/not/pattern"), ({"multipleOf": 2}, "/not/multipleOf"),

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import pytest
-
 from support_json_schema import check, rejection
+from support_shares import for_each
 
 INTEGER = {"type": "integer"}
 ABC = {"type": "object", "properties": dict.fromkeys("abc", INTEGER), "additionalProperties": False}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "matching", "failing"),
     [
         ({"enum": ["a", "b"]}, [{}, {"a": 1}, {"a": 1, "b": 2}], [{"c": 1}, {"a": 1, "c": 1}]),
@@ -37,7 +36,7 @@ def test_property_names_limit_listed_properties_too() -> None:
     assert rejection({"propertyNames": {"format": "date"}}).startswith("/propertyNames limits names")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "matching", "failing"),
     [
         ({"minProperties": 1}, [{"a": 1}, {"b": 1}, {"a": 1, "c": 1}], [{}]),
@@ -64,7 +63,7 @@ def test_a_number_of_properties_with_others_beside_the_listed_ones() -> None:
     assert rejection({**many, "maxProperties": 1}).startswith("/maxProperties leaves more than 64 choices")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing"),
     [
         ({**ABC, "dependentRequired": {"a": ["b", "c"]}}, [{}, {"b": 1}, {"a": 1, "b": 1, "c": 1}], [{"a": 1, "b": 1}]),

@@ -10,6 +10,7 @@ from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaErro
 from chairlift.engine.structured.json_schema.patterns import grammar_pattern, none_of, one_of
 from support_grammars import grammar_of
 from support_json_schema import accepts
+from support_shares import for_each
 
 
 def test_the_complement_of_strings() -> None:
@@ -36,7 +37,7 @@ def test_too_many_strings_have_no_complement() -> None:
     assert none_of(["a" * 201]) is None and none_of([str(number) * 30 for number in range(200)]) is None
 
 
-@pytest.mark.parametrize("pattern", ['^[^"]$', r"^[^\\]$", r'^[^"\\a]$', r"^[^\x22]$", r'^(?:[^"\n])$', r"^[^\s\\]$"])
+@for_each("pattern", ['^[^"]$', r"^[^\\]$", r'^[^"\\a]$', r"^[^\x22]$", r'^(?:[^"\n])$', r"^[^\s\\]$"])
 def test_a_class_without_a_quote_or_backslash_stays_without_it(pattern: str) -> None:
     grammar = grammar_of(json_schema={"type": "string", "pattern": pattern})
     for code in (9, 10, 13, *range(32, 127)):
@@ -51,7 +52,7 @@ def test_other_patterns_stay_as_they_are() -> None:
         assert grammar_pattern(pattern, "", LoweringBudget()) == pattern
 
 
-@pytest.mark.parametrize("pattern", ["(?=a)", "(?!a)", "(?<=a)", "(?<!a)", r"\ba", r"(a)\1", r"[\x00-\x1f]"])
+@for_each("pattern", ["(?=a)", "(?!a)", "(?<=a)", "(?<!a)", r"\ba", r"(a)\1", r"[\x00-\x1f]"])
 def test_what_no_grammar_can_express_is_named(pattern: str) -> None:
     with pytest.raises(UnsupportedSchemaError, match=r"/a/pattern uses "):
         grammar_pattern(pattern, "/a/pattern", LoweringBudget())

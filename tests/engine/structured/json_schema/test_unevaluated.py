@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import pytest
-
 from support_json_schema import check, rejection
+from support_shares import for_each
 
 A, B = {"properties": {"a": {"type": "integer"}}}, {"properties": {"b": {"type": "string"}}, "required": ["b"]}
 CLOSED = {"type": "object", "unevaluatedProperties": False}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing"),
     [
         ({**A, **CLOSED}, [{}, {"a": 1}], [{"b": 1}, {"a": "x"}]),
@@ -33,7 +32,7 @@ def test_unevaluated_properties(schema: Any, matching: list[Any], failing: list[
     check(schema, matching, failing)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "matching", "failing"),
     [
         ({"prefixItems": [{"type": "string"}]}, [[], ["a"]], [["a", 1], [1]]), ({}, [[]], [[1]]),

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import SchemaDocument
 from chairlift.engine.structured.json_schema.value_sets import are_disjoint, finite_values, has_type, key_of, type_of
+from support_shares import for_each
 
 
 def test_equality_of_json_values() -> None:
@@ -20,7 +19,7 @@ def test_equality_of_json_values() -> None:
     assert has_type(2.0, ["integer"]) and not has_type(2.5, ["integer"]) and not has_type(True, ["integer", "number"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "values"),
     [
         ({"enum": [1, 1.0, "a"]}, [1.0, "a"]), ({"const": None}, [None]), ({"type": "boolean"}, [False, True]),
@@ -41,7 +40,7 @@ def tagged(value: Any) -> Any:
     return {"type": "object", "properties": {"kind": {"const": value}}, "required": ["kind"]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other", "expected"),
     [
         ({"type": "string"}, {"type": "null"}, True), ({"type": "integer"}, {"type": "number"}, False),

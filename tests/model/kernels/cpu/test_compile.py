@@ -121,7 +121,7 @@ def test_a_current_library_stays_if_asked(
     monkeypatch.setattr(compiling, "SOURCES", tmp_path / "sources")
     monkeypatch.setenv("CXX", "/bin/false")
     assert main(["--unless-current", str(library)]) == 1
-    library.touch()
+    library.write_bytes(f"compiled sets: {' '.join(instruction_set_flags())}\0".encode())
     assert main(["--unless-current", str(library)]) == 0 and capsys.readouterr().out == f"{library} is current\n"
     assert main([str(library)]) == 1
     assert main(["--unless-current", "--sanitize", str(library)]) == 2

@@ -47,7 +47,10 @@ def test_a_library_of_another_machine_is_said_to_be_slower(
 ) -> None:
     monkeypatch.setattr(library, "load", lambda: SimpleNamespace(compiled_sets=lambda: b"compiled sets: avx2 portable"))
     monkeypatch.setattr(library, "instruction_sets", lambda: ("avx2", "portable"))
-    for sets, said in ((("avx2", "portable"), ""), (("avx512", "avx2", "portable"), "without avx512: they run with avx2")):
+    for sets, said in (
+        (("avx2", "portable"), ""),
+        (("avx512", "avx2", "portable"), "without avx512: they run with avx2"),
+    ):
         monkeypatch.setattr(library, "processor_sets", lambda sets=sets: sets)
         library.warn_of_missing_sets.__wrapped__()
         assert said in caplog.text and bool(said) == bool(caplog.text)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
 from support_native import Operations, instruction_sets, linear
+from support_shares import for_each
 
 SHAPES = [
     (1, 64, 64),
@@ -73,10 +74,10 @@ def test_random_shapes(name: str, kind: str) -> None:
         assert error <= (1e-6 if kind == "bfloat16" else 0.03), (rows, inputs, outputs)
 
 
-@pytest.mark.parametrize("activation", library.ACTIVATIONS)
-@pytest.mark.parametrize("inner", [16, 40, 96])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", instruction_sets())
+@for_each("activation", library.ACTIVATIONS)
+@for_each("inner", [16, 40, 96])
+@for_each("kind", KINDS)
+@for_each("name", instruction_sets())
 def test_gated_pairs(name: str, kind: str, inner: int, activation: str) -> None:
     x, weight, bias = (
         random_bf16(9, 64, seed=3),
@@ -117,9 +118,9 @@ def test_sums_are_added_to_what_is_there(name: str) -> None:
     assert torch.allclose(found, initial + bias + x.float() @ weight.float().T, atol=1e-4)
 
 
-@pytest.mark.parametrize("mode", [library.STORE, library.GATED])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", instruction_sets())
+@for_each("mode", [library.STORE, library.GATED])
+@for_each("kind", KINDS)
+@for_each("name", instruction_sets())
 def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int) -> None:
     x, weight = random_bf16(61, 160, seed=6), random_bf16(192, 160, seed=7)
     together = linear(name, x, weight, KINDS[kind], mode=mode)
@@ -128,9 +129,9 @@ def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int)
         assert torch.equal(alone, together[first : first + count])
 
 
-@pytest.mark.parametrize("rows", [7, 96, 97, 230])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", instruction_sets())
+@for_each("rows", [7, 96, 97, 230])
+@for_each("kind", KINDS)
+@for_each("name", instruction_sets())
 def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(name: str, kind: str, rows: int) -> None:
     x, weight = random_bf16(rows, 1130, seed=10), random_bf16(90, 1130, seed=11)  # inputs of 36 groups
     together = linear(name, x, weight, KINDS[kind])
@@ -140,9 +141,9 @@ def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(nam
     assert (together.double() - exact).norm() / exact.norm() <= (2e-6 if kind == "bfloat16" else 0.03)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", instruction_sets())
-@pytest.mark.parametrize(("inputs", "place"), [(64, 5), (1100, 5), (1100, 300), (1100, 1099)])
+@for_each("kind", KINDS)
+@for_each("name", instruction_sets())
+@for_each(("inputs", "place"), [(64, 5), (1100, 5), (1100, 300), (1100, 1099)])
 def test_what_is_no_number_stays_in_its_row(inputs: int, place: int, name: str, kind: str) -> None:
     x, weight = random_bf16(8, inputs, seed=8), random_bf16(64, inputs, seed=9)
     clean = linear(name, x, weight, KINDS[kind])
@@ -175,9 +176,9 @@ def test_groups_are_quantised_to_the_bit(name: str, width: int) -> None:
     assert ((found == once) | (found == twice)).all(), "the product may be rounded to float32 first, or not"
 
 
-@pytest.mark.parametrize("kind", ["int8", "int8-channel"])
-@pytest.mark.parametrize(("threads", "tokens"), [(1, 41), (2, 41), (5, 41), (5, 2)])
-@pytest.mark.parametrize("name", instruction_sets())
+@for_each("kind", ["int8", "int8-channel"])
+@for_each(("threads", "tokens"), [(1, 41), (2, 41), (5, 41), (5, 2)])
+@for_each("name", instruction_sets())
 def test_a_norm_that_goes_on_into_int8_has_the_bits_of_both_after_another(
     name: str, threads: int, tokens: int, kind: str
 ) -> None:  # fmt: skip

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from chairlift.model.kernels.cuda.attention_tiles import MIN_TILE, decode_tiles, extend_tiles, head_width
+from support_shares import for_each
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@pytest.mark.parametrize(("head_dim", "width"), [(8, 16), (16, 16), (80, 128), (96, 128), (128, 128), (160, 256)])
+@for_each(("head_dim", "width"), [(8, 16), (16, 16), (80, 128), (96, 128), (128, 128), (160, 256)])
 def test_heads_are_padded_to_a_power_of_two(head_dim: int, width: int) -> None:
     assert head_width(head_dim) == width
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import linear, linear_tiles
+from support_shares import for_each
 
 ROWS = linear_tiles(torch.float32).rows
 
@@ -13,8 +14,8 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("rows", "outputs", "inputs"), [(1, 64, 64), (0, 5, 8), (70, 130, 100), (3, 9, 17)])
-@pytest.mark.parametrize("has_bias", [False, True])
+@for_each(("rows", "outputs", "inputs"), [(1, 64, 64), (0, 5, 8), (70, 130, 100), (3, 9, 17)])
+@for_each("has_bias", [False, True])
 def test_it_multiplies_as_torch_does(rows: int, outputs: int, inputs: int, has_bias: bool) -> None:
     x, weight = drawn(rows, inputs), drawn(outputs, inputs, seed=1)
     bias = drawn(outputs, seed=2) if has_bias else None

@@ -1,11 +1,11 @@
 """The interpreter's products: right, and a row of a tile has the same bits at every place."""
 
 import numpy as np
-import pytest
 import torch
 import triton
 import triton.language as tl
 
+from support_shares import for_each
 from support_triton_products import fixed_order_product
 
 SIZE = 32
@@ -18,8 +18,8 @@ def product_kernel(x, y, out, size: tl.constexpr):
     tl.store(out + tile, tl.dot(tl.load(x + tile), tl.load(y + tile), tl.load(out + tile), input_precision="ieee"))
 
 
-@pytest.mark.parametrize("shape", [(1, 16, 16), (64, 32, 128), (3, 1, 5)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@for_each("shape", [(1, 16, 16), (64, 32, 128), (3, 1, 5)])
+@for_each("dtype", [np.float32, np.float64, np.int32])
 def test_a_product_is_that_of_numpy(shape: tuple[int, int, int], dtype: type) -> None:
     rows, terms, columns = shape
     dice = np.random.default_rng(1)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cuda import layer_kernels as kernels
 from chairlift.model.kernels.cuda.layer_kernels import heads_launch, norm_launch, variants
+from support_shares import for_each
 
 
 def normalised(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
@@ -18,7 +19,7 @@ def normalised(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("size", [1, 64, 80, 576, 1024, 2304, 4096, 8192, 16384])
+@for_each("size", [1, 64, 80, 576, 1024, 2304, 4096, 8192, 16384])
 def test_a_program_of_a_norm_has_whole_rows_and_threads_with_work(size: int) -> None:
     rows, columns, num_warps = norm_launch(size)
     assert size <= columns < 2 * size
@@ -27,8 +28,8 @@ def test_a_program_of_a_norm_has_whole_rows_and_threads_with_work(size: int) -> 
     assert rows * columns / (32 * num_warps) <= 32  # elements of a thread, all in registers
 
 
-@pytest.mark.parametrize("head_dim", [2, 16, 64, 80, 128, 256])
-@pytest.mark.parametrize("num_heads", [1, 3, 16, 48, 80])
+@for_each("head_dim", [2, 16, 64, 80, 128, 256])
+@for_each("num_heads", [1, 3, 16, 48, 80])
 def test_a_program_of_heads_has_whole_halves(num_heads: int, head_dim: int) -> None:
     heads, half, num_warps = heads_launch(num_heads, head_dim)
     assert head_dim // 2 <= half < head_dim

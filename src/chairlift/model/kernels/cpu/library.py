@@ -207,8 +207,8 @@ def warn_of_missing_sets() -> None:
     best = processor_sets()[0]
     if best not in load().compiled_sets().decode().split():
         log.warning(
-            "the native kernels were compiled on a machine without %s: they run with %s, and slower; compile them again "
-            "with python -m chairlift.model.kernels.cpu.compile", best, instruction_sets()[0],
+            "the native kernels were compiled on a machine without %s: they run with %s, and slower; compile them "
+            "again with python -m chairlift.model.kernels.cpu.compile", best, instruction_sets()[0],
         )  # fmt: skip
 
 

@@ -27,7 +27,8 @@ CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
 
 KERNEL_MODULES = (
-    "attention_variants", "float8_kernels", "layer_kernels", "batch_invariant_linear_kernel", "sampling_kernels", "input_kernels",
+    "attention_variants", "float8_kernels", "layer_kernels", "batch_invariant_linear_kernel", "sampling_kernels",
+    "input_kernels",
 )  # fmt: skip
 """Modules of this package that have kernels."""
 

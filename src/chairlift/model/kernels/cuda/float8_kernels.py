@@ -3,7 +3,7 @@
     quantize_rows_kernel   numbers of a row as 8-bit floats, and the row's scale, in one pass of a program a row
     float8_linear_kernel   the product by tiles that are the same for every batch, for the option `deterministic`
 
-The tiles and the order of sums are as in linear_kernel.
+The tiles and the order of sums are as in batch_invariant_linear_kernel.
 """
 
 from collections.abc import Iterator
