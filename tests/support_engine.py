@@ -21,7 +21,8 @@ from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_embedd
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
-from chairlift.engine.step_plan import StepPlan, StepResult
+from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_result import StepResult
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_audit import Audit
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, StepResult
+from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan
+from chairlift.engine.step_result import StepResult
 
 
 def int32(*values: object) -> np.ndarray:

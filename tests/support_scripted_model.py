@@ -25,7 +25,8 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.server_process import ServerParts, run

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from chairlift.protocol import router_openapi
-from chairlift.protocol.openapi import page
+from chairlift.protocol.openapi_page import page
 from chairlift.protocol.request_examples import EXAMPLES
 from chairlift.server import openapi
 from support_router_process import direct_or_routed

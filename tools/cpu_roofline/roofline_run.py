@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+from chairlift.bench.offline.child_process import exit_with_parent
 from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.offline.offline_benchmark import warm_up
-from chairlift.bench.offline.subprocess_run import exit_with_parent
 from chairlift.bench.workload.generators import generate
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.llm.build import prepare

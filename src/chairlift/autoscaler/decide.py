@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decision import Decision
+from chairlift.autoscaler.desired_replicas import Need, need_of_rules, need_of_thresholds
 from chairlift.autoscaler.history import PoolHistory
 from chairlift.autoscaler.limits.budget import cost_per_hour, limit_to_budget
 from chairlift.autoscaler.limits.removal_order import removal_order
 from chairlift.autoscaler.limits.schedule import scheduled_floor
 from chairlift.autoscaler.limits.step_limits import limit_step
-from chairlift.autoscaler.need import Need, need_of_rules, need_of_thresholds
 from chairlift.autoscaler.pool_load import finite
 from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.core.load_report import ReplicaState

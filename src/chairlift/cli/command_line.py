@@ -11,7 +11,7 @@ from chairlift.cli import help_texts as texts
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.batch_command_line import add_run_batch
 from chairlift.cli.bench_command_line import add_bench
-from chairlift.cli.settings import bench_settings, router_settings, settings, value_parsers
+from chairlift.cli.settings import bench_settings, plan_settings, router_settings, settings, value_parsers
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_FLEET, FLEET, REPLICA_OPTION, SIGNALS
 from chairlift.cli.settings.foreign_flag_actions import add_foreign_flags
 from chairlift.cli.settings.sampling_settings import SAMPLING
@@ -360,8 +360,8 @@ def _plan(subcommands: "Subcommands[Parser]") -> None:
     add_model(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_verbosity(parser)
-    add_settings(parser, "plan", bench_settings.PLAN)
-    chosen = [setting for setting in settings.ENGINE if setting.name in bench_settings.PLAN_ENGINE]
+    add_settings(parser, "plan", plan_settings.PLAN)
+    chosen = [setting for setting in settings.ENGINE if setting.name in plan_settings.PLAN_ENGINE]
     add_settings(parser, "engine", chosen)
     add_settings(parser, "logging", settings.LOGGING)
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chairlift.core.errors import ForwardFailed, NonFiniteLogits
-from chairlift.engine.step_plan import HiddenStates
+from chairlift.engine.step_result import HiddenStates
 
 
 class PooledStates:

@@ -1,4 +1,4 @@
-"""StepPlan and StepResult: all data that passes between the scheduler and a runner.
+"""StepPlan: what the scheduler gives a runner for one step.
 
 A plan is small, frozen and complete, so it can be sent to other processes.
 
@@ -13,12 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.core.engine_output import TokenLogprob
-from chairlift.core.errors import ChairliftError
 from chairlift.core.sampling_params import SamplingParams
 
 Int32 = NDArray[np.int32]
-HiddenStates = NDArray[np.float32] | NDArray[np.float64]
 
 LAST_SAMPLED = -1
 """Input id for the token that this slot sampled last, whose id the scheduler does not know yet."""
@@ -120,29 +117,3 @@ class StepPlan:
         longer = self.num_new_tokens > 1
         count = self.num_new_tokens[longer].astype(np.int64)
         return int((count * self.start_positions[longer] + count * (count + 1) // 2).sum())
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """Result of one plan.
-
-    Attributes:
-        step_id: id of the plan.
-        tokens: int32 [N], the sampled ids, sample row after sample row; meaningless for rows with pooling.
-        cu_tokens: int32 [R + 1]; sample row i sampled tokens[cu_tokens[i]:cu_tokens[i + 1]].
-        logprobs: for each of `tokens` its logprobs where requested, else None; empty when no row requests them.
-        row_errors: (row of the plan, error) for rows that failed alone; their sampled tokens are invalid.
-        prompt_logprobs: (row of the plan, entries) where requested: an entry for each prompt token that follows one of
-            the row's tokens, from NewSequence.prompt_logprobs_from on, in order.
-        pooled: (row of the plan, hidden states [H]) of rows with NewSequence.pooling: with "mean" the sum over the
-            row's tokens, with "last" the state of the prompt's last token if the row has it; float32, or float64 of
-            such a model.
-    """
-
-    step_id: int
-    tokens: Int32
-    cu_tokens: Int32
-    logprobs: tuple[TokenLogprob | None, ...] = ()
-    row_errors: tuple[tuple[int, ChairliftError], ...] = ()
-    prompt_logprobs: tuple[tuple[int, tuple[TokenLogprob, ...]], ...] = ()
-    pooled: tuple[tuple[int, HiddenStates], ...] = ()

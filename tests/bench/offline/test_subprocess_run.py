@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
-from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, environ_with, exchange, run_child, send
-from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
+from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, environ_with, exchange, send
+from chairlift.core.errors import ChairliftError, EngineDead
 from chairlift.llm.builtin_models import RANDOM
 from support_services import wait_until
 
@@ -59,33 +59,12 @@ def test_an_error_comes_back_as_what_it_was() -> None:
         send(program("result = {'error': {'code': 'engine_dead', 'message': 'it died'}}"), SPEC)
 
 
-def test_the_child_writes_what_was_measured(tmp_path: Path) -> None:
-    files = [tmp_path / "order", tmp_path / "result"]
-    files[0].write_bytes(SPEC.encode())
-    assert run_child([str(file) for file in files], lambda spec: {"model": spec.model, **spec.options}) == 0
-    assert json.loads(files[1].read_text()) == {"model": RANDOM, "seed": 3}
-
-
-def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
-    def fail(spec: RunSpec) -> dict[str, int]:
-        raise ContextLengthExceeded(9, None, 5)
-
-    files = [tmp_path / "order", tmp_path / "result"]
-    files[0].write_bytes(SPEC.encode())
-    assert run_child([str(file) for file in files], fail) == 1
-    error = json.loads(files[1].read_text())["error"]
-    assert error["code"] == "context_length_exceeded" and error["message"].startswith("prompt has 9 tokens")
-    files[0].write_text("nonsense")
-    assert run_child([str(file) for file in files], fail) == 1
-    assert json.loads(files[1].read_text())["error"]["code"] == "config_error"
-
-
 def test_a_run_whose_parent_is_killed_ends_too(tmp_path: Path) -> None:
     """Otherwise it would slow down the next measurement."""
     here = tmp_path / "child"
     child = (
         "import os, pathlib, time\n"
-        "from chairlift.bench.offline.subprocess_run import exit_with_parent\n"
+        "from chairlift.bench.offline.child_process import exit_with_parent\n"
         "exit_with_parent()\n"
         f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\n"
         "time.sleep(120)"
@@ -111,12 +90,6 @@ def is_alive(process: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-def test_a_run_by_hand_need_not_keep_standard_input_open() -> None:
-    code = "from chairlift.bench.offline import subprocess_run as run; run.exit_with_parent()\n"
-    code += "import time; time.sleep(0.3)"
-    assert subprocess.run([sys.executable, "-c", code], input=b"", timeout=60).returncode == 0
 
 
 def test_an_interrupted_parent_kills_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

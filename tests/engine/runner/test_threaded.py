@@ -11,7 +11,8 @@ from chairlift.core.errors import EngineDead
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.runner.threaded import ThreadedRunner
-from chairlift.engine.step_plan import StepPlan, StepResult
+from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_result import StepResult
 from support_engine import EngineHarness, make_request, make_result
 
 

@@ -20,7 +20,7 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.engine.step_plan import StepResult
+from chairlift.engine.step_result import StepResult
 from chairlift.llm.build import TENSOR_PARALLEL_RUNNER
 from chairlift.llm.build_from_module import build_module_client
 from chairlift.llm.builtin_models import RANDOM

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.engine.step_plan import StepResult, TokenMasks
+from chairlift.engine.step_plan import TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers import onednn
 from chairlift.model.runner.model_executor import ModelExecutor, PendingSample

@@ -1,4 +1,4 @@
-"""JSON in calls: values end where JSON says, and calls are read with their keys in any order."""
+"""JSON in calls: values end where JSON says, and strings have their value."""
 
 import json
 from typing import Any
@@ -6,17 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.text.tool_formats.json_calls import HERMES
-from chairlift.text.tool_formats.json_values import (
-    ArgumentsWriter,
-    is_json,
-    json_string,
-    read_json_value,
-    string_value,
-)
+from chairlift.text.tool_formats.json_values import is_json, json_string, read_json_value, string_value
 from chairlift.text.tool_formats.scanner import Scan, Scanner, ScanningParser
 from support_shares import for_each
-from support_tool_formats import Merged, merged, push_all, read
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -41,15 +33,6 @@ def test_a_value_ends_where_json_says(value: Any, ascii_only: bool, indent: int 
     assert ("".join(raw), "".join(rest)) == (source, ",]")
 
 
-@given(st.text(max_size=8), VALUES, st.booleans(), st.booleans())
-def test_any_arguments_come_back(name: str, value: Any, is_turned: bool, ascii_only: bool) -> None:
-    call = {"name": name or "f", "arguments": {"value": value}}
-    order = dict(reversed(call.items())) if is_turned else call
-    result = read(HERMES, *f"<tool_call>{json.dumps(order, ensure_ascii=ascii_only)}</tool_call>")
-    ((call_name, arguments),) = result.calls
-    assert (result.text, call_name, json.loads(arguments)) == ("", name or "f", {"value": value})
-
-
 @for_each(
     ("text", "value"),
     [('"a\\n"', "a\n"), ('"\\ud83d\\ude00"', "😀"), ('"\\ud800x"', "\ufffdx"), ("5", None), ("[]", None), ('"a', None),
@@ -71,17 +54,3 @@ def test_any_text_becomes_a_json_string_that_utf_8_can_encode(text: str) -> None
 )  # fmt: skip
 def test_what_is_json(text: str, valid: bool) -> None:
     assert is_json(text) is valid
-
-
-def test_arguments_are_written_as_one_object() -> None:
-    def program(scanner: Scanner) -> Scan[None]:
-        for arguments in ({}, {"a": "1"}, {"a": "[]", 'b"': '"é"'}):
-            scanner.start_call("f")
-            writer = ArgumentsWriter(scanner)
-            for key, value in arguments.items():
-                writer.add(key, value)
-            writer.end()
-        yield
-
-    result = merged(push_all(ScanningParser(program)))
-    assert result == Merged("", (("f", "{}"), ("f", '{"a": 1}'), ("f", '{"a": [], "b\\"": "é"}')))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
+from chairlift.bench.offline.child_process import exit_with_parent, run_child
 from chairlift.bench.offline.driver import DriveResult, ProgressCallback, drive_workload
 from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.step_recorder import StepRecorder
-from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.options import Options

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from chairlift.bench.offline.child_process import exit_with_parent, run_child
 from chairlift.bench.offline.offline_benchmark import WARM_UP, warm_up_items
 from chairlift.bench.offline.request_records import RequestRecord, summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
-from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, exchange, exit_with_parent, run_child
+from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, exchange
 from chairlift.bench.report import environment
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.cpu_affinity import usable_cpus

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from chairlift.bench.offline.child_process import exit_with_parent, run_child
 from chairlift.bench.offline.offline_benchmark import WARM_UP, peak_memory, warm_up_items
 from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.run_spec import RunSpec
-from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
 from chairlift.bench.peers.external_python import cpus, max_request_tokens, run_report, workload_of
 from chairlift.bench.report import environment
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse

@@ -14,14 +14,14 @@ from chairlift.bench.planning.plan_report import plan_table, plan_values
 from chairlift.bench.simulation.step_fit import read_step_model
 from chairlift.cli import system_info
 from chairlift.cli.console import Console, escape_line
-from chairlift.cli.settings import bench_settings, settings
+from chairlift.cli.settings import plan_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.build import ModelSizes, read_model_sizes, resolve_dtype_option
 from chairlift.llm.builtin_models import DEMO, no_model_given
 
-DEFAULTS = {setting.name: setting.default for setting in bench_settings.PLAN if setting.default != ""}
-ENGINE = tuple(setting for setting in settings.ENGINE if setting.name in bench_settings.PLAN_ENGINE)
+DEFAULTS = {setting.name: setting.default for setting in plan_settings.PLAN if setting.default != ""}
+ENGINE = tuple(setting for setting in settings.ENGINE if setting.name in plan_settings.PLAN_ENGINE)
 MEMORY_OPTIONS = ("block_size", "max_batch_tokens", "max_running_requests", "quantization")
 SCHEDULER_OPTIONS = ("max_batch_tokens", "max_running_requests", "max_prefill_tokens", "target_itl_ms")
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError for invalid input, for a memory that is too small and for targets that cannot be reached.
     """
     environ = settings.process_environment()
-    options = DEFAULTS | settings.resolve_group(bench_settings.PLAN, arguments, environ)
+    options = DEFAULTS | settings.resolve_group(plan_settings.PLAN, arguments, environ)
     engine = settings.resolve_group(ENGINE, arguments, environ)
     console = Console(quiet=arguments.quiet)
     if arguments.model is None:

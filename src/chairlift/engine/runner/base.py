@@ -7,7 +7,8 @@ from typing import Protocol, runtime_checkable
 
 from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.core.model_facts import ModelFacts
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

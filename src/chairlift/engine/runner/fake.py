@@ -21,7 +21,8 @@ from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 
 NEVER_WRITTEN = -1
 """Content of a KV token slot that no step has written."""

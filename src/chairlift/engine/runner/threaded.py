@@ -6,7 +6,8 @@ from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead
 from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 
 
 class ThreadedRunner:

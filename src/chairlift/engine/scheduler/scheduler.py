@@ -36,7 +36,8 @@ from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatur
 from chairlift.engine.scheduler.step_scheduler import StepScheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup, resumed_finish_reason
-from chairlift.engine.step_plan import StepPlan, StepResult
+from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.step_result import StepResult
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 
 

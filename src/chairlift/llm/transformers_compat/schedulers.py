@@ -23,7 +23,7 @@ from chairlift.engine.scheduler.batching_policy import DEFAULT_SAFETY_MARGIN
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of
-from chairlift.engine.step_plan import StepResult
+from chairlift.engine.step_result import StepResult
 from chairlift.llm.transformers_compat.cache import PagedAttentionCache
 from chairlift.llm.transformers_compat.request_state import GREEDY, RequestState
 from chairlift.llm.transformers_compat.request_status import RequestStatus

@@ -25,7 +25,8 @@ import torch
 
 from chairlift.core.errors import ConfigError, EngineDead
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.config.device_check import pick_device

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ChairliftError
-from chairlift.engine.step_plan import Int32, StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import Int32, StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.input_batch import StepInputs

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.attention_backend_names import TRITON_DTYPES

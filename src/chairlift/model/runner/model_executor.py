@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ChairliftError
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.device.page_prefault import PagePrefaulter

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.engine.step_plan import HiddenStates, NewSequence, StepPlan
+from chairlift.engine.step_plan import NewSequence, StepPlan
+from chairlift.engine.step_result import HiddenStates
 
 PooledRows = tuple[tuple[int, HiddenStates], ...]
 

@@ -16,7 +16,8 @@ import torch
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ConfigError
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
+from chairlift.engine.step_plan import StepPlan, TokenMasks
+from chairlift.engine.step_result import StepResult
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.batch_invariance_report import batch_invariance

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 
+from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
 from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import JsonCalls
-from chairlift.text.tool_formats.json_values import ArgumentsWriter
 from chairlift.text.tool_formats.non_json_values import cut_gemma_json, gemma_json, quoted_by, read_raw
 from chairlift.text.tool_formats.pythonic import read_python_block
 from chairlift.text.tool_formats.readers import read_closing, read_until, scan_answer

@@ -7,6 +7,7 @@ glm   <tool_call>f, then <arg_key>k</arg_key><arg_value>v</arg_value> for each a
 import re
 from functools import partial
 
+from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
 from chairlift.text.tool_formats.base import (
     MAX_NAME_CHARS,
     NAMES,
@@ -18,7 +19,7 @@ from chairlift.text.tool_formats.base import (
     ToolSchemas,
 )
 from chairlift.text.tool_formats.json_calls import read_objects
-from chairlift.text.tool_formats.json_values import ArgumentsWriter, read_json_value
+from chairlift.text.tool_formats.json_values import read_json_value
 from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 from chairlift.text.tool_formats.xml_calls import function_name, read_argument

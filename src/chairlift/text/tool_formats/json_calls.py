@@ -26,7 +26,8 @@ from chairlift.text.tool_formats.base import (
     ToolFormat,
     ToolSchemas,
 )
-from chairlift.text.tool_formats.json_values import read_call_object, read_json_value
+from chairlift.text.tool_formats.call_object import read_call_object
+from chairlift.text.tool_formats.json_values import read_json_value
 from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
 from chairlift.text.tool_formats.base import (
     MAX_NAME_CHARS,
     SPACES,
@@ -23,7 +24,7 @@ from chairlift.text.tool_formats.base import (
     ToolSchemas,
 )
 from chairlift.text.tool_formats.json_calls import read_objects
-from chairlift.text.tool_formats.json_values import ArgumentsWriter, is_json, json_string, read_valid_json
+from chairlift.text.tool_formats.json_values import is_json, json_string, read_valid_json
 from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, read_value, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
 

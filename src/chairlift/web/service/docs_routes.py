@@ -5,7 +5,8 @@ from collections.abc import Callable
 import orjson
 
 from chairlift.core.version import __version__
-from chairlift.protocol.openapi import Schema, page
+from chairlift.protocol.openapi import Schema
+from chairlift.protocol.openapi_page import page
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.middleware import send_bytes, send_object
 

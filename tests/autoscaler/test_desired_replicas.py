@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from chairlift.autoscaler.config import AutoscalerConfig, TargetConfig, ThresholdConfig, WindowConfig
 from chairlift.autoscaler.decision import Decision
+from chairlift.autoscaler.desired_replicas import is_reversal_held, need_of_rules, need_of_thresholds
 from chairlift.autoscaler.history import Change, PoolHistory
-from chairlift.autoscaler.need import is_reversal_held, need_of_rules, need_of_thresholds
 from chairlift.autoscaler.pool_sample import PoolSample
 from support_autoscaler import STARTING, history_of, pool, replicas_of, silent, steady
 from support_shares import for_each
