@@ -17,7 +17,7 @@ if __name__ == "__main__":
     if options.model == "broken":
         sys.exit("no such model")
 
-    from chairlift.engine.runner.fake import FakeConfig
+    from chairlift.engine.runner.fake_model import FakeConfig
     from replica_main import main
 
     fake = FakeConfig(vocab_size=128, max_model_len=4096, num_blocks=2048, seconds_per_step=0.005, seed=options.seed)

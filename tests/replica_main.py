@@ -18,7 +18,7 @@ from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.server_process import ServerParts, run
 from chairlift.text.chat_template import ChatTemplate

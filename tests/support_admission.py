@@ -1,7 +1,8 @@
 """Admission controllers in a known state for the tests of admission.py."""
 
 from chairlift.core.clock import FakeClock
-from chairlift.web.admission import MIN_RATE_EVENTS, AdmissionController, AdmissionLimits
+from chairlift.web.admission import AdmissionController, AdmissionLimits
+from chairlift.web.rate_estimators import MIN_RATE_EVENTS
 
 
 def counters(admission: AdmissionController) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from chairlift import AsyncLLM, SamplingParams
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.llm.text_service import TextService
 from support_services import FAKE, is_idle
 

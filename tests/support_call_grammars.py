@@ -9,12 +9,12 @@ from tokenizers import Tokenizer as Backend
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.forced_call_grammar import marker_ids
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
 from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState
-from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.text.tool_formats.base import ToolFormat
 from support_grammars import EOS, VOCAB_SIZE, allowed_tokens, generate_output, random_pick
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.cli.diagnosis.diagnosis import Diagnosis, diagnose
-from chairlift.cli.diagnosis.server_reader import PARTS, Keys, Part, ServerReader, ServerSnapshot
+from chairlift.cli.diagnosis.server_reader import PARTS, Keys, ServerReader
+from chairlift.cli.diagnosis.server_snapshot import Part, ServerSnapshot
 from chairlift.llm.text_service import TextService
 from chairlift.server.app import server_app
 from chairlift.server.replica import Replica

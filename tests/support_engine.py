@@ -15,9 +15,11 @@ from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_embedding, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig, expected_embedding, expected_tokens
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.standalone_scheduler import StandaloneScheduler, limits_of

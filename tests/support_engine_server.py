@@ -20,7 +20,8 @@ from chairlift.engine.ipc.messages import (
     decode_engine_message,
     encode,
 )
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import wait_until
 
 HELLO = Hello(PROTOCOL, 1.0, 5.0)

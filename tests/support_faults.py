@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import TIMEOUT_SECONDS
 from support_server import COMPLETIONS, Server
 

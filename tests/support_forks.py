@@ -72,7 +72,7 @@ TORCH_MODULES = (
 )  # fmt: skip
 """What a server with a model and the ranks of one import."""
 
-CHILD_MODULES = ("chairlift.engine.ipc.spawn", "chairlift.model.distributed.rank_process")
+CHILD_MODULES = ("chairlift.engine.ipc.engine_process", "chairlift.model.distributed.rank_process")
 """Modules that start processes of this package by `subprocess.Popen`."""
 
 Request = dict[str, Any]

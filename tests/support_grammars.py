@@ -7,9 +7,9 @@ import numpy as np
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
-from chairlift.text.tokenizer import ByteTokenizer
+from chairlift.text.byte_tokenizer import ByteTokenizer
 
 EOS = 257
 VOCAB_SIZE = 260

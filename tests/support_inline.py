@@ -6,7 +6,8 @@ from typing import Any
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)

@@ -18,9 +18,10 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.client.process import start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_validation import RequestLimits
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.select_model_config import read_config

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from chairlift.router.policies.base import Candidate, Policy, RoutingRequest
+from chairlift.router.policies.base import Policy, RoutingRequest
+from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.registry import make_policy
 
 

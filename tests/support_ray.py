@@ -19,7 +19,7 @@ import pytest
 from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import TIMEOUT_SECONDS
 from support_services_processes import free_port
 

@@ -8,16 +8,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
-from chairlift.llm.outputs import CompletionOutput, RequestOutput, TextEvent
+from chairlift.llm.outputs import CompletionOutput, RequestOutput
+from chairlift.llm.text_event import TextEvent
 from chairlift.protocol.sse import EventReader
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
 from chairlift.server.openai.parse_request import ChatRequest, CompletionRequest, read_chat, read_completion
 from chairlift.server.openai.response_renderers import ChatRenderer, CompletionRenderer, ResponseMeta
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.text.tool_formats.json_calls import HERMES
 
 META = ResponseMeta("chatcmpl-r", "demo", 1_700_000_000)

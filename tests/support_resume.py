@@ -14,9 +14,9 @@ from chairlift.core.engine_output import EngineOutput
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.openai.chat_delta import merged_delta
 from chairlift.text.chat_template import ChatTemplate

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 
 END = b"0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

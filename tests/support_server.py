@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.llm.text_service import TextService
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.app import server_app

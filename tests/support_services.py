@@ -11,11 +11,13 @@ from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
-from chairlift.text.tokenizer import ByteTokenizer, Tokenizer
+from chairlift.text.tokenizer import Tokenizer
 
 TEMPLATE = "{% for message in messages %}{{ message.role }}={{ message.content }};{% endfor %}a="
 FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=128, block_size=4)

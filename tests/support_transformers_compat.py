@@ -13,7 +13,8 @@ from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.llm.transformers_compat.engine_source import EngineSource
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from chairlift.llm.transformers_compat.settings import resolve_settings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chairlift.core.sampling_params import SamplingParams as SamplingParams
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
-    from chairlift.core.structured_output import StructuredOutputsParams as StructuredOutputsParams
+    from chairlift.core.structured_outputs_params import StructuredOutputsParams as StructuredOutputsParams
     from chairlift.core.vllm_sampling_names import RequestOutputKind as RequestOutputKind
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.llm import LLM as LLM
@@ -84,7 +84,7 @@ _MODULES = {
     "RequestOutputKind": "chairlift.core.vllm_sampling_names",
     "SamplingParams": "chairlift.core.sampling_params",
     "StructuredOutput": "chairlift.core.structured_output",
-    "StructuredOutputsParams": "chairlift.core.structured_output",
+    "StructuredOutputsParams": "chairlift.core.structured_outputs_params",
 }
 
 

@@ -17,7 +17,7 @@ from chairlift.engine.client.process import ProcessClient, connect
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import PROTOCOL, ClientHeartbeat, Hello, Submit, encode
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import (
     DIE,
     EXIT,

@@ -17,7 +17,7 @@ SCRIPT = """
 import json, sys
 import torch
 from chairlift import LLM, SamplingParams
-from chairlift.model.runner.kv_cache_sizing import free_memory
+from chairlift.model.runner.free_memory import free_memory
 torch.set_num_threads(1)
 torch.ones(64, 64) @ torch.ones(64, 64)
 folder, backend, pool = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from api_overhead.fake_engine_replica import start_service
 from api_overhead.measure import _EventCounter, measure_in_process, measure_requests, measure_streams
-from api_overhead.replica import start_service
-from api_overhead.server_fixture import RunningReplica, running_replica
+from api_overhead.running_replica import RunningReplica, running_replica
 from support_shares import for_each
 
 

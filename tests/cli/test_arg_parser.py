@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 
 
 @pytest.fixture

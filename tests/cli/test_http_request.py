@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cli.http_request import send_request, tls_context
-from chairlift.core.errors import ConfigError
+from chairlift.cli.client_tls import tls_context
+from chairlift.cli.http_request import send_request
 from support_certificates import CertificateAuthority
 from support_router import Connection, ReceivedRequest, scripted
 from support_server import run
@@ -102,18 +102,3 @@ def test_a_server_that_asks_for_a_certificate_gets_that_of_the_files(tmp_path: P
             else:
                 with pytest.raises((OSError, http.client.HTTPException)):
                     send_request(url, "", timeout_seconds=5.0, tls=tls)
-
-
-def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
-    certificate, key = (str(file) for file in CertificateAuthority(tmp_path, "ca").issue("client"))
-    other = str(CertificateAuthority(tmp_path, "other").issue("stranger")[1])
-    assert tls_context(None) is None and tls_context(None, certificate, key) is not None
-    for files, option, words in (
-        ((certificate, None), "tls_client_cert", "--tls-client-cert needs --tls-client-key"),
-        ((None, key), "tls_client_key", "--tls-client-key needs --tls-client-cert"),
-        ((certificate, other), "tls_client_cert", "they are no pair in PEM"),
-        ((certificate, str(tmp_path / "none")), "tls_client_cert", "No such file"),
-    ):
-        with pytest.raises(ConfigError, match=words) as caught:
-            tls_context(None, *files)
-        assert caught.value.details["option"] == option

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.cli.prompt_file import PromptItem
+from chairlift.cli.prompt_items import PromptItem
 from chairlift.cli.result_writer import OrderedWriter, as_json, check_output, check_outputs, deferred_interrupt
 from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import ConfigError, NonFiniteLogits

@@ -13,7 +13,7 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.consul import ConsulSource
 from chairlift.router.discovery.file import FileSource
 from chairlift.router.discovery.static import StaticSource
-from chairlift.router.shared_state.build import SharedStateConfig
+from chairlift.router.shared_state.shared_state_config import SharedStateConfig
 
 VALUES: dict[str, Any] = {
     "policy": "session", "model_route": ["a=b:1,c:2"], "session_header": "X-Sticky", "session_cookie": "sid",

@@ -15,8 +15,8 @@ from chairlift.cli.server_options import (
     validate_server_options,
 )
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.service_settings import REGISTRATION, TOKENS, TRACING
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.core.errors import ConfigError
 from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.jwt_verifier import JWTConfig

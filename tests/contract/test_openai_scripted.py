@@ -9,7 +9,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_router_process import direct_or_routed
 from support_server import Server, run, scripted_model_server, starting_server
 

@@ -6,7 +6,7 @@ from chairlift.core.clock import FakeClock
 from chairlift.engine import batch_recorder
 from chairlift.engine.batch_recorder import UNREAD_SECONDS, BatchRecorder, with_compiling_requests
 from chairlift.engine.batch_snapshot import CACHED, COMPILING, FREE, HELD, SHARED, WITHHELD, BatchSnapshot, SequenceRow
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from support_engine import EngineHarness, make_request, make_result, make_scheduler
 

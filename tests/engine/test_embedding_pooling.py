@@ -10,7 +10,7 @@ from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ContextLengthExceeded, ForwardFailed, InvalidRequest, NonFiniteLogits
 from chairlift.engine.embedding_pooling import PooledStates
 from chairlift.engine.request_validation import validate_request
-from chairlift.engine.runner.fake import FakeConfig, expected_embedding
+from chairlift.engine.runner.fake_model import FakeConfig, expected_embedding
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, make_request
 from support_shares import for_each

@@ -14,7 +14,8 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.engine import engine_loop
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
 from support_engine import EngineHarness, NthCall, make_request, make_scheduler, submit

@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import InvalidRequest, RequestTimeout
 from chairlift.core.request import RequestPhase
-from chairlift.engine.runner.fake import FakeConfig, expected_tokens
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, expected_outcome, make_request, make_scheduler, run_step

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_stats import Counters, StepStats
 from support_engine import EngineHarness, make_request
 

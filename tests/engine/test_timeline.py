@@ -5,17 +5,11 @@ import random
 import pytest
 
 from chairlift.core.engine_output import Timeline
-from chairlift.engine.runner.fake import FakeConfig
-from chairlift.engine.timeline import QueueWaitClock, TimelineRecorder, WaitReason
+from chairlift.engine.queue_wait import QueueWaitClock, WaitReason
+from chairlift.engine.runner.fake_model import FakeConfig
+from chairlift.engine.timeline import TimelineRecorder
 from support_engine import EngineHarness, make_request, make_scheduler, run_step
 from support_requests import run_random_engine
-
-
-def test_the_clock_counts_each_reason_for_as_long_as_it_holds() -> None:
-    clock = QueueWaitClock()
-    clock.set(WaitReason.BLOCKS, 2.0)
-    clock.set(WaitReason.RUNNING_LIMIT, 5.0)
-    assert clock.read(5.5) == [2.0, 3.0, 0.5, 0.0] and clock.reason is WaitReason.RUNNING_LIMIT
 
 
 def test_a_recorder_takes_the_difference() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleet_load.request_run import Phase, Response
+from fleet_load.open_loop_client import Phase, Response
 from fleet_load.summary import by_second, dump, longest_increase, summary
 
 

@@ -8,10 +8,10 @@ from random import Random
 import msgspec
 import pytest
 
-from api_overhead.server_fixture import running_replica
+from api_overhead.running_replica import running_replica
 from chairlift.bench.server.http_client import NoResponse
 from live_overhead.__main__ import main, summarize
-from live_overhead.measure import EventCounter, Phase, find_model, measure_phase, running, send_requests
+from live_overhead.watcher_phase import EventCounter, Phase, find_model, measure_phase, running, send_requests
 from support_shares import for_each
 
 PHASE = Phase(

@@ -11,7 +11,7 @@ import pytest
 
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
 from support_process import engine_threads

@@ -14,7 +14,7 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import DuplicateRequestId, EngineDead
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.llm.text_service import TextService
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
 from support_services import fake_service, is_idle, text_of, tokens_of

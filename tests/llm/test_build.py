@@ -15,15 +15,9 @@ from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.client.process import ProcessClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.llm.build import (
-    inspect_model,
-    model_folder,
-    prepare,
-    read_model_sizes,
-    resolve_dtype_option,
-    validate_options,
-)
+from chairlift.llm.build import model_folder, prepare, validate_options
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
+from chairlift.llm.model_inspection import inspect_model
 from chairlift.llm.options import Options
 from chairlift.model.config.runner_config import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
@@ -380,22 +374,3 @@ def test_a_start_is_rejected_before_the_engine_process_gets_its_model() -> None:
     for options in ({"dtype": "fp16x"}, {"max_model_len": 10**6}, {"num_blocks": 3, "max_model_len": 64}):
         with pytest.raises(ConfigError):
             prepare(None, options)  # type: ignore[arg-type]
-
-
-def test_the_sizes_of_a_model_are_read_whether_or_not_it_is_loaded(tmp_path: Path) -> None:
-    demo_sizes = read_model_sizes(None)
-    assert demo_sizes.config is not None and demo_sizes.config["num_layers"] > 0 and demo_sizes.problems == ()
-    content = dict(demo_sizes.content) | {"quantization_config": {"quant_method": "awq"}}
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    quantized = read_model_sizes(str(tmp_path))
-    assert quantized.config == demo_sizes.config and ["with AWQ" in problem for problem in quantized.problems] == [True]
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OtherForCausalLM"]}))
-    other = read_model_sizes(str(tmp_path))
-    assert other.config is None and "OtherForCausalLM" in other.problems[0]
-    with pytest.raises(ConfigError, match="chairlift:random has no config"):
-        read_model_sizes(RANDOM)
-
-
-def test_a_dtype_option_is_the_stored_one_or_its_own() -> None:
-    assert resolve_dtype_option("auto", "float16") == "float16" and resolve_dtype_option("bf16", None) == "bfloat16"
-    assert resolve_dtype_option("auto", None) == "float32"

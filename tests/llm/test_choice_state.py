@@ -4,8 +4,8 @@ from chairlift.core.engine_output import FinishReason, TokenLogprob
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.choice_state import ChoiceState
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.stop_strings import StopStringAutomaton
-from chairlift.text.tokenizer import ByteTokenizer
 
 
 def make_choice(**params: object) -> ChoiceState:

@@ -10,7 +10,7 @@ import pytest
 from chairlift import LLM, AsyncLLM
 from chairlift.core.engine_output import Usage
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits
-from chairlift.engine.runner.fake import HIDDEN_SIZE, expected_embedding
+from chairlift.engine.runner.fake_model import HIDDEN_SIZE, expected_embedding
 from chairlift.llm.embedding_and_score_outputs import EmbeddingOptions, check_pairs, normalized, score, score_pairs
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.text_service import ModelDefaults, TextService

@@ -15,7 +15,7 @@ from chairlift.core.errors import (
     NonFiniteLogits,
     RequestTimeout,
 )
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_services import AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)

@@ -12,7 +12,7 @@ from chairlift.core.errors import DetokenizeFailed, EngineDead
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.text.tokenizer import ByteTokenizer
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from support_engine import validated
 from support_services import AsciiTokenizer
 from support_shares import for_each

@@ -3,18 +3,12 @@
 import math
 
 from chairlift.core.engine_output import TokenLogprob, Usage
-from chairlift.llm.outputs import CompletionOutput, Logprob, RequestOutput, TextEvent, logprobs_by_token
+from chairlift.llm.outputs import CompletionOutput, Logprob, RequestOutput, logprobs_by_token
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tokenizer import ByteTokenizer
 from support_shares import for_each
 
 PIECES = TokenPieces(ByteTokenizer())
-
-
-def test_the_last_event_is_the_one_with_the_usage_and_not_one_that_ends_a_choice() -> None:
-    first = TextEvent("a", "x", (1,), (), "length", index=1)
-    assert not first.is_final
-    assert TextEvent("a", "y", (2,), (), "length", usage=Usage(1, 2, 0)).is_final
 
 
 @for_each(

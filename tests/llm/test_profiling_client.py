@@ -16,7 +16,8 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.step_stats import StepStats
 from chairlift.llm import profiling_client
 from chairlift.llm.builtin_models import RANDOM

@@ -10,8 +10,8 @@ import pytest
 
 from chairlift import AsyncLLM, RequestOutputKind, SamplingParams
 from chairlift.core.errors import InvalidRequest
-from chairlift.llm.outputs import StreamOutput
 from chairlift.llm.request_stream import RequestStream
+from chairlift.llm.text_event import StreamOutput
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, run
 from support_services import fake_service, is_idle, text_of, tokens_of, wait_until
 from support_shares import for_each

@@ -9,11 +9,11 @@ import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.model import machine_and_model_report as model_report
-from chairlift.model.config import device_check
+from chairlift.model.config import device_option
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.kernels.cpu import library
 from chairlift.model.machine_and_model_report import UNLIMITED, ModelReport, inspect_machine, inspect_model
-from chairlift.model.runner.kv_cache_sizing import FreeMemory
+from chairlift.model.runner.free_memory import FreeMemory
 from chairlift.model.runner.torch_runner import TorchRunner
 from support_bridged_models import BRIDGED, bridged_model, save_bridged
 from support_models import save_tiny
@@ -177,7 +177,7 @@ def test_fp8_takes_half_of_the_layers_and_is_a_problem_where_it_cannot_run(
     layers = plain.facts["weight_bytes"] - tables
     assert 0.5 < (float8.facts["weight_bytes"] - tables) / layers < 0.56
     assert not float8.problems and float8.facts["parameters"] == plain.facts["parameters"]
-    monkeypatch.setattr(device_check, "device_capability", lambda device: 80)
+    monkeypatch.setattr(device_option, "device_capability", lambda device: 80)
     (problem,) = inspected(quantization="fp8").problems
     assert "compute capability 8.9" in problem.message
     (problem,) = inspected(kv_cache_dtype="fp8").problems

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_certificates import CertificateAuthority
 from support_prometheus import AlertReceiver, alertmanager, prometheus
 from support_repeated import repeated

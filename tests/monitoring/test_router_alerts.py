@@ -11,7 +11,7 @@ from typing import Self
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_prometheus import AlertReceiver, alertmanager, prometheus
 from support_repeated import repeated
 from support_server import fake_server, router_server

@@ -21,7 +21,7 @@ from chairlift.router.endpoint import Endpoint
 from chairlift.web.registry.consul_client import ConsulClient
 from chairlift.web.registry.etcd_client import EtcdClient, EtcdKey, _changes, parse_etcd_url
 from chairlift.web.registry.json_client import JSONResponse
-from chairlift.web.registry.kubernetes_watch import VersionExpired, apply_event
+from chairlift.web.registry.kubernetes_client import VersionExpired, apply_event
 from support_shares import FULL
 
 NAMES = (

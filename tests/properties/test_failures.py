@@ -12,7 +12,7 @@ import pytest
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ChairliftError, ForwardFailed, OutOfBlocks, RequestFailed, SamplingFailed
 from chairlift.engine.kv.free_block_list import BlockId
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, Hook, NthCall, make_request
 from support_shares import FULL

@@ -16,7 +16,8 @@ from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import ReasoningPrefix
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig, masked_token, next_token
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from support_engine import make_request, submit

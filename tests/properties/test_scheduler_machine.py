@@ -10,9 +10,9 @@ from hypothesis.strategies import DataObject, booleans, data, integers, lists, n
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
-from chairlift.engine.scheduler.limit_tuner import EngineLimits, LimitsConfig
+from chairlift.engine.scheduler.engine_limits import EngineLimits, LimitsConfig
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, expected_outcome, make_request, seq_id_of

@@ -15,7 +15,7 @@ from chairlift.cli.arg_parser import Parser
 from chairlift.cli.settings import settings as declared
 from chairlift.cli.settings import value_parsers
 from chairlift.cli.settings.config_file import read_config
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.settings import ENGINE, LOGGING, SAMPLING, SERVER
 from chairlift.cli.shared_arguments import add_model, add_settings
 

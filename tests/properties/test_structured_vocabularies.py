@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from support_grammars import allowed_tokens, generate_output, grammar_of, random_pick
 from support_models import save_tiny
 from support_schemas import schemas

@@ -8,7 +8,7 @@ import pytest
 from chairlift.protocol.openapi import ERROR_DESCRIPTIONS, Schema, make_document, make_operation, path_parameter
 from chairlift.protocol.openapi_page import page
 from chairlift.protocol.request_fields import CHAT, COMPLETION
-from chairlift.protocol.router_openapi import document as router_document
+from chairlift.protocol.router_and_fleet_openapi import document as router_document
 from chairlift.server.openapi import document as server_document
 from support_shares import for_each
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from chairlift.protocol import router_openapi
+from chairlift.protocol import router_and_fleet_openapi
 from chairlift.protocol.openapi_page import page
 from chairlift.protocol.request_examples import EXAMPLES
 from chairlift.server import openapi
@@ -17,7 +17,7 @@ from support_server import Server, real_server
 NO_MODEL = ("/admin/", "/v1/responses/{id}/cancel")
 
 
-@pytest.mark.parametrize("document", [openapi.document, router_openapi.document])
+@pytest.mark.parametrize("document", [openapi.document, router_and_fleet_openapi.document])
 def test_every_body_has_an_example_that_its_schema_accepts(document: Callable[[list[str]], dict[str, Any]]) -> None:
     found = {}
     for path, methods in document(["first", "second"])["paths"].items():

@@ -2,14 +2,14 @@
 
 import pytest
 
-from chairlift.protocol import router_openapi
-from chairlift.protocol.anthropic.message_fields import COUNT_TOKENS, MESSAGES
-from chairlift.protocol.responses.response_fields import RESPONSES
+from chairlift.protocol import router_and_fleet_openapi
+from chairlift.protocol.anthropic.messages_request_fields import COUNT_TOKENS, MESSAGES
+from chairlift.protocol.responses.responses_request_fields import RESPONSES
 from chairlift.server import openapi
 from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS
 
 
-@pytest.mark.parametrize("document", [openapi.document, router_openapi.document])
+@pytest.mark.parametrize("document", [openapi.document, router_and_fleet_openapi.document])
 def test_every_route_is_described(document: object) -> None:
     paths = document(["m"])["paths"]  # type: ignore[operator]
     for path in TRANSLATED_PATHS:

@@ -56,7 +56,7 @@ def test_every_logger_has_its_modules_name() -> None:
         for module, _ in names
         if module.startswith("chairlift.llm.transformers_compat.")
     }
-    roots |= {(f"chairlift.engine.ipc.{name}", "'chairlift'") for name in ("spawn", "engine_main")}
+    roots |= {(f"chairlift.engine.ipc.{name}", "'chairlift'") for name in ("engine_process", "engine_main")}
     ranks = ("rank_main", "tensor_parallel_runner")
     roots |= {(f"chairlift.model.distributed.{name}", "'chairlift'") for name in ranks}
     assert {pair for pair in names if pair[1] != "__name__"} <= roots

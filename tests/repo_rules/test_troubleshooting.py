@@ -8,7 +8,7 @@ from chairlift.cli.command_line import build_parser, command_words
 from chairlift.cli.diagnosis.server_reader import PART_SECONDS
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.observability.metrics import METRICS, MetricKind
-from chairlift.protocol import router_openapi
+from chairlift.protocol import router_and_fleet_openapi
 from chairlift.server import openapi
 from support_source_tree import ROOT
 
@@ -65,7 +65,12 @@ def test_every_command_and_flag_exists() -> None:
 
 
 def test_every_route_exists() -> None:
-    paths = {*openapi.document()["paths"], *router_openapi.document()["paths"], "/admin/fleet", "/admin/autoscaler"}
+    paths = {
+        *openapi.document()["paths"],
+        *router_and_fleet_openapi.document()["paths"],
+        "/admin/fleet",
+        "/admin/autoscaler",
+    }
     named = set(re.findall(r"`(?:GET )?(/[a-z]+(?:/[a-z{}]+)*)`", PAGE))
     assert len(named) > 6 and named - paths == set()
 
@@ -77,7 +82,12 @@ def test_runbooks_name_commands_flags_and_routes_that_exist() -> None:
     assert len(commands) > 2 and commands - COMMANDS.keys() == set()
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert len(flags) > 15 and flags - {flag for each in COMMANDS.values() for flag in each} == set()
-    known = {*openapi.document()["paths"], *router_openapi.document()["paths"], "/admin/fleet", "/admin/autoscaler"}
+    known = {
+        *openapi.document()["paths"],
+        *router_and_fleet_openapi.document()["paths"],
+        "/admin/fleet",
+        "/admin/autoscaler",
+    }
     routes = set(re.findall(r"`(?:GET |POST |curl [A-Z]+)?(/[a-z]+(?:/[a-z]+)*)(?:/ID)?`", text))
     assert len(routes) > 6 and {each for each in routes if not any(path.startswith(each) for path in known)} == set()
 
@@ -86,7 +96,7 @@ def test_every_error_code_and_field_exists() -> None:
     codes = set(re.findall(r"\| `(\w+)` \|", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")))
     named = {name for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", PAGE) if not name.startswith("chairlift_")}
     named -= OTHER_WORDS
-    fields = str([openapi.document(), router_openapi.document()])
+    fields = str([openapi.document(), router_and_fleet_openapi.document()])
     source = (ROOT / "src" / "chairlift" / "engine" / "scheduler_state.py").read_text(encoding="utf-8")
     unknown = {name for name in named - codes if f"'{name}'" not in fields and f" {name}:" not in source}
     assert unknown == set() and len(named & codes) > 8

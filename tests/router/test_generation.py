@@ -10,7 +10,6 @@ import pytest
 
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.endpoint import Endpoint, ReplicaKind
-from chairlift.router.generation import model_member, session_key_of, timeout_seconds
 from chairlift.router.live.request_timelines import RequestTimeline
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.web.admission import AdmissionLimits
@@ -22,7 +21,6 @@ from support_request_proxy import DONE, text_event
 from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest, scripted
 from support_router_app import complete, routed
 from support_server import run
-from support_shares import for_each
 
 SESSION = {"policy": "session"}
 
@@ -46,22 +44,6 @@ def limited(**limits: Any) -> dict[str, Any]:
 # -- sessions and models ----------------------------------------------------------------------------------------------
 
 
-@for_each(("headers", "fields", "key"), [
-    ([(b"x-session-id", b"a")], {"user": "u"}, "a"),
-    ([(b"cookie", b"other=1; sid=c; x")], {"user": "u"}, "c"),
-    ([(b"cookie", b'{"bad": 1}; sid="quoted"')], {}, "quoted"),
-    ([(b"cookie", b"sid=; asid=d")], {"user": "u"}, "u"),
-    ([(b"x-session-id", b"")], {"user": "u"}, "u"),
-    ([], {"user": "u"}, "u"), ([], {"user": 5}, ""), ([], {}, ""),
-])  # fmt: skip
-def test_the_session_comes_from_header_cookie_or_user(headers: Any, fields: dict[str, Any], key: str) -> None:
-    assert session_key_of({"headers": headers}, fields, "x-session-id", "sid") == key
-
-
-def test_without_a_session_cookie_cookies_do_not_matter() -> None:
-    assert session_key_of({"headers": [(b"cookie", b"sid=c")]}, {}, "x-session-id", "") == ""
-
-
 @pytest.mark.share(2)
 @pytest.mark.parametrize("how", ["header", "cookie", "user"])
 def test_a_session_stays_on_one_replica(how: str) -> None:
@@ -80,14 +62,6 @@ def test_a_session_stays_on_one_replica(how: str) -> None:
     run(scenario())
 
 
-@for_each(("fields", "pool", "member"), [
-    ({"model": "alias"}, "m", {"model": "m"}), ({"model": "m"}, "m", {}), ({}, "m", {}), ({"model": ""}, "m", {}),
-    ({"model": 5}, "m", {}), ({"model": None}, "m", {}), ({"model": "a"}, "", {}),
-])  # fmt: skip
-def test_only_an_alias_is_replaced(fields: dict[str, Any], pool: str, member: dict[str, Any]) -> None:
-    assert model_member(fields, pool) == member
-
-
 def test_an_alias_reaches_its_pool_and_a_canary_keeps_sessions() -> None:
     async def scenario() -> None:
         routes = ModelRoutes.parse(["alias=m", "canary=m:50,gone:50"])
@@ -103,17 +77,6 @@ def test_an_alias_reaches_its_pool_and_a_canary_keeps_sessions() -> None:
             assert error["code"] == "model_not_found" and "alias, canary, m" in error["message"]
 
     run(scenario())
-
-
-@for_each(("headers", "fields", "seconds"), [
-    ([], {}, None), ([], {"timeout": 2.5}, 2.5), ([(b"x-request-timeout-ms", b"1500")], {"timeout": 2}, 1.5),
-    ([(b"x-request-timeout-ms", b"1500")], {"timeout": "x"}, 1.5), ([], {"timeout": 1e300}, None),
-    ([], {"timeout": True}, None), ([], {"timeout": -1}, None), ([], {"timeout": 0}, None),
-])  # fmt: skip
-def test_the_shorter_timeout_counts_and_a_replica_reports_invalid_ones(
-    headers: Any, fields: dict[str, Any], seconds: float | None
-) -> None:
-    assert timeout_seconds({"headers": headers}, fields) == seconds
 
 
 # -- headers for administrators ---------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ import pytest
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.static import StaticSource
 from chairlift.router.health.config import HealthConfig
-from chairlift.router.health.notify import NotifyConfig
 from chairlift.router.health.probe_verdict import ProbeConfig
+from chairlift.router.health.webhook_notifier import NotifyConfig
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.router_process import RouterParts, RouterService
 from chairlift.web.auth.api_keys import key_line

@@ -13,12 +13,12 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.errors import FingerprintMismatch
 from chairlift.core.host.resource_monitor import UNKNOWN, ResourceUsage
 from chairlift.core.load_report import LoadReport, LoadSummary, ReplicaReport, ReplicaState
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.llm.text_service import ModelDefaults
 from chairlift.router.health.replica_load import parse_load_header
-from chairlift.server.load_reporter import HEADER_SECONDS, OUTPUT_SECONDS, LoadReporter, StepRates, service_fingerprint
+from chairlift.server.load_reporter import HEADER_SECONDS, LoadReporter, service_fingerprint
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
-from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.lifecycle import Lifecycle
 from support_server import CHAT, COMPLETIONS, HELLO, open_server, run
@@ -175,34 +175,3 @@ def test_a_request_that_resumes_from_tokens_of_other_weights_is_a_conflict() -> 
     )
     assert response.status_code == 200
     assert invalid.status_code == 400 and invalid.json()["error"]["param"] == "resume_fingerprint"
-
-
-def test_nothing_is_known_before_the_first_step() -> None:
-    rates = StepRates(FakeClock())
-    assert rates.prefill_tokens_per_second == rates.output_tokens_per_second == 0.0
-
-
-def test_prefill_is_measured_over_the_time_of_steps_with_prompt_tokens() -> None:
-    rates = StepRates(FakeClock())
-    rates.record(make_stats(num_prefill_tokens=100, schedule_ms=1, launch_ms=4, collect_ms=90, commit_ms=5))
-    assert rates.prefill_tokens_per_second == pytest.approx(1000)
-    rates.record(make_stats(num_outputs=5, collect_ms=500))
-    assert rates.prefill_tokens_per_second == pytest.approx(1000), "a step of outputs alone does not count"
-    for _ in range(200):
-        rates.record(make_stats(num_prefill_tokens=300, collect_ms=100))
-    assert rates.prefill_tokens_per_second == pytest.approx(3000, rel=0.001), "old steps are forgotten"
-
-
-def test_output_is_measured_over_the_last_seconds() -> None:
-    clock = FakeClock()
-    rates = StepRates(clock)
-    for _ in range(100):
-        clock.advance(0.01)
-        rates.record(make_stats(num_outputs=4))
-    assert rates.output_tokens_per_second == pytest.approx(400, rel=0.01), "soon after the start"
-    for _ in range(10_000):
-        clock.advance(0.01)
-        rates.record(make_stats(num_outputs=8))
-    assert rates.output_tokens_per_second == pytest.approx(800, rel=0.01)
-    clock.advance(10 * OUTPUT_SECONDS)
-    assert rates.output_tokens_per_second < 0.1, "an idle engine has no output"

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from chairlift import __version__
 from chairlift.core.errors import InvalidRequest, NotFound
-from chairlift.protocol.router_openapi import document as router_document
+from chairlift.protocol.router_and_fleet_openapi import document as router_document
 from chairlift.server.app import _routes
 from chairlift.server.config import ServerConfig
 from chairlift.server.live.live_batch import live_batch

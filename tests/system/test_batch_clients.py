@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.step_cost_model import MIN_OBSERVATIONS
 from support_process import TIMEOUT_SECONDS
 from support_server import COMPLETIONS, fake_server, run

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_certificates import CertificateAuthority
 from support_router_process import router_server
 from support_server import ADMIN_KEY, COMPLETIONS, Server, fake_server

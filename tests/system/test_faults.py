@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_faults import LONG_REQUEST, SLOW_ENGINE, post_bytes, run_streams_during
 from support_process import TIMEOUT_SECONDS, has_ended, wait_until
 from support_server import CHAT, COMPLETIONS, HELLO, Server, events, fake_server, run

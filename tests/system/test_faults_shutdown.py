@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.web.auth.api_keys import key_line
 from support_faults import LONG_REQUEST, NUM_STREAMS, SLOW_ENGINE, read_stream, run_streams_during, unlimited_client
 from support_process import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import TIMEOUT_SECONDS, wait_until
 from support_server import ADMIN_KEY, COMPLETIONS, Server, fake_server, run
 

@@ -10,7 +10,7 @@ import pytest
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.ipc.engine_main import NICENESS
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import wait_until
 from support_server import COMPLETIONS, Server, events, fake_server
 

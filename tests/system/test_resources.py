@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import wait_until
 from support_server import COMPLETIONS, Server, fake_server
 

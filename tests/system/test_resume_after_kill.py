@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_faults import unlimited_client
 from support_resume import delivered_tokens, joined
 from support_server import CHAT, COMPLETIONS, HELLO, events, fake_server, run

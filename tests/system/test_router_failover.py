@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.protocol.sse import EventReader
 from failover.failover_round import References, run_round
 from failover.fault import Fault

@@ -6,7 +6,7 @@ import json
 import httpx
 import pytest
 
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_router_process import router_server
 from support_server import CHAT, HELLO, fake_server, run
 from support_tracing import Collector, grpc_collector, http_collector

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ROLES, ChatTemplate, RenderOptions, checked_messages, checked_tools
-from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt
+from chairlift.text.tokenizer import ChatPrompt
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
 CHATML = """

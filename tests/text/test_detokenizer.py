@@ -11,8 +11,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from chairlift.core.errors import DetokenizeFailed
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.detokenizer import MAX_BYTE_RUN, Detokenizer
-from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from chairlift.text.tokenizer import HFTokenizer, Tokenizer
 from support_shares import FULL
 from support_text import STYLES, tokenizer_of
 

@@ -9,11 +9,11 @@ from tokenizers import Tokenizer as Backend
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.forced_call_grammar import marker_ids, reasoning_prefix, tool_call_grammar
 from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState
-from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.harmony import HARMONY

@@ -8,9 +8,9 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import InvalidRequest, ModelError
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.jinja_sandbox import TemplateLimits
-from chairlift.text.tokenizer import ByteTokenizer
 from support_shares import for_each
 
 CHAT = [{"role": "user", "content": "hello"}]

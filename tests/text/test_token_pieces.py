@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from chairlift.text.tokenizer import HFTokenizer, Tokenizer
 from support_shares import for_each
 from support_text import STYLES, build_tokenizer, tokenizer_of
 

@@ -11,7 +11,8 @@ from tokenizers import decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
+from chairlift.text.byte_tokenizer import ByteTokenizer
+from chairlift.text.tokenizer import ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
 from support_shares import FULL, for_each
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
@@ -189,16 +190,6 @@ def test_the_longest_special_token_wins_and_a_literal_one_does_not_hide_the_next
         ("<e>", True),
     ]
     assert list(split_special("abc", special_pattern([]), frozenset())) == [("abc", False)]
-
-
-def test_bytes_are_tokens() -> None:
-    tokenizer = ByteTokenizer()
-    assert tokenizer.encode("é") == [256, 0xC3, 0xA9]
-    assert tokenizer.encode("a<|eos|>", add_special_tokens=False) == [97, 257]
-    assert tokenizer.decode([256, 97, 0xC3, 0x28, 257, 999, -1]) == "a\ufffd("
-    assert tokenizer.decode([97, 258], skip_special_tokens=False) == "a<|pad|>"
-    assert [tokenizer.token_text(token_id) for token_id in (97, 257, 259, -1)] == ["a", "<|eos|>", None, None]
-    assert tokenizer.fallback_byte(97) is None
 
 
 def test_only_a_vocabulary_with_byte_fallback_has_fallback_bytes() -> None:

@@ -10,9 +10,6 @@ from hypothesis.strategies import floats, integers, just, none, one_of
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ConfigError, Overloaded
 from chairlift.web.admission import (
-    DECAY_SECONDS,
-    INTERVAL_SECONDS_PER_REJECTION,
-    MAX_INTERVAL_SECONDS,
     MAX_RETRY_SECONDS,
     REJECTION_CACHE_SECONDS,
     AdmissionController,
@@ -61,26 +58,6 @@ def test_of_a_crowd_that_was_let_in_at_once_the_first_may_stay() -> None:
 def test_an_empty_queue_admits_a_request_of_any_timeout() -> None:
     admission = AdmissionController(AdmissionLimits(), FakeClock())
     admission.admit(0).attach(1e-9, lambda used_tokens: None)
-
-
-def test_refusals_space_the_news_of_streams_and_their_end_brings_them_back() -> None:
-    clock = FakeClock()
-    admission = AdmissionController(AdmissionLimits(max_waiting_requests=1), clock)
-    admission.admit(1)
-    assert admission.stream_interval() == 0.0
-
-    def reject(count: int, seconds: float) -> None:
-        for _ in range(count):
-            clock.advance(seconds / count)
-            with pytest.raises(Overloaded):
-                admission.admit(1)
-
-    reject(2000, 4.0)
-    assert admission.stream_interval() == pytest.approx(500 * INTERVAL_SECONDS_PER_REJECTION, rel=0.01)
-    reject(40_000, 4.0)
-    assert admission.stream_interval() == MAX_INTERVAL_SECONDS
-    clock.advance(10 * DECAY_SECONDS)
-    assert admission.stream_interval() < 0.001
 
 
 def full_admission() -> tuple[AdmissionController, FakeClock, list[Permit], Overloaded]:

@@ -7,17 +7,8 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import Overloaded
-from chairlift.web.admission import (
-    FORGET_SECONDS,
-    MAX_RATE_EVENTS,
-    MIN_RATE_EVENTS,
-    RATE_SECONDS,
-    RECENT_SECONDS,
-    AdmissionController,
-    AdmissionLimits,
-    Permit,
-    RateEstimator,
-)
+from chairlift.web.admission import RECENT_SECONDS, AdmissionController, AdmissionLimits, Permit
+from chairlift.web.rate_estimators import FORGET_SECONDS, MAX_RATE_EVENTS, MIN_RATE_EVENTS, RATE_SECONDS, RateEstimator
 from support_admission import admission_with_rate, counters
 
 

@@ -8,10 +8,10 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from api_overhead.fake_engine_replica import engine_pid, start_service
 from api_overhead.measure import IN_PROCESS, measure_in_process, measure_requests, measure_streams
-from api_overhead.replica import engine_pid, start_service
-from api_overhead.server_fixture import on_one_core, running_replica
-from chairlift.bench.report import environment, report
+from api_overhead.running_replica import on_one_core, running_replica
+from chairlift.bench.report import environment, report, report_output
 from chairlift.bench.server.loadgen import in_own_loop
 
 STREAMS = 100
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
         ],
     }
     document = report.with_environment("chairlift api overhead", results, source, ["api_overhead", *words])
-    report.tell(_table(results), arguments.json, document, _print_line)
+    report_output.tell(_table(results), arguments.json, document, _print_line)
     return 0
 
 

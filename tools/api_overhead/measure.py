@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from random import Random
 from typing import Any
 
-from api_overhead.server_fixture import ADMIN_KEY, RunningReplica
+from api_overhead.running_replica import ADMIN_KEY, RunningReplica
 from chairlift.bench.report.percentiles import summarize
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.core.sampling_params import SamplingParams

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.bench.offline.subprocess_run import environ_with, exchange
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from chairlift.bench.report.machine_noise import wait_until_quiet
 from cpu_roofline.hardware_peaks import TOOLS
 
@@ -52,7 +52,7 @@ def main(args: list[str]) -> int:
         "turns": runs,
     }
     full_report = report.with_environment("chairlift cpu floors", result, source, ["cpu_roofline", *args])
-    report.tell(table(medians), arguments.json, full_report, _print_line)
+    report_output.tell(table(medians), arguments.json, full_report, _print_line)
     return 0
 
 

@@ -7,7 +7,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from demo_model import evaluate, model_card, train
+from demo_model import evaluate, model_card_and_loss_plot, train
 
 PACKAGED_FILES = (
     "README.md", "chat_template.jinja", "config.json", "examination.json", "generation_config.json", "loss.png",
@@ -25,8 +25,8 @@ def main() -> None:
     arguments = parser.parse_args()
     train.run(arguments)
     evaluate.run(arguments.folder)
-    model_card.draw_loss(arguments.folder)
-    model_card.write(arguments.folder)
+    model_card_and_loss_plot.draw_loss(arguments.folder)
+    model_card_and_loss_plot.write(arguments.folder)
     if arguments.into is not None:
         for name in PACKAGED_FILES:
             shutil.copyfile(arguments.folder / name, arguments.into / name)

@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 
 from chairlift import LLM
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 
 Texts = list[list[int]]
 Embed = Callable[[Texts], list[Sequence[float]]]
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
     texts = {"model": name, "texts": options.texts, "tokens": options.tokens}
     result = summarize(rounds) | texts | {"rounds": rounds}
     document = report.with_environment("chairlift embedding speed", result, source, ["embedding_speed", *words])
-    report.tell(_table(result), options.json, document, report.print_line)
+    report_output.tell(_table(result), options.json, document, report_output.print_line)
     return 1 if result["greatest_difference"] > options.tolerance else 0
 
 

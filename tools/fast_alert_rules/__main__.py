@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fast_alert_rules.speed import speed_up
+from fast_alert_rules.speed_up import speed_up
 
 
 def write_rules(source: Path, target: Path, speed: float) -> None:

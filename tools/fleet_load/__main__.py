@@ -16,8 +16,8 @@ import aiohttp
 
 from chairlift.bench.report.environment import environment, source
 from fleet_load.fleet_process import FleetProcess
+from fleet_load.open_loop_client import Client, Phase
 from fleet_load.plot import plot
-from fleet_load.request_run import Client, Phase
 from fleet_load.summary import by_second, dump, summary
 
 SAMPLE_SECONDS = 0.5

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from chairlift.bench.report.percentiles import percentile
-from fleet_load.request_run import Phase, Response
+from fleet_load.open_loop_client import Phase, Response
 
 
 def summary(

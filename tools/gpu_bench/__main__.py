@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ConfigError
-from chairlift.model.config.device_check import pick_device
+from chairlift.model.config.device_option import pick_device
 from gpu_bench.bench_shapes import SIZES
 from gpu_bench.goals import figure_rows, table
 from gpu_bench.measurements import Measurements
@@ -45,7 +45,7 @@ def main(args: Sequence[str]) -> int:
         ending = f": {outcome.reason}" if outcome.reason else ""
         _print_line(f"{outcome.name}: {outcome.status} after {outcome.seconds:.1f} s{ending}")
         result = build_result(outcomes, options.shapes, options.minutes)
-        report.write(str(output), report.with_environment(KIND, result, source, ["gpu_bench", *args]))
+        report_output.write(str(output), report.with_environment(KIND, result, source, ["gpu_bench", *args]))
 
     try:
         run_parts(parts, options.minutes * 60, clock, keep)

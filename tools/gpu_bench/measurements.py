@@ -10,12 +10,12 @@ import torch
 from chairlift.bench.workload.workload import Workload
 from chairlift.model.backends.loaded_model import LoadedModel
 from gpu_bench.bench_shapes import BenchShape, BenchSizes
-from gpu_bench.comparisons import compare_attention, option_arms
 from gpu_bench.device_facts import device_facts
 from gpu_bench.device_peaks import copy_bandwidth, gemm_peak
 from gpu_bench.device_timer import DeviceTimer
 from gpu_bench.idle_time import measure_idle
 from gpu_bench.mixed_load import mixed_workload, run_mixed, shortened
+from gpu_bench.option_and_attention_comparisons import compare_attention, option_arms
 from gpu_bench.part_budget import Measure, Part, PartSkipped
 from gpu_bench.runner_steps import RunnerSteps, load_random, runner_facts
 from gpu_bench.transformers_baseline import run_transformers

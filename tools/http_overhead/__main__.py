@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from http_overhead.engine_processes import BenchmarkSpec, run_http_server, run_offline_engine
 
 NUM_BLOCKS = 1200
@@ -47,9 +47,9 @@ def main(args: list[str]) -> int:
             "offline": stack.enter_context(run_offline_engine(spec)).run,
             "http": stack.enter_context(run_http_server(spec)).run,
         }
-        result = compare_arms(arms, options.turns, options.seed, report.print_line)
+        result = compare_arms(arms, options.turns, options.seed, report_output.print_line)
     full_report = report.with_environment("chairlift http share", result, source, ["http_overhead", *args])
-    report.tell(_table(result), options.json, full_report, report.print_line)
+    report_output.tell(_table(result), options.json, full_report, report_output.print_line)
     return 0
 
 

@@ -14,10 +14,10 @@ from random import Random
 from statistics import median, quantiles
 from typing import Any
 
-from api_overhead.server_fixture import RunningReplica, running_server
-from chairlift.bench.report import environment, report
+from api_overhead.running_replica import RunningReplica, running_server
+from chairlift.bench.report import environment, report, report_output
 from chairlift.bench.server.loadgen import in_own_loop
-from live_overhead.measure import SETTLE_SECONDS, Phase, find_model, measure_phase, running, send_requests
+from live_overhead.watcher_phase import SETTLE_SECONDS, Phase, find_model, measure_phase, running, send_requests
 
 WARMUP_SECONDS = 3.0
 QUARTILES = 4
@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         rounds = in_own_loop(partial(_measure, replica, options))
     result = summarize(rounds) | {"rounds": [[asdict(phase) for phase in pair] for pair in rounds]}
     document = report.with_environment("chairlift live overhead", result, source, ["live_overhead", *words])
-    report.tell(_table(result), options.json, document, report.print_line)
+    report_output.tell(_table(result), options.json, document, report_output.print_line)
     return 0
 
 
@@ -48,7 +48,7 @@ async def _measure(replica: RunningReplica, options: argparse.Namespace) -> list
     client, random, rounds = replica.client(), Random(0), list[tuple[Phase, Phase]]()
     model = await find_model(client)
     load = (send_requests(client, model, options.max_tokens, Random(number)) for number in range(options.requests))
-    report.print_line(f"about {options.rounds * 2 * (options.seconds + SETTLE_SECONDS) + WARMUP_SECONDS:.0f} s")
+    report_output.print_line(f"about {options.rounds * 2 * (options.seconds + SETTLE_SECONDS) + WARMUP_SECONDS:.0f} s")
     async with running(*load):
         await asyncio.sleep(WARMUP_SECONDS)
         for _ in range(options.rounds):

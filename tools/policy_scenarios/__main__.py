@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from policy_scenarios.scheduling_scenarios import SCENARIOS
 
 
@@ -27,10 +27,10 @@ def main(words: Sequence[str]) -> int:
         results[name] = SCENARIOS[name]()
         for case, numbers in results[name].items():
             figures = ", ".join(f"{measure} {value:.4g}" for measure, value in numbers.items())
-            report.print_line(f"{name} · {case}: {figures}")
+            report_output.print_line(f"{name} · {case}: {figures}")
     if options.json is not None:
         command = ["policy_scenarios", *words]
-        report.write(
+        report_output.write(
             options.json,
             report.with_environment(
                 "chairlift policy scenarios", {"scenarios": results}, source, command, of_host=False

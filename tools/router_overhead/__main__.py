@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from chairlift.bench.report import environment, machine_noise, report
+from chairlift.bench.report import environment, machine_noise, report, report_output
 from router_overhead.client_connection import BadResponse
 from router_overhead.memory_load import NUM_READINGS, MemoryReading, growth, measure_memory
 from router_overhead.proxies import ROUTER, Proxy, ProxyProcess, find_proxies
@@ -147,7 +147,7 @@ def main(words: list[str]) -> int:
     }  # fmt: skip
     document = report.with_environment("chairlift router overhead", results, source, ["router_overhead", *words])
     lines = [*(table(measurement.rounds, left_out) if options.rounds else ()), *_memory_lines(measurement.memory)]
-    report.tell(lines, options.output, document, _print)
+    report_output.tell(lines, options.output, document, _print)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import orjson
 
-from router_overhead.responses import MODEL
+from router_overhead.scripted_responses import MODEL
 
 EVENT_MARK = b"data: "
 END_MARK = b"0\r\n\r\n"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from router_overhead.client_connection import BadResponse, ClientConnection, request
-from router_overhead.responses import MODEL
+from router_overhead.scripted_responses import MODEL
 from server_process.process_usage import ProcessTree
 from server_process.server_process import ServerProcess, free_port
 

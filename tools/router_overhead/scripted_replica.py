@@ -16,7 +16,7 @@ from typing import Self, cast
 
 import orjson
 
-from router_overhead.responses import VERSION, ResponseForm, ScriptedResponse, load_header, load_report, models
+from router_overhead.scripted_responses import VERSION, ResponseForm, ScriptedResponse, load_header, load_report, models
 
 GENERATION_PATHS = (b"/v1/chat/completions", b"/v1/completions")
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)

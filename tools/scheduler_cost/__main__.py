@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from scheduler_cost.scheduler_cost import FLATNESS, all_cases, flatness_cases, measure
 
@@ -32,7 +32,9 @@ def main(words: Sequence[str]) -> int:
     results = measure_policies(options.policies or list(POLICIES), options.windows, options.steps, options.seed)
     document = report.with_environment("chairlift scheduler cost", results, source, ["scheduler_cost", *words])
     entries = [results["arms"], *results["flatness"]["policies"].values()]
-    report.tell((line for each in entries for line in _table(each)), options.json, document, report.print_line)
+    report_output.tell(
+        (line for each in entries for line in _table(each)), options.json, document, report_output.print_line
+    )
     return 0
 
 

@@ -22,7 +22,8 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 
 TENANTS = tuple(f"tenant-{number}" for number in range(8))
 PRIORITIES = 4

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import cast
 
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.foreign_flag_actions import merge_model
@@ -55,10 +55,10 @@ def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
     prepared = prepare(arguments.model, cast("Options", engine))
     source = environment.source()
     if arguments.model is None:
-        report.print_line(no_model_given())
+        report_output.print_line(no_model_given())
     results = measure(
         prepared, requests=arguments.requests, output_tokens=arguments.output_tokens,
-        repeat=arguments.repeat, seed=arguments.seed, note=report.print_line,
+        repeat=arguments.repeat, seed=arguments.seed, note=report_output.print_line,
     )  # fmt: skip
     results |= {"model": environment.model_shape(arguments.model), "options": environment.shown_options(engine)}
     document = report.with_environment("chairlift structured cost", results, source, ["structured_cost", *words])
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         f"throughput with schemas for half of {arguments.requests} requests: {results['ratio']:.3f} of that without",
         f"ratio of each run: {', '.join(f'{ratio:.3f}' for ratio in results['by_turn'])}",
     ]
-    report.tell(lines, arguments.json, document, report.print_line)
+    report_output.tell(lines, arguments.json, document, report_output.print_line)
     failed = sum(each["requests"]["failed"] for each in (*results["plain"], *results["structured"]))
     if failed:
         _print_error(f"{failed} requests failed")

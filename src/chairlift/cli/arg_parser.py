@@ -5,7 +5,7 @@ import difflib
 import re
 from typing import Any, NoReturn
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 
 ARGPARSE_MESSAGES = (
     (re.compile(r"^(-\S+): (?=must |names )"), r"\1 "),

@@ -106,7 +106,7 @@ def _print_error(sentence: str, code: int) -> int:
 
 def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int:
     """Print an error as one sentence, with -v after its traceback; returns the exit code."""
-    from chairlift.cli.settings.sources import message_as_written
+    from chairlift.cli.settings.setting_error_messages import message_as_written
     from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
 
     verbose = arguments is not None and arguments.verbose

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from chairlift.cli.prompt_file import PromptItem
+from chairlift.cli.prompt_items import PromptItem
 from chairlift.core.engine_output import TokenLogprob
 from chairlift.core.errors import ConfigError
 from chairlift.llm.outputs import CompletionOutput, RequestOutput

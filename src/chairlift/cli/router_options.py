@@ -16,11 +16,11 @@ from chairlift.router.discovery.sources import make_source
 from chairlift.router.discovery.static import StaticSource
 from chairlift.router.health.breaker import BreakerConfig
 from chairlift.router.health.config import HealthConfig
-from chairlift.router.health.notify import NotifyConfig
 from chairlift.router.health.probe_verdict import ProbeConfig
+from chairlift.router.health.webhook_notifier import NotifyConfig
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.router.proxy.upstream import UpstreamConfig
-from chairlift.router.shared_state.build import SharedStateConfig
+from chairlift.router.shared_state.shared_state_config import SharedStateConfig
 
 SEED_LIMIT = 2**31
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from chairlift.cli.arg_parser import Parser
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.foreign_flag_actions import MODEL_DEST
+from chairlift.cli.settings.setting_declaration import Setting
 
 Subcommands = argparse._SubParsersAction  # the type that add_subparsers() returns, which has no public name
 

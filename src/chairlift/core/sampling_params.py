@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from chairlift.core import validation
 from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import TokenOutOfRange
-from chairlift.core.structured_output import StructuredOutput, StructuredOutputsParams
+from chairlift.core.structured_output import StructuredOutput
+from chairlift.core.structured_outputs_params import StructuredOutputsParams
 from chairlift.core.validation import as_tuple, integer, invalid_param, number, strings, token_ids
 from chairlift.core.vllm_sampling_names import RequestOutputKind, explain_unknown_names
 

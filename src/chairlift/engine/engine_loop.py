@@ -17,11 +17,13 @@ from chairlift.engine.batch_recorder import BatchRecorder
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import FailsBetweenSteps, ReleasesBlocks, ReportsDeviceMemory, Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
+from chairlift.engine.scheduler.engine_limits import LimitsConfig
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
-from chairlift.engine.scheduler.limit_tuner import LimitsConfig, LimitTuner
+from chairlift.engine.scheduler.limit_tuner import LimitTuner
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats

@@ -7,7 +7,8 @@ from chairlift.core.engine_output import EngineOutput
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher

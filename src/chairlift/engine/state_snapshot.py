@@ -3,10 +3,10 @@
 from itertools import chain, islice
 
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.queue_wait import WaitReason
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler_state import CacheState, ChoiceSnapshot, SchedulerState, SequenceSnapshot
 from chairlift.engine.sequence import Sequence, SequenceStatus
-from chairlift.engine.timeline import WaitReason
 
 MAX_SEQUENCES = 500
 """Sequences that a state describes: describing one takes a few microseconds, between two steps of the engine."""

@@ -16,9 +16,9 @@ from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.controller import Controller
 from chairlift.cluster.base import Cluster, ReplicaSpec
 from chairlift.core.errors import ChairliftError
-from chairlift.fleet.admin import FleetAdminRoutes
 from chairlift.fleet.autoscaler_metrics import AutoscalerMetrics
 from chairlift.fleet.cluster_source import ClusterSource
+from chairlift.fleet.fleet_admin_routes import FleetAdminRoutes
 from chairlift.fleet.load_reader import LoadReader
 from chairlift.fleet.pool_actuator import PoolActuator
 from chairlift.fleet.pool_limits import PoolLimits
@@ -26,7 +26,7 @@ from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS
-from chairlift.protocol.router_openapi import fleet_operations
+from chairlift.protocol.router_and_fleet_openapi import fleet_operations
 from chairlift.router.extension import RouterExtension
 from chairlift.router.router_process import RouterParts, RouterService
 from chairlift.web.auth.credentials import Credentials

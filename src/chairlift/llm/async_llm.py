@@ -25,8 +25,9 @@ from chairlift.llm.embedding_and_score_outputs import (
 )
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import RequestOutput, TextEvent
+from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.request_stream import RequestStream, SubmittedRequests
+from chairlift.llm.text_event import TextEvent
 from chairlift.llm.text_service import Message, ModelDefaults, Prompt, RequestOptions, Resume, TextService, prompts_of
 from chairlift.llm.vllm_compat.engine_args import EngineArgs
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer

@@ -9,7 +9,7 @@ from chairlift.core.engine_output import EngineOutput
 from chairlift.core.errors import EngineDead, QueueFull
 from chairlift.engine.client.base import EngineClient
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 
 FULL_QUEUE_PAUSE = 0.01  # seconds before a request is submitted again after QueueFull
 

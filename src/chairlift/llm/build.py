@@ -4,13 +4,13 @@ import difflib
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnknownOption
+from chairlift.core.errors import ConfigError, InvalidRequest, ModelError, UnknownOption
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
@@ -18,14 +18,15 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.builtin_models import DEMO, RANDOM, embedded_folder, warn_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
 from chairlift.llm.text_service import DEFAULT_POOLING, ModelDefaults, TextService
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate, read_template, read_templates
 from chairlift.text.reasoning_formats import AUTO
-from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from chairlift.text.tokenizer import HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
     from chairlift.engine.client.process import PrespawnedProcess
@@ -195,90 +196,6 @@ def model_folder(model: str | Path | None, revision: str | None = None, *, confi
     return embedded_folder(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSizes:
-    """What config.json says about a model, whether or not Chairlift runs it.
-
-    Attributes:
-        content: the object in config.json.
-        config: the fields of the loader's DecoderConfig; None for an architecture that is not Chairlift's own.
-        problems: why the model cannot be run as it is.
-    """
-
-    content: Mapping[str, Any]
-    config: Mapping[str, Any] | None
-    problems: tuple[str, ...]
-
-
-def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSizes:
-    """Read config.json of a model, which is named as in build_service; of a hub id nothing else is downloaded.
-
-    Raises ModelError when there is no such model or no config.json.
-    """
-    from chairlift.model.config.decoder_config import DecoderConfig
-    from chairlift.model.config.model_folder import QUANTIZATION_FIELDS, check_not_quantized, read_json
-    from chairlift.model.config.select_model_config import parse_config
-
-    folder = model_folder(model, revision, config_only=True)
-    if folder is None:
-        raise ConfigError(f"{RANDOM} has no config.json, from which its sizes could be read", option="model")
-    content, config, problems = read_json(folder / "config.json"), None, []
-    try:
-        parsed = parse_config({**content, **dict.fromkeys(QUANTIZATION_FIELDS)})
-        config = asdict(parsed) if isinstance(parsed, DecoderConfig) else None
-    except ModelError as error:
-        problems.append(error.message)
-    try:
-        check_not_quantized(content)
-    except ModelError as error:
-        problems.append(error.message)
-    return ModelSizes(content=content, config=config, problems=tuple(problems))
-
-
-def resolve_dtype_option(option: str, stored: str | None) -> str:
-    """Return the dtype to compute in: that of the option `dtype`, or for "auto" the stored one, else the default."""
-    from chairlift.model.device.dtypes import canonical_dtype, resolve_dtype
-
-    return resolve_dtype(canonical_dtype(option), stored)
-
-
-def inspect_machine() -> dict[str, Any]:
-    """Return devices, threads, memory limits and attention backends of torch. Raises ImportError."""
-    from chairlift.model.machine_and_model_report import inspect_machine
-
-    return inspect_machine()
-
-
-def inspect_model(model: str | None, options: Options) -> tuple[dict[str, Any], list[ChairliftError]]:
-    """Return a model's requirements with these options, without loading it, and every problem found.
-
-    The model is named as in build_service; RANDOM has no folder, so its facts are empty.
-    """
-    from chairlift.model.config.runner_config import RunnerConfig
-    from chairlift.model.machine_and_model_report import inspect_model
-
-    facts: dict[str, Any] = {}
-    problems: list[ChairliftError] = []
-    prepared = None
-    try:
-        prepared = prepare(model, options, starts=False)
-    except ChairliftError as error:
-        problems.append(error)
-    try:
-        folder = model_folder(model, options.get("revision"))
-    except ChairliftError:
-        return facts, problems
-    if folder is None:
-        return facts, problems
-    facts["folder"] = str(folder)
-    runner = RunnerConfig() if prepared is None else RunnerConfig.decode(prepared.spec.payload)
-    report = inspect_model(folder, runner)
-    known = {problem.message for problem in problems}
-    problems += [problem for problem in report.problems if problem.message not in known]
-    facts["has_tokenizer"] = (folder / "tokenizer.json").exists()
-    return facts | report.facts, problems
-
-
 def _check_names(values: Mapping[str, Any]) -> None:
     known = list(Options.__annotations__)
     for name in values:
@@ -324,7 +241,7 @@ def _check_start(folder: Path | None, runner: "RunnerConfig", needs_full_length:
 
 
 def _check_device(name: str) -> None:
-    from chairlift.model.config.device_check import check_device
+    from chairlift.model.config.device_option import check_device
 
     check_device(name)
 

@@ -83,6 +83,6 @@ def num_fitting_blocks(block_bytes: int, device: Any) -> int:
     """Return how many blocks fit into CACHE_SHARE of a device's free memory, at least 1. Raises ConfigError."""
     import torch
 
-    from chairlift.model.runner.kv_cache_sizing import free_memory
+    from chairlift.model.runner.free_memory import free_memory
 
     return max(1, int(free_memory(torch.device(device)).num_bytes * CACHE_SHARE) // block_bytes)

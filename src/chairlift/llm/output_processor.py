@@ -12,7 +12,8 @@ from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.llm.choice_state import ChoiceState
-from chairlift.llm.outputs import RequestOutput, TextEvent
+from chairlift.llm.outputs import RequestOutput
+from chairlift.llm.text_event import TextEvent
 from chairlift.text.reasoning_formats import ReasoningState
 from chairlift.text.stop_strings import StopStringAutomaton
 from chairlift.text.token_pieces import TokenPieces

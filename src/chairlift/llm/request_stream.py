@@ -15,7 +15,7 @@ from chairlift.engine.client.base import EngineClient
 from chairlift.llm.batch_run import forward_aborts
 from chairlift.llm.output_dispatcher import OutputDispatcher, OutputInbox
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import ChoiceHistory, StreamOutput, TextEvent
+from chairlift.llm.text_event import ChoiceHistory, StreamOutput, TextEvent
 
 
 class SubmittedRequests:

@@ -13,17 +13,20 @@ from chairlift.model.architectures.registry import parameter_shapes
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import installed_backends
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.device_check import check_kv_cache_device, check_quantization_device, pick_device
+from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import RunnerConfig, check_options, refuse_float8
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.threads import chosen_cpus
-from chairlift.model.runner.kv_cache_sizing import FreeMemory, free_memory, host_readings, memory_shapes, size_kv_cache
+from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_readings
+from chairlift.model.runner.kv_cache_sizing import size_kv_cache
 from chairlift.model.runner.model_facts import weight_bytes
+from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.shard import Shard, check_shards
 

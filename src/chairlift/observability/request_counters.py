@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chairlift.observability.metrics import Metrics
-from chairlift.observability.tracing.gen_ai import OPERATIONS
+from chairlift.observability.tracing.gen_ai_attributes import OPERATIONS
 
 MAX_TENANT_LABELS = 100
 """Tenants with time series of their own. Those that come later share the label `other`: a token may name any tenant."""

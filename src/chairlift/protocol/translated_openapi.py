@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from chairlift.protocol import response_schemas as schemas
-from chairlift.protocol.anthropic.message_fields import COUNT_PATH, COUNT_TOKENS, MESSAGES
-from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.anthropic.message_schema import MESSAGE, TOKEN_COUNT
+from chairlift.protocol.anthropic.messages_request_fields import COUNT_PATH, COUNT_TOKENS, MESSAGES
+from chairlift.protocol.anthropic.messages_request_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.ollama.openapi import ollama_operations
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
 from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
-from chairlift.protocol.responses.response_fields import PATH, RESPONSES, SAME_FIELDS
 from chairlift.protocol.responses.response_schema import DELETED, INPUT_ITEMS, INPUT_TOKENS, RESPONSE
+from chairlift.protocol.responses.responses_request_fields import PATH, RESPONSES, SAME_FIELDS
 
 STORED = "400 404"
 """Error statuses of an operation on a stored response."""

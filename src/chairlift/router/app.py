@@ -1,7 +1,7 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
 from chairlift.protocol.request_fields import POOLING_ROUTES
-from chairlift.protocol.router_openapi import document
+from chairlift.protocol.router_and_fleet_openapi import document
 from chairlift.router.admin_and_status_routes import RouterAdminRoutes
 from chairlift.router.extension import RouterExtension
 from chairlift.router.forwarding import ForwardRoute

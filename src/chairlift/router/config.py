@@ -9,11 +9,11 @@ from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.hedging import HedgeConfig
 from chairlift.router.attempts.retry_budget import RetryBudgetConfig
 from chairlift.router.health.config import HealthConfig
-from chairlift.router.health.notify import NotifyConfig
+from chairlift.router.health.webhook_notifier import NotifyConfig
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.proxy.upstream import UpstreamConfig
-from chairlift.router.shared_state.build import SharedStateConfig
+from chairlift.router.shared_state.shared_state_config import SharedStateConfig
 from chairlift.web.service.http_config import HttpConfig
 
 COOKIE_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -11,8 +11,12 @@ import orjson
 from chairlift.core.errors import NotFound
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
-from chairlift.router.generation import (
-    PoolPicker,
+from chairlift.router.generation import PoolPicker
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.prompt_prefix import count_prompt_tokens
+from chairlift.router.proxy.client_writer import ClientWriter
+from chairlift.router.proxy.request_proxy import RequestProxy
+from chairlift.router.routed_request_fields import (
     admin_headers,
     attempt_spans,
     client_address,
@@ -21,10 +25,6 @@ from chairlift.router.generation import (
     timeout_seconds,
     upstream_request_of,
 )
-from chairlift.router.policies.base import RoutingRequest
-from chairlift.router.prompt_prefix import count_prompt_tokens
-from chairlift.router.proxy.client_writer import ClientWriter
-from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.router import Router
 from chairlift.web.auth.middleware import ADMIN_PATHS
 from chairlift.web.body import Receive, Scope, Send, read_body

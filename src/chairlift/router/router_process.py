@@ -16,8 +16,8 @@ from chairlift.router.endpoint import Endpoint
 from chairlift.router.extension import RouterExtension
 from chairlift.router.health.ejection_sharer import EjectionSharer
 from chairlift.router.health.health_metrics import HealthMetrics
-from chairlift.router.health.notify import WebhookNotifier, webhook_session
 from chairlift.router.health.prober import ReplicaProber
+from chairlift.router.health.webhook_notifier import WebhookNotifier, webhook_session
 from chairlift.router.router import Router
 from chairlift.router.shared_state.base import SharedEjection
 from chairlift.web.access_log import AccessRecord

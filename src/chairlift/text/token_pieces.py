@@ -2,7 +2,8 @@
 
 from functools import cached_property
 
-from chairlift.text.tokenizer import Tokenizer, byte_characters
+from chairlift.text.byte_tokenizer import byte_characters
+from chairlift.text.tokenizer import Tokenizer
 
 BROKEN = "\ufffd"
 WORD_BEGIN = "▁"  # how SentencePiece writes a space before a word

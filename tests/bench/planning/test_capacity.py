@@ -7,15 +7,13 @@ import pytest
 
 from chairlift.bench.planning.capacity import (
     CapacityEstimate,
-    RequestLoad,
-    SimulatedReplica,
     Targets,
     Trial,
     find_capacity,
-    num_requests,
     try_alone,
     try_rate,
 )
+from chairlift.bench.planning.simulated_replica import RequestLoad, SimulatedReplica
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
@@ -29,25 +27,6 @@ def server(seconds: float) -> SimulatedReplica:
     """Return a replica that serves one request after the other, each in the same time."""
     scheduler = SchedulerConfig(max_running_requests=1)
     return SimulatedReplica(step_model=SimStepModel(step=seconds), scheduler=scheduler, num_blocks=10)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("utilization", [0.4, 0.7])
-def test_one_server_with_a_fixed_service_time_waits_as_queueing_theory_says(utilization: float) -> None:
-    """M/D/1: the mean wait is utilization * service / (2 * (1 - utilization))."""
-    service, load = 0.01, RequestLoad(input=4, output=1)
-    trial = try_rate(server(service), load, Targets(ttft=1, itl=1), utilization / service, 1500)
-    wait = sum(trial.ttft) / len(trial.ttft) - service
-    assert wait == pytest.approx(utilization * service / (2 * (1 - utilization)), rel=0.15)
-    assert trial.busy == pytest.approx(utilization, rel=0.1)
-
-
-@pytest.mark.full
-def test_the_capacity_of_that_server_keeps_its_quantile() -> None:
-    """M/D/1: 5 % wait for more than 3 services at 0.62: (1 - u) / (u * e^t - 1) * e^-3t, where u * (e^t - 1) = t."""
-    load, service = RequestLoad(input=4, output=1), 0.01
-    found = find_capacity(server(service), load, Targets(ttft=4 * service, itl=1), count=500)
-    assert found is not None and found.rate * service == pytest.approx(0.62, rel=0.1)
 
 
 @pytest.mark.full
@@ -121,24 +100,3 @@ def test_a_share_that_no_rate_reaches_is_an_error() -> None:
 
     with pytest.raises(ConfigError, match="no number of replicas keeps the targets: 95% of the requests"):
         find_capacity(REPLICA, LOAD, TARGETS, try_at=fails)
-
-
-def test_a_trial_has_more_requests_where_more_run_at_once() -> None:
-    counts = [num_requests(LOAD, TARGETS, rate) for rate in (0.01, 1, 30, 100, 1000)]
-    assert counts == sorted(counts) and counts[0] == 120 and counts[-1] == 800
-    assert num_requests(RequestLoad(input=1, output=10_000), TARGETS, 1e-4) == 40
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Targets(ttft=0, itl=1), "ttft_ms must be a positive number, got 0"),
-        (lambda: Targets(ttft=1, itl=float("nan")), "itl_ms must be a positive number"),
-        (lambda: Targets(ttft=1, itl=1, share=1.5), "attainment must be above 0 and at most 1, got 1.5"),
-        (lambda: RequestLoad(input=0, output=1), "input must be at least 1"),
-        (lambda: RequestLoad(input=1, output=-1), "output must be at least 1"),
-    ],
-)
-def test_numbers_out_of_range_are_errors(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()

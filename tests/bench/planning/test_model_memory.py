@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.planning.model_memory import ModelMemory, check_dtype, stage_layers, weight_bits
+from chairlift.bench.planning.model_memory import ModelMemory, stage_layers
 from chairlift.bench.planning.model_shape import shape_of_content
-from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.registry import parameter_shapes
 from chairlift.model.batch.kv_cache_shape import full_length_blocks, kv_cache_shape
 from chairlift.model.config.layer_groups import LayerGroups
@@ -71,27 +70,6 @@ def test_both_ends_of_a_tied_pipeline_have_the_table() -> None:
     assert tied.stage_weights(1, 2) == pytest.approx(layers / 2 + 2 * tied.shape.table, rel=1e-3)
 
 
-@for_each(
-    ("quantization", "bits"),
-    [
-        ({"quant_method": "fp8"}, 8), ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 4 + 20 / 128),
-        ({"quant_method": "awq", "bits": 4, "group_size": 64}, 4 + 20 / 64), ({"quant_method": "mxfp4"}, 4.25),
-        ({"load_in_4bit": True}, 4), ({"load_in_8bit": True}, 8), ({"quant_method": "compressed-tensors"}, 8),
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
-            "targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 128, "type": "int"}}}}, 4 + 16 / 128),
-        ({"quant_method": "compressed-tensors", "config_groups": {
-            "a": {"weights": {"num_bits": 4, "group_size": 128}}, "b": {"weights": {"num_bits": 8}}}}, 8),
-        ({"quant_method": "compressed-tensors", "config_groups": ["x"]}, 8),
-    ],
-)  # fmt: skip
-def test_bits_of_quantized_weights(quantization: dict[str, Any], bits: float) -> None:
-    assert weight_bits(quantization) == pytest.approx(bits)
-    shape = shape_of_content({**TINY, "model_type": "llama", "quantization_config": quantization})
-    quantized = ModelMemory(shape=shape, dtype="bfloat16")
-    rest = 2 * (shape.parameters - shape.matrices)
-    assert quantized.weights == math.ceil(rest + shape.matrices * bits / 8) and quantized.is_quantized
-
-
 @pytest.mark.parametrize(("left_out", "is_plain"), [
     ({"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]}, True),
     ({"ignore": ["re:.*self_attn.*", "lm_head"]}, True),
@@ -131,19 +109,3 @@ def test_an_fp8_cache_has_half_the_bytes(name: str) -> None:
     assert plain.kv_per_token == 2 * float8.kv_per_token and plain.kv_of_request(999) == 2 * float8.kv_of_request(999)
     assert float8.weights == plain.weights and not float8.is_quantized
     assert memory(name, kv_cache_dtype="fp8", quantization="fp8").kv_per_token == float8.kv_per_token
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: memory("Qwen3-0.6B", kv_cache_dtype="int8"), "unknown kv_cache_dtype 'int8'; available are auto, fp8"),
-        (lambda: memory("Qwen3-0.6B", kv_cache_dtype="fp8", quantization="int8"),
-         "kv_cache_dtype 'fp8' is not for the native kernels, which quantization 'int8' selects"),
-        (lambda: check_dtype("int3"), "dtype 'int3' is unknown"),
-        (lambda: memory("Qwen3-0.6B", quantization="int2"), "unknown quantization 'int2'; available are none, int8"),
-        (lambda: weight_bits({"quant_method": "new"}), "the bits of quant_method 'new' are unknown"),
-    ],
-)  # fmt: skip
-def test_unknown_formats_are_errors(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.planning.capacity import RequestLoad, Targets
+from chairlift.bench.planning.capacity import Targets
 from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.parallelism import fitting_replicas
 from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan, simulated_replica
+from chairlift.bench.planning.simulated_replica import RequestLoad
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.core.errors import ConfigError
 from support_planning import published_shape

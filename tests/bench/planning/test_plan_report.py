@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from chairlift.bench.planning.capacity import RequestLoad, Targets
+from chairlift.bench.planning.capacity import Targets
 from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values, sources
+from chairlift.bench.planning.simulated_replica import RequestLoad
 from chairlift.bench.simulation.sim_step_model import SimStepModel
-from chairlift.cli import fleet_options
+from chairlift.cli import replica_spec_options
 from chairlift.cli.command_line import build_parser
 from support_planning import published_shape
 
@@ -43,8 +44,8 @@ def test_several_replicas_come_with_the_command_of_a_fleet(small: CapacityPlan, 
     command = sentence.partition(": ")[2]
     assert command.startswith(f"chairlift fleet MODEL --max-replicas 3 {where} --replica-option max-model-len=80 ")
     arguments = build_parser().parse_args(command.split()[1:])
-    serve_arguments = fleet_options.serve_arguments(arguments.replica_option)
-    fleet_options.check_serve_arguments("MODEL", serve_arguments)
+    serve_arguments = replica_spec_options.serve_arguments(arguments.replica_option)
+    replica_spec_options.check_serve_arguments("MODEL", serve_arguments)
 
 
 def test_one_replica_is_no_fleet(small: CapacityPlan) -> None:

@@ -5,19 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.bench.planning.device_speed import DeviceSpeed, host_speed
 from chairlift.bench.planning.model_memory import ModelMemory
 from chairlift.bench.planning.parallelism import ParallelSizes
-from chairlift.bench.planning.roofline import (
-    ALL_REDUCE_SECONDS,
-    DeviceSpeed,
-    estimate_step_model,
-    gpu_speed,
-    host_speed,
-)
+from chairlift.bench.planning.roofline import ALL_REDUCE_SECONDS, estimate_step_model
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, simulate
 from chairlift.bench.workload.generators import generate
-from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from support_planning import published_shape
 from support_source_tree import ROOT
@@ -62,13 +56,6 @@ def test_context_devices_share_prompts_and_cache_and_stages_share_nothing() -> N
 def test_a_window_bounds_what_a_token_reads() -> None:
     short, long = estimate("Mistral-7B-v0.1", length=2000), estimate("Mistral-7B-v0.1", length=32_000)
     assert long.context_token < 0.2 * short.context_token and long.prefill_pair < 0.2 * short.prefill_pair
-
-
-def test_defaults_grow_with_the_cores_up_to_a_socket() -> None:
-    assert host_speed(2).bandwidth == 50e9 and host_speed(64).bandwidth == 200e9 and host_speed(64).speed == 25.6e12
-    assert host_speed(2, 90e9, 1e12).bandwidth == 90e9 and gpu_speed(3.35e12).bandwidth == 3.35e12
-    with pytest.raises(ConfigError, match="tflops must be a positive number"):
-        gpu_speed(None, 0.0)
 
 
 @pytest.mark.share(5)

@@ -13,6 +13,7 @@ import pytest
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server.api_requests import PreparedRequest, PreparedRequests, RequestFormat
 from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, ResponseHandler
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 from chairlift.bench.server.loadgen import (
     EVEN,
     GC_THRESHOLDS,
@@ -22,9 +23,8 @@ from chairlift.bench.server.loadgen import (
     in_own_loop,
     with_arrival_times,
 )
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 from chairlift.bench.server.server_address import Address
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_scripted_server import (
     HEAD,
     ReceivedRequest,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 from chairlift.bench.server.phase_summary import MeasureWindow, distribution_of, summarize_phase
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 from chairlift.bench.server.slo import SLO
 from support_scripted_server import ok_record, rejection_record
 from support_shares import for_each

@@ -8,10 +8,11 @@ import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server.api_requests import RequestFormat
+from chairlift.bench.server.benchmark_plan import BenchmarkPlan
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 from chairlift.bench.server.overload import judge
 from chairlift.bench.server.phase_summary import summarize_phase
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
-from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark
+from chairlift.bench.server.server_benchmark import ServerBenchmark
 from chairlift.bench.server.server_report import assembled, is_successful, table
 from chairlift.bench.server.slo import SLO
 from support_scripted_server import ok_record, rejection_record

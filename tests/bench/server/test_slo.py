@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.bench.server.response_recorder import Outcome
+from chairlift.bench.server.http_request_record import Outcome
 from chairlift.bench.server.slo import SLO
 from chairlift.core.errors import ConfigError
 from support_scripted_server import ok_record

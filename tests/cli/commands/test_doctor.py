@@ -15,7 +15,7 @@ from chairlift.cli.commands import doctor
 from chairlift.cli.main import main
 from chairlift.core.errors import ModelError
 from chairlift.core.host.gpu_reader import GpuReader, GpuUsage
-from chairlift.llm import build
+from chairlift.llm import model_inspection
 from chairlift.llm.build import build_service
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
 from chairlift.model.kernels.cpu import library
@@ -237,8 +237,8 @@ def test_an_exception_becomes_a_problem(
     def fail(*arguments: object) -> Any:
         raise OSError("this torch was made for another machine\nand so on")
 
-    monkeypatch.setattr(build, "inspect_machine", fail)
-    monkeypatch.setattr(build, "inspect_model", fail)
+    monkeypatch.setattr(model_inspection, "inspect_machine", fail)
+    monkeypatch.setattr(model_inspection, "inspect_model", fail)
     monkeypatch.setattr(system_info, "memory", fail)
     code, report = run_doctor(capsys, str(folder))
     assert code == 1 and set(report) == KEYS and report["devices"] is None and report["memory"] is None
@@ -275,12 +275,12 @@ def test_cuda_and_its_driver_are_shown_or_what_is_missing(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, cuda: dict[str, Any],
     driver: str | None, line: str,
 ) -> None:  # fmt: skip
-    machine = build.inspect_machine()
+    machine = model_inspection.inspect_machine()
     machine["devices"].append({
         "name": "cuda:0", "description": "H100", "memory_total": 80 * 2**30, "memory_free": 2**30, "dtypes": [],
         "native_bfloat16": True, "compute_capability": "9.0",
     })  # fmt: skip
-    monkeypatch.setattr(build, "inspect_machine", lambda: machine | {"cuda": cuda})
+    monkeypatch.setattr(model_inspection, "inspect_machine", lambda: machine | {"cuda": cuda})
     monkeypatch.setattr(system_info, "gpu_driver", lambda: driver)
     assert main(["doctor", str(folder)]) == 0
     lines = [" ".join(each.split()) for each in capsys.readouterr().out.splitlines()]
@@ -297,7 +297,7 @@ def test_a_slow_machine_is_a_warning_and_no_error(
         system_info, "memory",
         lambda: {"total": 2**30, "available": 2**20, "transparent_huge_pages": "never", "huge_pages": 0},
     )  # fmt: skip
-    monkeypatch.setattr(build, "inspect_machine", lambda: {"threads": 2, "devices": []})
+    monkeypatch.setattr(model_inspection, "inspect_machine", lambda: {"threads": 2, "devices": []})
     code, report = run_doctor(capsys)
     assert code == 0 and report["ok"]
     assert [problem["level"] for problem in report["problems"]] == ["warning"] * 3

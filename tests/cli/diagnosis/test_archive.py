@@ -14,7 +14,8 @@ import pytest
 
 from chairlift.cli.diagnosis.archive import default_name, write_archive
 from chairlift.cli.diagnosis.diagnosis import Diagnosis
-from chairlift.cli.diagnosis.server_reader import PARTS, Keys, Part
+from chairlift.cli.diagnosis.server_reader import PARTS, Keys
+from chairlift.cli.diagnosis.server_snapshot import Part
 from chairlift.core.errors import ConfigError
 from chairlift.router.endpoint import ReplicaKind
 from support_diagnosis import ADMIN_KEY, KEYS, USER_KEY, VALID, diagnosed, live_replica, snapshot

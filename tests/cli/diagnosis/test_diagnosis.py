@@ -12,8 +12,9 @@ import pytest
 
 from chairlift.cli.diagnosis.diagnosis import diagnose
 from chairlift.cli.diagnosis.finding import ERROR, WARNING
-from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, ServerSnapshot
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
+from chairlift.cli.diagnosis.server_snapshot import Part, ServerSnapshot
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.proxy.upstream import UpstreamConfig

@@ -11,7 +11,7 @@ from chairlift.cli.diagnosis import server_checks
 from chairlift.cli.diagnosis.check_remedies import CHECKS
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.server_checks import ServerChecks
-from chairlift.cli.diagnosis.server_reader import Part, ServerSnapshot
+from chairlift.cli.diagnosis.server_snapshot import Part, ServerSnapshot
 from support_diagnosis import snapshot
 from support_shares import for_each
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from chairlift.cli import http_request
-from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerReader, call_within, read_all
+from chairlift.cli.diagnosis.server_reader import Keys, ServerReader, call_within, read_all
 from chairlift.core.errors import ConfigError
 from support_fleet_server import FleetServer, open_fleet_server
 from support_shares import for_each
@@ -88,11 +88,6 @@ def test_an_error_of_a_reading_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ServerReader, "read", fail)
     with pytest.raises(RuntimeError, match="new thread"):
         read_all([ServerReader("http://a", Keys())], ())
-
-
-def test_a_body_that_is_no_object_counts_as_empty() -> None:
-    for body in (b"[1]", b"{", b"\xff", b'{"a":' + b"[" * 100_000):
-        assert Part(path="/load", status=200, body=body).object == {}
 
 
 def test_a_function_that_raises_has_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

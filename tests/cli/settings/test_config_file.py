@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.core.errors import ConfigError
 
 ALL = {setting.dest: setting for title, group in settings.GROUPS if title != "workload" for setting in group}

@@ -1,61 +1,6 @@
 """ForeignFlag: the values of other servers' flags, converted to those of our settings."""
 
-import argparse
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
-from chairlift.cli.settings.foreign_flag import (
-    RenamedValues,
-    alias,
-    context_size,
-    json_list,
-    no_effect,
-    only,
-    rejected,
-    share_of_memory,
-    switch,
-    thread_count,
-)
-from support_shares import for_each
-
-
-@for_each(
-    ("parse", "text", "value"),
-    [
-        (share_of_memory, "0.9", 0.9),
-        (share_of_memory, "1", 1.0),
-        (context_size, "4096", 4096),
-        (context_size, "0", None),
-        (thread_count, "-1", None),
-        (thread_count, "3", 3),
-        (json_list, '["*"]', ["*"]),
-        (json_list, "https://a.b", ["https://a.b"]),
-        (RenamedValues((("fcfs", "fifo"),)), "fcfs", "fifo"),
-    ],
-)
-def test_a_value_is_converted(parse: Callable[[str], Any], text: str, value: object) -> None:
-    result = parse(text)
-    assert result == value and type(result) is type(value)
-
-
-@for_each(
-    ("parse", "text", "message"),
-    [
-        (share_of_memory, "90", "must be a fraction above 0 and up to 1, got '90'"),
-        (share_of_memory, "0", "must be a fraction"),
-        (share_of_memory, "nan", "must be a fraction"),
-        (context_size, "x", "must be an integer, got 'x'"),
-        (json_list, "[1]", "must be a JSON list of texts"),
-        (json_list, "[", "must be a JSON list of texts"),
-        (RenamedValues((("fcfs", "fifo"), ("lpm", "cache_aware"))), "best", "must be one of fcfs, lpm, got 'best'"),
-    ],
-)
-def test_another_value_is_rejected(parse: Callable[[str], Any], text: str, message: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError) as caught:
-        parse(text)
-    assert str(caught.value).startswith(message)
+from chairlift.cli.settings.foreign_flag import alias, no_effect, only, rejected, switch
 
 
 def test_each_kind_of_row_has_what_it_needs() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.foreign_flag_actions import HELP_TITLE, MODEL_DEST, add_foreign_flags, merge_model
+from chairlift.cli.settings.setting_declaration import Setting
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.registration_options import DEFAULT_WEIGHT
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.service_settings import TRACING
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.settings import (
     ENGINE,
     GROUPS,

@@ -8,12 +8,7 @@ import pytest
 
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.main import main
-from chairlift.cli.settings.sources import (
-    load_settings_file,
-    message_as_written,
-    unknown_variables,
-    warn_unused_settings,
-)
+from chairlift.cli.settings.sources import load_settings_file, unknown_variables, warn_unused_settings
 from chairlift.core.errors import ConfigError
 from support_shares import for_each
 
@@ -85,25 +80,6 @@ def test_an_error_names_the_setting_as_the_user_wrote_it(
     assert capsys.readouterr().err == message
     assert main(["generate", "--temperature", "5"]) == 2
     assert capsys.readouterr().err == "chairlift: --temperature must be between 0 and 2, got 5.0\n"
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize(("words", "environ", "message", "expected"), [
-    (["--port", "5"], {}, "port must be free", "--port must be free"),
-    (["--port", "5"], {"CHAIRLIFT_PORT": "6"}, "port must be free", "--port must be free"),
-    ([], {"CHAIRLIFT_PORT": "6"}, "port must be free", "CHAIRLIFT_PORT must be free"),
-    ([], {"CHAIRLIFT_PORT": "6"}, "cannot listen", "cannot listen (CHAIRLIFT_PORT)"),
-    ([], {}, "port must be free", "port must be free"),
-    (["--port", "5"], {}, "unknown port 5", "unknown --port 5"),
-    (["--port", "5"], {}, "port needs tls_key", "--port needs --tls-key"),
-    (["--port", "5"], {}, "the server has no port", "the server has no port"),
-])  # fmt: skip
-def test_a_setting_has_the_name_of_its_source(
-    words: list[str], environ: dict[str, str], message: str, expected: str
-) -> None:
-    error = ConfigError(message, option="port")
-    assert message_as_written(error, parse_command("serve", *words), environ) == expected
-    assert message_as_written(ConfigError(message), parse_command("serve", *words), environ) == message
 
 
 @pytest.mark.parametrize(("name", "known_name"), [

@@ -19,7 +19,7 @@ from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.core.cluster_errors import ClusterFailed
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import TIMEOUT_SECONDS, child_environment, has_ended, wait_until
 from support_ray import (
     FAKE_REPLICA,

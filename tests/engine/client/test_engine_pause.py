@@ -18,7 +18,8 @@ FORGOTTEN = """
 import atexit
 from support_engine import RequestSink, make_request
 from support_inline import start_client
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
+from chairlift.engine.runner.fake import FakeRunner
 client = start_client(FakeRunner(FakeConfig(seconds_per_step=0.01)))
 sink = RequestSink()
 client.submit(make_request("a", 9, 500), sink)

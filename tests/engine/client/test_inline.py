@@ -12,7 +12,8 @@ from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, Q
 from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.client.inline import InlineClient
-from chairlift.engine.runner.fake import FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import expected_tokens
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
 from support_engine import RequestSink, make_request

@@ -20,12 +20,13 @@ from chairlift.engine.client import inline
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.structured import mask_worker
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
-from chairlift.engine.structured.grammar_matcher import MaskFiller
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.mask_filler import MaskFiller
 from support_engine import TIMEOUT_SECONDS, Hook, RequestSink, make_request, submit
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 from support_process import wait_until

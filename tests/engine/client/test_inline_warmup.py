@@ -8,7 +8,8 @@ import pytest
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
-from chairlift.engine.runner.fake import FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import expected_tokens
 from support_engine import RequestSink, make_request
 from support_inline import FAKE, WAIT_SECONDS, StepGate, start_client
 

@@ -27,7 +27,8 @@ from chairlift.engine.client.process import connect
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.step_stats import StepStats
 from support_process import (
     FAST_LIVENESS,

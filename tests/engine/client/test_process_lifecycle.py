@@ -16,9 +16,9 @@ from chairlift.core.errors import (
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.process import ProcessClient, connect, start_engine_process
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.engine_process import spawn
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
-from chairlift.engine.ipc.spawn import spawn
-from chairlift.engine.runner.fake import FakeConfig, expected_tokens
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from support_process import (
     FAST_LIVENESS,
     PRINT,

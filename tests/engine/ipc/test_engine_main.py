@@ -15,6 +15,7 @@ from chairlift.core.errors import ModelError
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_main import close_sockets, read_message
+from chairlift.engine.ipc.engine_process import STOP
 from chairlift.engine.ipc.messages import (
     PROTOCOL,
     EngineHeartbeat,
@@ -31,9 +32,8 @@ from chairlift.engine.ipc.messages import (
     decode_engine_message,
     encode,
 )
-from chairlift.engine.ipc.spawn import STOP
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import (
     HANG,
     PRINT,

@@ -23,7 +23,7 @@ from chairlift.engine.ipc.messages import (
     UnknownClient,
     decode_reply,
 )
-from chairlift.engine.runner.fake import FakeConfig, expected_tokens
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from support_engine_server import HELLO, ServerHarness
 from support_process import TIMEOUT_SECONDS, make_request, wait_until
 

@@ -17,7 +17,7 @@ from chairlift.engine.ipc.messages import (
     WatchSteps,
 )
 from chairlift.engine.ipc.output_queue import OutputQueue
-from chairlift.engine.runner.fake import FakeConfig, expected_tokens
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from support_engine_server import HELLO, ServerHarness
 from support_process import make_request
 

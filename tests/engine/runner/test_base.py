@@ -5,7 +5,8 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 
 
 def test_a_spec_builds_what_it_names_from_its_bytes() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed
-from chairlift.core.sampling_params import SamplingParams
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
+from chairlift.engine.runner.fake import FakeRunner, build
+from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens, unverified_token
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from support_engine import make_request, make_result, make_scheduler
 
@@ -97,26 +97,6 @@ def test_a_released_slot_is_forgotten() -> None:
     run(runner, first_plan())
     with pytest.raises(KeyError):
         runner.launch(replace(next_plan(6), released_slots=(0, 7)))
-
-
-def test_the_window_bounds_what_the_next_token_depends_on() -> None:
-    windowed = replace(FAKE, windows=(3,))
-    assert next_token([1, 2, 3, 4], GREEDY, windowed) == next_token([9, 2, 3, 4], GREEDY, windowed)
-    mixed = replace(FAKE, windows=(None, 3))
-    assert next_token([1, 2, 3, 4], GREEDY, mixed) != next_token([9, 2, 3, 4], GREEDY, mixed)
-
-
-def test_only_a_drawn_token_depends_on_the_requests_seed() -> None:
-    drawn = SamplingParams(max_tokens=3, temperature=1.0, seed=1).with_defaults({}, max_tokens=1, seed=0)
-    assert next_token([1], drawn, FAKE) != next_token([1], replace(drawn, seed=2), FAKE)
-    assert next_token([1], GREEDY, FAKE) == next_token([1], replace(GREEDY, seed=2), FAKE)
-
-
-def test_expected_tokens_end_with_the_stop_token() -> None:
-    whole = expected_tokens([1, 2], GREEDY, FAKE)
-    assert len(whole) == 6
-    assert expected_tokens([1, 2], replace(GREEDY, stop_token_ids=(whole[2],)), FAKE) == whole[:3]
-    assert expected_tokens([1, 2], GREEDY, FAKE, eos_token_ids=(whole[1],)) == whole[:2]
 
 
 def test_poison_fails_the_step_also_when_it_is_the_token_sampled_last() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from chairlift.core.errors import EngineDead
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_result import StepResult

@@ -6,6 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.queue_wait import WaitReason
 from chairlift.engine.scheduler.batching_policy import (
     BATCHING_POLICIES,
     DECODE_FIRST_SHARE,
@@ -21,7 +22,6 @@ from chairlift.engine.scheduler.batching_policy import (
     StepContext,
     make_batching_policy,
 )
-from chairlift.engine.timeline import WaitReason
 from support_engine import make_request, make_result, make_scheduler, rows_of, run_step
 
 BUDGET = 64

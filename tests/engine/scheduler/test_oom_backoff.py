@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from chairlift.core.errors import ForwardFailed
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.oom_backoff import MAX_RISE_STEPS, RISE_STEPS, OOMBackoff
 from chairlift.engine.step_plan import StepPlan
 from support_engine import EngineHarness, Hook, make_request

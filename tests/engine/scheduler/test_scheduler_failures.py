@@ -8,7 +8,7 @@ from chairlift.core.errors import (
     ForwardFailed,
     NonFiniteLogits,
 )
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_result import StepResult
 from support_engine import EngineHarness, make_request, make_result, make_scheduler, rows_of, run_step, run_to_end
 

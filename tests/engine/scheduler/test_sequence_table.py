@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import ForwardFailed
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import SequenceStatus
 from support_engine import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.engine.timeline import WaitReason
+from chairlift.engine.queue_wait import WaitReason
 from support_engine import make_request, make_result, make_scheduler, rows_of, run_step
 from support_shares import for_each
 

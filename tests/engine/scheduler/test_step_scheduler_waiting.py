@@ -7,10 +7,10 @@ import pytest
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.kv.free_block_list import BlockId
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler.step_scheduler import MAX_SKIPPED_WAITING
-from chairlift.engine.timeline import WaitReason
 from support_engine import EngineHarness, make_request, make_result, make_scheduler, rows_of, run_step
 
 # -- the order of the waiting queue ----------------------------------------------------------------------------------

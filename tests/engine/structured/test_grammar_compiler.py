@@ -15,7 +15,7 @@ from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured import grammar_compiler, llguidance_adapter
 from chairlift.engine.structured.compile_sandbox import SandboxKilled
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from support_engine import make_request
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens
 

@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import (
     make_matcher,
     make_tokenizer,
@@ -16,8 +17,7 @@ from chairlift.engine.structured.llguidance_adapter import (
     source_of,
     special_token_ids,
 )
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
-from chairlift.text.tokenizer import ByteTokenizer
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of, random_pick
 from support_shares import for_each
 from support_text import byte_level

@@ -13,7 +13,8 @@ import pytest
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.engine.structured import mask_worker as mask_worker_module
-from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch, MaskFiller
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch
+from chairlift.engine.structured.mask_filler import MaskFiller
 from chairlift.engine.structured.mask_worker import MaskWorker
 from support_grammars import grammar_of
 from support_shares import FULL

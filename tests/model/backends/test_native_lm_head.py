@@ -8,7 +8,7 @@ import torch
 
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.backends.native_lm_head import LMHead, NativeHead
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.library import selected_instruction_set
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
@@ -26,7 +26,7 @@ def head(softcap: float | None = None) -> LMHead:
 
 def call_rows(made: LMHead, count: int) -> list[tuple[int, int]]:
     """Return the rows that the library reads: addresses of logits and masks, 0 for none."""
-    rows = (library.LogitsRow * count).from_address(made.call.rows)
+    rows = (kernel_structs.LogitsRow * count).from_address(made.call.rows)
     return [(row.logits or 0, row.bitmask or 0) for row in rows]
 
 

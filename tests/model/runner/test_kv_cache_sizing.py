@@ -14,34 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.tiny_model import tiny_config
-from chairlift.model.attention import torch_paged
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.batch.kv_cache_shape import KVCacheShape
 from chairlift.model.config.attention_backend_names import BACKENDS
-from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.device.kv_dtype import kv_cache_dtype
-from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.runner import kv_cache_sizing
-from chairlift.model.runner.kv_cache_sizing import (
-    ActivationShape,
-    FreeMemory,
-    agree_on_sizes,
-    free_memory,
-    gibibytes,
-    mapped_weights,
-    memory_shapes,
-    size_kv_cache,
-)  # fmt: skip
-from chairlift.model.runner.model_loading import load
+from chairlift.model.runner.free_memory import FreeMemory, free_memory  # fmt: skip
+from chairlift.model.runner.kv_cache_sizing import agree_on_sizes, size_kv_cache
+from chairlift.model.runner.step_memory_estimate import ActivationShape
 from chairlift.model.sampling.lm_head_output import compute_lm_head_output
 from chairlift.model.sampling.sampler import Sampler
-from chairlift.model.weights.checkpoint import Checkpoint
-from support_batches import Row, make_batch
-from support_models import save_tiny
 from support_ranks import run_ranks
 from support_sampling import params, sequence
-from support_shares import each_value, for_each
+from support_shares import for_each
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -141,33 +125,12 @@ def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
     assert machine.free()[0] == 0
 
 
-def test_num_blocks_must_be_set_where_free_memory_is_unknown(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="set num_blocks"):
-        free_memory(CPU, proc=tmp_path / "no", cgroup=tmp_path / "nothing")
-
-
 def test_mapped_weights_are_taken_off(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     line = "7f0000000000-7f0006400000 r--s 00000000 08:01 12 /models/a b/model-00001-of-00002.safetensors"
     other = "7f1000000000-7f1006400000 r-xp 00000000 08:01 13 /usr/lib/libtorch.so"
     write(machine.proc / "self", maps=f"{line}\n{other}")
     assert machine.free() == (900, "MemAvailable less 100.0 MiB of mapped weights")
-
-
-def test_this_very_machine_can_be_asked() -> None:
-    assert 0 < free_memory(CPU).num_bytes < 2**50
-
-
-def test_a_mapped_checkpoint_is_seen_until_the_model_is_built(tmp_path: Path) -> None:
-    size = (save_tiny("llama", tmp_path) / "model.safetensors").stat().st_size
-    before = mapped_weights()
-    checkpoint = Checkpoint.open(tmp_path, "LlamaForCausalLM")
-    tensor = checkpoint.read("model.norm.weight")
-    assert mapped_weights() - before >= size // 2
-    del checkpoint, tensor
-    loaded = load(RunnerConfig(model=str(tmp_path), dtype="float32", device="cpu"))
-    assert mapped_weights() == before
-    assert loaded.config.dtype == "float32"
 
 
 def test_the_pool_is_a_share_of_what_a_step_leaves() -> None:
@@ -312,44 +275,6 @@ STEPS = {
     "decodes": [(1, 1024 - 9 * row) for row in range(40)],
     "mixed": [*[(1, 300 + row) for row in range(24)], (500, 1000), (500, 500)],
 }
-
-
-@pytest.mark.share(1)
-@pytest.mark.parametrize("cache", ["auto", "fp8"])
-@pytest.mark.parametrize(
-    ("dtype", "name", "kind", "backend"),
-    # Not triton: its interpreter has neither dtype.
-    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], ["torch", "reference"], count=12),
-)
-def test_a_step_stays_below_its_peak(
-    backend: str, kind: str, name: str, dtype: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (kv_cache_sizing, torch_paged):  # as large as they are they would hide the rest of so small a model
-        monkeypatch.setattr(module, "GATHER_BYTES", 1 << 16)
-        monkeypatch.setattr(module, "MAX_CACHED_INDICES", 1 << 13)
-    loaded = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype=dtype, device="cpu", kernels="torch"))
-    model, attention = loaded.model, make_backend(backend)
-    groups, needed = len(model.groups.windows), [-(-length // 16) for _, length in STEPS[name]]
-    starts = [sum(needed[:row]) for row in range(len(needed))]
-    rows = [
-        Row(new, length, (tuple(range(start, start + count)),) * groups)
-        for (new, length), start, count in zip(STEPS[name], starts, needed, strict=True)
-    ]
-    kv = attention.allocate_kv_cache(
-        model.groups.layers_per_group, sum(needed), 16, model.num_kv_heads, model.head_dim,
-        kv_cache_dtype(cache, dtype), CPU,
-    )  # fmt: skip
-    batch = make_batch(rows, 16)
-    ids = torch.zeros(batch.num_tokens, dtype=torch.int64)
-    options = RunnerConfig(max_batch_tokens=1024, max_running_requests=1, max_model_len=1024)
-    _, step = memory_shapes(options, replace(loaded.config, vocab_size=1), model.groups, 1024)
-    with torch.inference_mode(), LiveBytes([tensor for one in kv for tensor in (one.key, one.value)]) as live:
-        model.forward(ids, ForwardContext(batch, kv, attention, attention.plan(batch)))
-    assert live.peak < step.peak_bytes()
-
-
-def test_bytes_are_said_in_a_unit_that_people_read() -> None:
-    assert (gibibytes(3 * 2**30 // 2), gibibytes(MIB * 12)) == ("1.50 GiB", "12.0 MiB")
 
 
 @pytest.mark.parametrize(("on_host", "expected"), [(True, 500), (False, 1000)])

@@ -14,7 +14,7 @@ from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner import memory_profile, torch_runner
-from chairlift.model.runner.kv_cache_sizing import FreeMemory
+from chairlift.model.runner.free_memory import FreeMemory
 from chairlift.model.runner.memory_profile import (
     FRAGMENTATION_SHARE,
     GRAPH_BYTES,

@@ -3,10 +3,10 @@
 from dataclasses import fields
 
 from chairlift.model.architectures.tiny_model import tiny_model
-from chairlift.model.config.device_check import pick_device
+from chairlift.model.config.device_option import pick_device
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.runner.kv_cache_sizing import memory_shapes
+from chairlift.model.runner.step_memory_estimate import memory_shapes
 
 
 def test_each_size_is_the_models_or_the_options_own() -> None:

@@ -7,7 +7,7 @@ import torch
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.layers import onednn
+from chairlift.model.layers import onednn_linear
 from chairlift.model.runner.model_executor import ModelExecutor, PendingSample
 from chairlift.model.runner.torch_runner import TorchRunner
 from chairlift.model.runner.warmup_plans import DECODE_CONTEXT, peak_plans, warmup_plans
@@ -68,11 +68,13 @@ def test_a_warm_up_changes_no_cache_table_or_sampled_token(block_size: int, monk
 
 @pytest.mark.parametrize(("max_slots", "longest"), [(256, 512), (8, 512), (8, 20)])
 def test_every_size_that_steps_are_padded_to_is_computed_once(max_slots: int, longest: int) -> None:
-    plans = list(warmup_plans(2048, max_slots, longest, 16, 1, onednn.padded_rows))
+    plans = list(warmup_plans(2048, max_slots, longest, 16, 1, onednn_linear.padded_rows))
     assert all(plan.num_rows <= max_slots for plan in plans)
     assert all((plan.start_positions + plan.num_new_tokens <= longest).all() for plan in plans)
-    expected = {onednn.padded_rows(count) for count in range(1, min(onednn.TILE_ROWS, max_slots * longest) + 1)}
-    computed = {onednn.padded_rows(plan.num_tokens) for plan in plans}
+    expected = {
+        onednn_linear.padded_rows(count) for count in range(1, min(onednn_linear.TILE_ROWS, max_slots * longest) + 1)
+    }
+    computed = {onednn_linear.padded_rows(plan.num_tokens) for plan in plans}
     assert expected <= computed if longest > 20 else {1, 2, 4, 8, 16, 24} <= computed
 
 
@@ -99,10 +101,10 @@ def test_a_warm_up_computes_and_samples_steps_of_full_size(monkeypatch: pytest.M
 def test_a_warm_up_computes_every_size_of_a_packed_model_and_changes_no_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not onednn.usable(torch.float32, torch.device("cpu")):
+    if not onednn_linear.usable(torch.float32, torch.device("cpu")):
         pytest.skip("no oneDNN products here")
     config = RunnerConfig(dtype="float32", device="cpu", num_blocks=100, max_batch_tokens=300, max_running_requests=40)
-    product, computed = onednn._product, set()
+    product, computed = onednn_linear._product, set()
 
     def watched(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         computed.add(len(x))
@@ -113,13 +115,13 @@ def test_a_warm_up_computes_every_size_of_a_packed_model_and_changes_no_token(
         runner = TorchRunner(config)
         driver = Driver(runner, runner.start(), 0)
         sequence = driver.add(list(b"One chair passes the platform."), params(seed=99, temperature=0.9))
-        monkeypatch.setattr(onednn, "_product", watched if warms else product)
+        monkeypatch.setattr(onednn_linear, "_product", watched if warms else product)
         if warms:
             runner.warmup()
         driver.generate(sequence, 12)
         outputs.append(sequence.outputs)
     assert outputs[0] == outputs[1] and len(outputs[0]) == 12
-    assert {onednn.padded_rows(count) for count in range(1, onednn.TILE_ROWS + 1)} <= computed
+    assert {onednn_linear.padded_rows(count) for count in range(1, onednn_linear.TILE_ROWS + 1)} <= computed
 
 
 def test_the_peak_is_measured_with_rows_that_a_device_samples_and_with_rows_that_the_host_samples() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from chairlift.core.errors import ConfigError
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.layers import onednn
+from chairlift.model.layers import onednn_linear
 from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.transformers.module_kernels import (
     ModuleKernels,
@@ -18,7 +18,7 @@ from chairlift.model.transformers.module_kernels import (
     PackedModuleKernels,
     choose_kernels,
 )
-from chairlift.model.transformers.replace_modules import PackedLinear
+from chairlift.model.transformers.replacement_modules import PackedLinear
 from support_native import need_native
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def test_a_cache_of_8_bit_floats_is_not_for_the_native_kernels() -> None:
     assert not isinstance(kernels, NativeModuleKernels) and kernels.attention(16, 16) is None
 
 
-@pytest.mark.skipif(not onednn.usable(torch.float32, CPU), reason="torch has no oneDNN products here")
+@pytest.mark.skipif(not onednn_linear.usable(torch.float32, CPU), reason="torch has no oneDNN products here")
 def test_float32_on_a_cpu_is_packed_for_onednn() -> None:
     kernels = choose_kernels(RunnerConfig(), torch.float32, CPU)
     assert type(kernels) is PackedModuleKernels and not kernels.is_plain and kernels.padded_size(5) == 8
@@ -85,7 +85,7 @@ def test_plain_kernels_replace_norms_only() -> None:
 def test_packed_layers_compute_the_same(dtype: torch.dtype) -> None:
     modules, x = model(dtype, bias=True), torch.randn(2, 3, 32).to(dtype)
     expected = modules(x)
-    PackedModuleKernels(FusedOps(onednn.usable(dtype, CPU))).replace_in(modules, nothing)
+    PackedModuleKernels(FusedOps(onednn_linear.usable(dtype, CPU))).replace_in(modules, nothing)
     assert isinstance(modules[0], PackedLinear) and isinstance(modules[2], PackedLinear)
     assert torch.allclose(modules(x).double(), expected.double(), atol=0.05 if dtype == torch.bfloat16 else 1e-4)
 

@@ -1,7 +1,5 @@
 """replace_modules: what counts as a linear layer or an RMS norm is what it computes; everything else stays."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,8 @@ from transformers.pytorch_utils import Conv1D
 
 from chairlift.model.transformers.activation_detection import Activation
 from chairlift.model.transformers.module_probing import are_close
-from chairlift.model.transformers.replace_modules import FastNorm, Multiply, PackedLinear, fused_norm, replace_modules
+from chairlift.model.transformers.replace_modules import fused_norm, replace_modules
+from chairlift.model.transformers.replacement_modules import Multiply
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -135,23 +134,6 @@ def test_a_fused_norm_sees_changes_of_the_weight_in_place() -> None:
     assert are_close(module(x), found(x))
 
 
-def test_linear_layers_and_norms_are_replaced_and_nothing_else() -> None:
-    model = Model()
-    x = torch.randn(3, 24)
-    expected = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
-    replaced = replace_modules(model, maker := Maker())
-    assert (replaced.linears, replaced.norms) == (3, 1) and str(
-        replaced
-    ) == "3 linear layers, 1 norms, 0 MLPs, 0 activations"
-    assert isinstance(model.layers[2], nn.Embedding) and isinstance(model.layer_norm, nn.LayerNorm)
-    assert isinstance(model.norm, FastNorm)
-    found = [model.layers[0](x), model.layers[1](x), model.conv(x), model.norm(x)]
-    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found, expected, strict=True))
-    conv: Any = model.conv
-    assert isinstance(conv, PackedLinear) and (conv.in_features, conv.out_features) == (24, 40)
-    assert sorted(maker.names) == ["conv", "layers.0", "layers.1"]
-
-
 def test_without_a_maker_linear_layers_stay() -> None:
     model = Model()
     assert str(replace_modules(model, None)) == "0 linear layers, 1 norms, 0 MLPs, 0 activations" and isinstance(
@@ -199,20 +181,6 @@ def test_layers_of_one_input_and_gated_mlps_are_multiplied_together(bias: bool) 
     assert torch.allclose(model(x), expected, atol=1e-5)
     other = torch.randn(2, 3, 24)
     assert torch.allclose(model(other)[..., :40], model.q(other), atol=1e-5)
-
-
-def test_replaced_layers_are_not_run_in_the_search_for_activations() -> None:
-    model, x, widths = Parallel(bias=False), torch.randn(2, 24), set[int]()
-
-    class Recording(Maker):
-        def linear(self, *args: Any) -> Multiply:
-            multiply = super().linear(*args)
-            return lambda rows: (widths.add(rows.shape[-1]), multiply(rows))[1]
-
-    replace_modules(model, Recording(), find_shared_inputs(model, lambda: model(x)))
-    assert not widths
-    model(x)
-    assert widths == {24, 32}
 
 
 def test_activations_of_many_operations_become_one() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu import kernel_structs
 from chairlift.model.kernels.cpu.packing import PackedWeight
 from chairlift.model.weights.parameter_loader import ParameterLoader, Part, Read, as_tensor
 
@@ -54,6 +54,6 @@ def test_a_table_is_packed_where_it_is_the_head_and_that_is_wanted() -> None:
 
 
 def test_what_is_packed_for_the_kernels_is_not_for_torch() -> None:
-    weight = PackedWeight(library.Weight(), ())
+    weight = PackedWeight(kernel_structs.Weight(), ())
     with pytest.raises(AssertionError, match="native kernels"):
         as_tensor(weight)

@@ -6,7 +6,7 @@ from typing import Any
 from anthropic.types import RawMessageStreamEvent
 
 from chairlift.protocol.anthropic.event_stream import MessageEvents
-from chairlift.protocol.anthropic.output import SIGNATURE
+from chairlift.protocol.anthropic.message_writer import SIGNATURE
 from chairlift.protocol.anthropic.translator import MessagesTranslator
 from chairlift.protocol.sse import EventReader
 from chairlift.protocol.translation.base import ClientRequest

@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 
 from chairlift.protocol.anthropic.message_schema import ERROR, MESSAGE, TOKEN_COUNT
-from chairlift.protocol.anthropic.output import MessageWriter
+from chairlift.protocol.anthropic.message_writer import MessageWriter
 from chairlift.protocol.error_formats import format_error
 
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from chairlift.protocol.ollama.answer_writer import AnswerWriter
 from chairlift.protocol.ollama.line_stream import AnswerLines
-from chairlift.protocol.ollama.output import AnswerWriter
 from chairlift.protocol.ollama.request import OllamaRequest
 from chairlift.protocol.translation.base import FieldNames
 

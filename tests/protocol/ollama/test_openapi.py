@@ -3,7 +3,8 @@
 import jsonschema
 
 from chairlift.protocol.ollama import fields
-from chairlift.protocol.ollama.model_list import running_models, shown_model, tags
+from chairlift.protocol.ollama.answer_writer import AnswerWriter
+from chairlift.protocol.ollama.model_descriptions import running_models, shown_model, tags
 from chairlift.protocol.ollama.openapi import (
     ANSWER,
     ERROR,
@@ -13,7 +14,6 @@ from chairlift.protocol.ollama.openapi import (
     SHOWN,
     ollama_operations,
 )
-from chairlift.protocol.ollama.output import AnswerWriter
 from chairlift.protocol.ollama.request import OllamaRequest
 from chairlift.protocol.translation.base import FieldNames, Json
 from support_shares import for_each

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import kubernetes as kubernetes_client
+import kubernetes as kubernetes_package
 import pytest
 from aiohttp import web
 
@@ -15,7 +15,7 @@ from chairlift.router.discovery import kubernetes as module
 from chairlift.router.discovery.endpoint_parser import parse_endpoint
 from chairlift.router.discovery.kubernetes import KubernetesSource
 from chairlift.router.endpoint import Endpoint
-from chairlift.web.registry import kubernetes_watch
+from chairlift.web.registry import kubernetes_client
 from support_certificates import CertificateAuthority
 from support_discovery import urls, watching
 from support_services_kubernetes import FakeKubernetes, endpoint, fake_kubernetes, port
@@ -28,9 +28,9 @@ def source(fake: FakeKubernetes, options: str = "", **fields: Any) -> Kubernetes
 
 def test_the_fake_answers_an_independent_client_as_kubernetes_does() -> None:
     def drive(fake: FakeKubernetes, loop: asyncio.AbstractEventLoop) -> None:
-        configuration = kubernetes_client.client.Configuration(host=fake.url)
-        with kubernetes_client.client.ApiClient(configuration) as client:
-            api = kubernetes_client.client.DiscoveryV1Api(client)
+        configuration = kubernetes_package.client.Configuration(host=fake.url)
+        with kubernetes_package.client.ApiClient(configuration) as client:
+            api = kubernetes_package.client.DiscoveryV1Api(client)
             label = {"label_selector": "kubernetes.io/service-name=llm"}
             first = api.list_namespaced_endpoint_slice("prod", limit=1, **label)
             assert [each.metadata.name for each in first.items] == ["llm-a"] and first.metadata._continue
@@ -39,7 +39,7 @@ def test_the_fake_answers_an_independent_client_as_kubernetes_does() -> None:
             assert rest.items[0].endpoints[0].addresses == ["10.0.0.2"] and rest.items[0].ports[0].port == 8000
             asyncio.run_coroutine_threadsafe(fake.put("llm-c", [endpoint("10.0.0.3")]), loop).result(5)
             asyncio.run_coroutine_threadsafe(fake.delete("llm-a"), loop).result(5)
-            watch = kubernetes_client.watch.Watch()
+            watch = kubernetes_package.watch.Watch()
             events = []
             for event in watch.stream(
                 api.list_namespaced_endpoint_slice, "prod", resource_version=rest.metadata.resource_version,
@@ -50,8 +50,8 @@ def test_the_fake_answers_an_independent_client_as_kubernetes_does() -> None:
                     watch.stop()
             assert events == [("ADDED", "llm-c"), ("DELETED", "llm-a")]
             asyncio.run_coroutine_threadsafe(fake.forget_events(), loop).result(5)
-            with pytest.raises(kubernetes_client.client.ApiException) as error:
-                list(kubernetes_client.watch.Watch().stream(
+            with pytest.raises(kubernetes_package.client.ApiException) as error:
+                list(kubernetes_package.watch.Watch().stream(
                     api.list_namespaced_endpoint_slice, "prod", resource_version="1", timeout_seconds=5
                 ))  # fmt: skip
             assert error.value.status == 410
@@ -189,7 +189,7 @@ def test_a_watch_that_is_answered_with_410_is_listed_again_but_not_forever() -> 
 
 def test_a_watch_goes_on_from_the_last_bookmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without bookmarks a quiet service's version expires, and each end of a watch would list everything again."""
-    monkeypatch.setattr(kubernetes_watch, "WATCH_SECONDS", 1.0)
+    monkeypatch.setattr(kubernetes_client, "WATCH_SECONDS", 1.0)
 
     async def scenario() -> None:
         async with fake_kubernetes() as fake:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from chairlift.router.policies.base import AssignedReplica, Candidate, PolicyPipeline, RoutingRequest
+from chairlift.router.policies.base import AssignedReplica, PolicyPipeline, RoutingRequest
+from chairlift.router.policies.candidate import Candidate
 from support_policies import candidates
 
 A, B, C = (Candidate(replica_id=name) for name in "abc")
@@ -52,11 +53,6 @@ def test_without_scorers_every_score_is_0() -> None:
     picker = Recorder()
     PolicyPipeline(picker).pick(RoutingRequest(), [A, B], 0.0)
     assert picker.given[2] == [0.0, 0.0]
-
-
-def test_load_counts_open_requests_of_this_router_or_running_ones_of_all_by_weight() -> None:
-    assert Candidate(replica_id="a", open_requests=6, weight=2.0).load == 3.0
-    assert Candidate(replica_id="a", open_requests=1, running_requests=5).load == 5.0
 
 
 def test_matched_tokens_end_with_the_last_matched_hash() -> None:

@@ -7,7 +7,8 @@ from math import ceil
 
 import pytest
 
-from chairlift.router.policies.base import Candidate, RoutingRequest
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.consistent_hash import (
     LOAD_FACTOR,
     MIN_BOUND,

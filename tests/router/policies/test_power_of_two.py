@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import Candidate, CandidateSequence, RoutingRequest
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.candidate import Candidate, CandidateSequence
 from chairlift.router.policies.power_of_two import PowerOfTwoPicker
 from chairlift.router.policies.registry import make_policy
 from support_policies import candidates, pick_many, run_open_requests

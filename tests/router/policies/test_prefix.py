@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import Candidate, Policy, RoutingRequest
+from chairlift.router.policies.base import Policy, RoutingRequest
+from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.prefix import (
     MAX_LOAD_EXCESS,
     NOMINAL_PREFILL_TOKENS_PER_SECOND,

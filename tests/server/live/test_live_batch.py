@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from chairlift.core.load_report import ReplicaState
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.server.app import server_app
 from chairlift.server.live import engine_reader
 from chairlift.server.live import live_batch as module

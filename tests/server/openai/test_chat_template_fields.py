@@ -4,8 +4,8 @@ from typing import Any
 
 from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.parse_request import read_chat
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
-from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.text.tool_formats.json_calls import HERMES
 from support_shares import for_each
 

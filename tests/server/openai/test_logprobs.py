@@ -11,8 +11,8 @@ from openai.types.chat.chat_completion import ChoiceLogprobs
 
 from chairlift.core.engine_output import TokenLogprob
 from chairlift.server.openai.logprobs import MIN_LOGPROB, ChatLogprobs, CompletionLogprobs
+from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tokenizer import ByteTokenizer
 from support_text import tokenizer_of
 
 QWEN = tokenizer_of("qwen")

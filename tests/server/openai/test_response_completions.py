@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openai.types import Completion
 
 from chairlift.core.engine_output import Usage
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.server.openai.response_renderers import usage_object
 from support_responses import (
     LENGTH,

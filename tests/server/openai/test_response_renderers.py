@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from chairlift import __version__
 from chairlift.core.engine_output import FinishReason, Usage
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.response_renderers import ChatRenderer, ResponseMeta, total, usage_object
 from support_responses import (

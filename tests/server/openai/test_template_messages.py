@@ -7,7 +7,8 @@ from typing import Any
 from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.template_messages import template_input
 from chairlift.text.chat_template import ChatTemplate
-from chairlift.text.tool_formats.generic import GENERIC, prompt_of
+from chairlift.text.tool_formats.generic import GENERIC
+from chairlift.text.tool_formats.generic_prompt import prompt_of
 from chairlift.text.tool_formats.harmony import HARMONY
 from chairlift.text.tool_formats.json_calls import HERMES, MISTRAL
 from chairlift.text.tool_formats.marked_calls import KIMI

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from chairlift.core.engine_output import Usage
-from chairlift.llm.outputs import RequestOutput, TextEvent
+from chairlift.llm.outputs import RequestOutput
+from chairlift.llm.text_event import TextEvent
 from chairlift.server.openai.response_renderers import ResponseMeta
 from chairlift.server.pooling.pooling_renderers import EmbeddingRenderer, RerankRenderer, ScoreRenderer
 from chairlift.server.pooling.pooling_request import read_embedding, read_rerank, read_score

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chairlift.engine.runner.fake import HIDDEN_SIZE, expected_embedding
+from chairlift.engine.runner.fake_model import HIDDEN_SIZE, expected_embedding
 from chairlift.server.pooling import pooling_routes
 from support_server import COMPLETIONS, MODEL, open_server, run
 from support_services import FAKE, fake_service

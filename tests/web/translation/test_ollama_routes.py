@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, ModelNotFound, Unavailable
-from chairlift.protocol.ollama.model_list import OLLAMA_VERSION
+from chairlift.protocol.ollama.model_descriptions import OLLAMA_VERSION
 from chairlift.protocol.translation.base import Translator
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import send_object

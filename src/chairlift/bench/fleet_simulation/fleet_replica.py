@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from chairlift.autoscaler.pool_sample import ReplicaSample
 from chairlift.bench.fleet_simulation.interfaces import ServingModel, SimRequest
 from chairlift.core.load_report import ReplicaState
-from chairlift.router.policies.base import Candidate
+from chairlift.router.policies.candidate import Candidate
 from chairlift.router.replicas.move_decision import ReplicaQueue
 
 REPORT_SECONDS = 1.0

@@ -11,7 +11,8 @@ from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_validation import validate_request
-from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.runner.fake import FakeRunner
+from chairlift.engine.runner.fake_model import FakeConfig
 
 ENGINE_VOCAB_SIZE = 49_152
 TICK_SECONDS = 1e-3

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from chairlift.bench.planning.device_speed import DeviceSpeed, gpu_speed, host_speed
 from chairlift.bench.planning.parallelism import GPU_OVERHEAD, GPU_SHARE, HOST_OVERHEAD, HOST_SHARE, DeviceMemory
-from chairlift.bench.planning.roofline import DeviceSpeed, gpu_speed, host_speed
 from chairlift.core.errors import ConfigError
 
 

@@ -12,25 +12,16 @@
 Percentiles interpolate linearly. Means of kv_cache_usage and kv_cache_waste are weighted by the steps' duration.
 """
 
-import errno
-import json
-import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chairlift.bench.offline.comparison import ArmRuns, ratios
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.report import environment
-from chairlift.core.errors import ConfigError
 
 KIND = "chairlift bench offline"
 SCHEMA = 2
 LARGE_FIELDS = ("timeline", "samples")
-NO_RENAME_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
-"""Errors of a folder in which files can be neither created nor renamed, though existing ones can be written."""
 
 
 def with_environment(
@@ -83,53 +74,6 @@ def build_report(
 
 def _without_large_fields(run: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name not in LARGE_FIELDS}
-
-
-def write(path: str, report: Mapping[str, Any]) -> None:
-    """Write a report as JSON, replacing an existing file only when the new one is complete.
-
-    Raises ConfigError when the file cannot be written.
-    """
-    text, target = json.dumps(report, indent=1, allow_nan=False) + "\n", Path(path)
-    try:
-        if target.exists() and (path.startswith("/dev/") or not target.is_file()):  # a pipe, a terminal
-            target.write_text(text, encoding="utf-8")
-        else:
-            _replace(target.resolve(), text)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _replace(target: Path, text: str) -> None:
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
-    except OSError as error:
-        if error.errno not in NO_RENAME_ERRORS or not target.exists():
-            raise
-        target.write_text(text, encoding="utf-8")
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
-
-
-def print_line(line: str) -> None:
-    """Write a line to the standard output at once, as a `note` of the functions here."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def tell(
-    lines: Iterable[str], path: str | None, report: Mapping[str, Any], say: Callable[[str], None]
-) -> None:  # fmt: skip
-    """Print the lines of a report; then write it to `path`, if there is one, even when printing failed."""
-    try:
-        for line in lines:
-            say(line)
-    finally:
-        if path is not None:
-            write(path, report)
 
 
 # -- printed table -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import ExchangeEnd, ResponseHandler
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
+from chairlift.bench.server.response_recorder import ResponseRecorder
 
 POISSON, EVEN = "poisson", "even"
 LAG_INTERVAL_SECONDS = 0.02

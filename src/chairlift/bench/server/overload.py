@@ -14,7 +14,8 @@ from typing import Any
 
 from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import Client
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
+from chairlift.bench.server.response_recorder import ResponseRecorder
 
 PROBES = 5
 PROBE_TOKENS = 16, 1

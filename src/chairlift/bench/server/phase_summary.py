@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from chairlift.bench.report.percentiles import downsample, summarize
-from chairlift.bench.server.response_recorder import TERMINAL, HttpRequestRecord, Outcome
+from chairlift.bench.server.http_request_record import TERMINAL, HttpRequestRecord, Outcome
 from chairlift.bench.server.slo import SLO, e2e_seconds
 
 MAX_SAMPLES = 400

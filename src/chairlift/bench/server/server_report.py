@@ -14,7 +14,8 @@ from typing import Any
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report.report import with_environment
 from chairlift.bench.server.api_requests import RequestFormat
-from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark
+from chairlift.bench.server.benchmark_plan import BenchmarkPlan
+from chairlift.bench.server.server_benchmark import ServerBenchmark
 
 KIND = "chairlift bench serve"
 LATE_SECONDS = 0.02

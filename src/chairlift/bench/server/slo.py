@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
+from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 from chairlift.core.errors import ConfigError
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from chairlift.cli import fleet_options
+from chairlift.cli import autoscaler_options, replica_spec_options
 from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import LOCAL, open_cluster
 from chairlift.cli.redacted_settings import shown_settings
@@ -27,13 +27,13 @@ def run(arguments: argparse.Namespace) -> int:
             "an autoscaler needs the cluster of its replicas: ray, kubernetes://NAMESPACE/deployment/NAME or the URL "
             "of a webhook; `chairlift fleet` runs replicas on this machine", option="cluster",
         )  # fmt: skip
-    queries, targets = fleet_options.parse_queries(options)
-    autoscaler, listening = fleet_options.autoscaler_config(options, targets), listen_address(options)
-    fleet_options.check_wake_signal(autoscaler, queries)
+    queries, targets = autoscaler_options.parse_queries(options)
+    autoscaler, listening = autoscaler_options.autoscaler_config(options, targets), listen_address(options)
+    autoscaler_options.check_wake_signal(autoscaler, queries)
     model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
     upstream, tls = upstream_config(options), listening.tls_context()
     opened = open_cluster(options, Path())
-    spec = fleet_options.replica_spec(model, options, upstream.read_key() if opened.starts_specs else "")
+    spec = replica_spec_options.replica_spec(model, options, upstream.read_key() if opened.starts_specs else "")
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             http=http_config(options), listening=listening, tls=tls, read_credentials=read_credentials,
             print_line=service_console.print_line, cluster=opened.cluster, spec=spec,
             has_versions=opened.starts_specs, autoscaler=autoscaler, upstream=upstream,
-            signals=fleet_options.open_signals(options, queries),
+            signals=autoscaler_options.open_signals(options, queries),
             start_seconds=options.get("replica_start_timeout", 1800.0),
             unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
             shown_settings=shown_settings({"model": model, **options}, environ),

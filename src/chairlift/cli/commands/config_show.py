@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.cli.console import escape_line
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 
 DEFAULT = "default"
 MODEL = "model"

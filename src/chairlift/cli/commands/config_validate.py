@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from chairlift.cli.autoscaler_options import autoscaler_config
 from chairlift.cli.console import escape_line, log_config
-from chairlift.cli.fleet_options import autoscaler_config, validate_fleet_options
-from chairlift.cli.prompt_file import sampling_params
+from chairlift.cli.fleet_options import validate_fleet_options
+from chairlift.cli.prompt_items import sampling_params
 from chairlift.cli.router_options import validate_router_options
 from chairlift.cli.server_options import engine_queue_size, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.yaml_nodes import Problem
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import validate_options

@@ -137,7 +137,7 @@ def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inspect_machine() -> dict[str, Any]:
-    from chairlift.llm.build import inspect_machine
+    from chairlift.llm.model_inspection import inspect_machine
 
     return inspect_machine()
 
@@ -199,7 +199,7 @@ def _check_model(doctor: DoctorReport, model: str, options: dict[str, Any]) -> d
 
 
 def _inspect_model(model: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[ChairliftError]]:
-    from chairlift.llm.build import inspect_model
+    from chairlift.llm.model_inspection import inspect_model
     from chairlift.llm.options import Options
 
     return inspect_model(model, cast("Options", options))

@@ -2,7 +2,7 @@
 
 import argparse
 
-from chairlift.cli import fleet_options
+from chairlift.cli import autoscaler_options, fleet_options, replica_spec_options
 from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import open_cluster
 from chairlift.cli.redacted_settings import shown_settings
@@ -29,8 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
         **settings.resolve_group((*FLEET, *AUTOSCALER, *SIGNALS), arguments, environ),
     }
     model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
-    queries, targets = fleet_options.parse_queries(options)
-    autoscaler, listening = fleet_options.autoscaler_config(options, targets), listen_address(options)
+    queries, targets = autoscaler_options.parse_queries(options)
+    autoscaler, listening = autoscaler_options.autoscaler_config(options, targets), listen_address(options)
     folder = fleet_options.state_folder(options, environ)
     opened = open_cluster(options, folder)
     keys = ["", ""]
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         names = (fleet_options.REPLICA_KEY_FILE, fleet_options.REPLICA_ADMIN_KEY_FILE)
         keys = [fleet_options.replica_key(folder, name) for name in names]
         options["replica_key_file"], options["replica_admin_key_file"] = (str(folder / name) for name in names)
-    spec = fleet_options.replica_spec(model, options, *keys)
+    spec = replica_spec_options.replica_spec(model, options, *keys)
     config, tls = router_config(options), listening.tls_context()
     config.shared_state.check_files()
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
@@ -52,13 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
                 print_line=service_console.print_line, read_settings=reloader, tracer=tracer,
                 shown_settings=shown_settings({"model": model, **options}, environ),
             ),
-            cluster=opened.cluster, spec=spec, parse_spec=fleet_options.updated_spec, autoscaler=autoscaler,
+            cluster=opened.cluster, spec=spec, parse_spec=replica_spec_options.updated_spec, autoscaler=autoscaler,
             slo_quantile=options.get("slo_quantile", 0.95),
             drain_seconds=options.get("replica_drain_timeout", 120.0),
             start_seconds=options.get("replica_start_timeout", 1800.0),
             unresponsive_seconds=options.get("replica_unresponsive_timeout", 60.0),
             stop_seconds=opened.stop_seconds, has_versions=opened.starts_specs,
-            signals=fleet_options.open_signals(options, queries), log_lines=opened.log_lines,
+            signals=autoscaler_options.open_signals(options, queries), log_lines=opened.log_lines,
         ))  # fmt: skip
     finally:
         if tracer is not None:

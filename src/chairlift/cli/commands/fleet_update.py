@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chairlift.cli.console import Console
-from chairlift.cli.fleet_options import serve_arguments
 from chairlift.cli.http_request import send_request
+from chairlift.cli.replica_spec_options import serve_arguments
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.fleet_settings import REPLICA_OPTION
 from chairlift.core.errors import ChairliftError, ConfigError

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TextIO
 
 from chairlift.cli.console import Console, escape_control_chars
-from chairlift.cli.prompt_file import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
+from chairlift.cli.prompt_items import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
 from chairlift.cli.result_writer import OrderedWriter, as_json, check_outputs, deferred_interrupt
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.sampling_settings import SAMPLING

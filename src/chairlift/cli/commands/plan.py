@@ -5,20 +5,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.bench.planning.capacity import RequestLoad, Targets
+from chairlift.bench.planning.capacity import Targets
 from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import FLOAT8, ModelMemory, check_dtype
 from chairlift.bench.planning.model_shape import shape_of_content, shape_of_loaded
 from chairlift.bench.planning.plan import PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values
+from chairlift.bench.planning.simulated_replica import RequestLoad
 from chairlift.bench.simulation.step_fit import read_step_model
 from chairlift.cli import system_info
 from chairlift.cli.console import Console, escape_line
 from chairlift.cli.settings import plan_settings, settings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
-from chairlift.llm.build import ModelSizes, read_model_sizes, resolve_dtype_option
 from chairlift.llm.builtin_models import DEMO, no_model_given
+from chairlift.llm.model_inspection import ModelSizes, read_model_sizes, resolve_dtype_option
 
 DEFAULTS = {setting.name: setting.default for setting in plan_settings.PLAN if setting.default != ""}
 ENGINE = tuple(setting for setting in settings.ENGINE if setting.name in plan_settings.PLAN_ENGINE)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from chairlift.cli.client_tls import tls_context
 from chairlift.cli.console import escape_line
-from chairlift.cli.http_request import tls_context
 from chairlift.cli.server_load_reader import DOWN, FleetReader, FleetReading, FleetRow
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 from chairlift import __version__
 from chairlift.cli.diagnosis.diagnosis import Diagnosis
-from chairlift.cli.diagnosis.server_reader import Keys, Part, ServerSnapshot
+from chairlift.cli.diagnosis.server_reader import Keys
+from chairlift.cli.diagnosis.server_snapshot import Part, ServerSnapshot
 from chairlift.core.errors import ConfigError
 
 HIDDEN = b"***"

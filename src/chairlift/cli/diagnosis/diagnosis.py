@@ -9,7 +9,8 @@ from chairlift import __version__
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.router_checks import CONTROLLERS, check_router, replicas_of
 from chairlift.cli.diagnosis.server_checks import ServerChecks
-from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, ServerSnapshot, read_all
+from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, read_all
+from chairlift.cli.diagnosis.server_snapshot import ServerSnapshot
 from chairlift.core.errors import ConfigError
 from chairlift.observability.url_text import without_user_info
 

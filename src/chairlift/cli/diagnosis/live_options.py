@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from chairlift.cli.client_tls import tls_context
 from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
-from chairlift.cli.http_request import tls_context
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 

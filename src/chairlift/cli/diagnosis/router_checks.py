@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.metrics_page import increase
 from chairlift.cli.diagnosis.server_checks import page_of
-from chairlift.cli.diagnosis.server_reader import ServerSnapshot
+from chairlift.cli.diagnosis.server_snapshot import ServerSnapshot
 
 ABLE_TO_SERVE = ("healthy", "probing")
 BAD_STATES = ("ejected", "unhealthy", "probing", "not_ready", "pending")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from chairlift.cli.diagnosis.finding import ERROR, WARNING, Finding
 from chairlift.cli.diagnosis.metrics_page import Labels, MetricsPage, increase, quantile
-from chairlift.cli.diagnosis.server_reader import ServerSnapshot
+from chairlift.cli.diagnosis.server_snapshot import ServerSnapshot
 
 HOST_MEMORY_RATIO = 0.92
 OWN_MEMORY_RATIO = 0.95

@@ -1,6 +1,6 @@
 """WORKLOAD, LOAD_SETTINGS, SIMULATED_FLEET: the settings of `bench`."""
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import (
     boolean,
     integer,

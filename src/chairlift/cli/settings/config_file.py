@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.cli.settings import settings, value_parsers
-from chairlift.cli.settings.declaration import PREFIX, Setting
 from chairlift.cli.settings.foreign_flag_table import find_foreign_flag
+from chairlift.cli.settings.setting_declaration import PREFIX, Setting
 from chairlift.cli.settings.yaml_nodes import InvalidNode, Key, Problem, Value, read_keys, shorten
 from chairlift.core.errors import ConfigError
 

@@ -1,6 +1,6 @@
 """FLEET and AUTOSCALER: the settings of `chairlift fleet` that `router` has not."""
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import boolean, integer, named_shares, number, one_of
 
 REPLICA_OPTION = Setting(

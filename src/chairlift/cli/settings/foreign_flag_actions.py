@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.foreign_flag import ForeignFlag
 from chairlift.cli.settings.foreign_flag_table import ALIASES, FOREIGN_FLAGS, WITHOUT_EFFECT
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.core.foreign_options import OptionEffect
 
 MODEL_DEST = "model_flag"

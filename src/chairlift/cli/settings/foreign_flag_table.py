@@ -9,15 +9,17 @@ from chairlift.cli.settings.foreign_flag import (
     SGLANG,
     VLLM,
     ForeignFlag,
-    RenamedValues,
     alias,
-    context_size,
-    json_list,
     no_effect,
     only,
     rejected,
-    share_of_memory,
     switch,
+)
+from chairlift.cli.settings.foreign_value_parsers import (
+    RenamedValues,
+    context_size,
+    json_list,
+    share_of_memory,
     thread_count,
 )
 from chairlift.cli.settings.value_parsers import num_tokens

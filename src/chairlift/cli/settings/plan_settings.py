@@ -1,6 +1,6 @@
 """PLAN, PLAN_ENGINE: the settings of `plan`."""
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import (
     integer,
     num_tokens,

@@ -1,6 +1,6 @@
 """ROUTER: the settings of `chairlift router` that `serve` has not."""
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import boolean, integer, number
 
 ROUTER_SECTIONS = {

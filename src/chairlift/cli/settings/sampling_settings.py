@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import boolean, integer, number, structured_output, token_biases, token_ids
 
 SAMPLING_SECTIONS: Mapping[str, tuple[Setting, ...]] = {

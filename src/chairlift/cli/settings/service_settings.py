@@ -1,6 +1,6 @@
 """Settings of a service beside its engine: access, tokens, latency targets, the web page, traces, registration."""
 
-from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import boolean, number, one_of
 
 ACCESS = (

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chairlift.cli.settings.bench_settings import LOAD_SETTINGS, SIMULATED_FLEET, WORKLOAD
-from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_SECTIONS, FLEET, FLEET_SECTIONS, SIGNALS
 from chairlift.cli.settings.plan_settings import PLAN
 from chairlift.cli.settings.router_settings import ROUTER, ROUTER_SECTIONS
 from chairlift.cli.settings.sampling_settings import SAMPLING, SAMPLING_SECTIONS
 from chairlift.cli.settings.service_settings import ACCESS, LATENCY_TARGETS, PAGE, REGISTRATION, TOKENS, TRACING
+from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.value_parsers import (
     boolean,
     fraction_or_bytes,

@@ -13,7 +13,7 @@ from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.web.registry.backoff import Backoff
 from chairlift.web.registry.json_client import CALL_SECONDS, JSONClient, JSONClientConfig, JSONResponse
-from chairlift.web.registry.kubernetes_watch import list_objects
+from chairlift.web.registry.kubernetes_client import list_objects
 
 log = logging.getLogger(__name__)
 

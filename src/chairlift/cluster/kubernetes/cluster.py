@@ -29,7 +29,7 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.web.registry.backoff import Backoff
 from chairlift.web.registry.json_client import CALL_SECONDS
-from chairlift.web.registry.kubernetes_watch import SERVICE_ACCOUNT
+from chairlift.web.registry.kubernetes_client import SERVICE_ACCOUNT
 
 log = logging.getLogger(__name__)
 

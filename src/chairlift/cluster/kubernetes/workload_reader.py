@@ -10,7 +10,7 @@ from chairlift.cluster.kubernetes.pods import VERSION_LABELS, Pod, parse_pod
 from chairlift.cluster.kubernetes.workload import KubernetesWorkload, describe_rollout, parse_workload
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind, WorkloadURL
 from chairlift.core.cluster_errors import ClusterFailed
-from chairlift.web.registry.kubernetes_watch import PAGE_SIZE
+from chairlift.web.registry.kubernetes_client import PAGE_SIZE
 
 MAX_ENDED = 10
 """Pods that have ended, such as evicted ones, which are listed; the cluster may keep thousands of them."""

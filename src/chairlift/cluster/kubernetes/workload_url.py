@@ -8,7 +8,7 @@ from pathlib import Path
 from chairlift.cluster.kubernetes.api_resources import DEPLOYMENTS, LEADER_WORKER_SETS, Resource
 from chairlift.core.errors import ConfigError
 from chairlift.web.registry.json_client import JSONClientConfig
-from chairlift.web.registry.kubernetes_watch import SERVER_OPTIONS, SERVICE_ACCOUNT, find_api_server, parse_namespace
+from chairlift.web.registry.kubernetes_client import SERVER_OPTIONS, SERVICE_ACCOUNT, find_api_server, parse_namespace
 from chairlift.web.registry.registry_url import parse_registry_url
 
 FORM = "kubernetes://namespace/deployment/NAME"

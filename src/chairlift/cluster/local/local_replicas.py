@@ -15,8 +15,8 @@ from dataclasses import replace
 from chairlift.cluster.base import PlacementState, ReplicaSpec
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.placement import choose_cpus, choose_gpus, choose_port, describe_cpus
-from chairlift.cluster.local.process_identity import REPLICA_VARIABLE, is_same_process, kill_session, start_ticks
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
+from chairlift.cluster.local.processes_and_sessions import REPLICA_VARIABLE, is_same_process, kill_session, start_ticks
 from chairlift.cluster.local.replica_logs import ReplicaLogs
 from chairlift.cluster.local.replica_process import reap, signal_process, spawn
 from chairlift.cluster.local.restart_policy import (

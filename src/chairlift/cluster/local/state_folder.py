@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chairlift.cluster.local.launcher import PID_FILE
-from chairlift.cluster.local.process_identity import holders_of_removed, is_session_leader
 from chairlift.cluster.local.process_record import ProcessRecord
+from chairlift.cluster.local.processes_and_sessions import holders_of_removed, is_session_leader
 from chairlift.core.cluster_errors import ClusterFailed
 
 log = logging.getLogger(__name__)

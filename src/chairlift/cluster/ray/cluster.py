@@ -24,8 +24,9 @@ from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.cluster.ray.placement import choose_bundle
 from chairlift.cluster.ray.placement_group_name import GroupName, next_number
 from chairlift.cluster.ray.replica_view import RayReplica, view_replicas
-from chairlift.cluster.ray.scale_plan import MAX_FAILURES, StartDelay, leftovers, plan_scale
+from chairlift.cluster.ray.scale_plan import leftovers, plan_scale
 from chairlift.cluster.ray.snapshot import RayGroup, RaySnapshot, to_snapshot
+from chairlift.cluster.ray.start_delay import MAX_FAILURES, StartDelay
 from chairlift.core.cluster_errors import ClusterFailed
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from chairlift.core.engine_output import EngineOutput
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats

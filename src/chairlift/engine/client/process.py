@@ -26,6 +26,7 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_connection import EngineConnection
+from chairlift.engine.ipc.engine_process import EngineProcess, PrespawnedProcess, spawn
 from chairlift.engine.ipc.error_encoding import as_engine_error
 from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
 from chairlift.engine.ipc.liveness_limits import LivenessConfig, RestartBackoff
@@ -46,12 +47,12 @@ from chairlift.engine.ipc.messages import (
 )
 from chairlift.engine.ipc.pending_calls import PendingCalls
 from chairlift.engine.ipc.send_queue import SendQueue
-from chairlift.engine.ipc.spawn import EngineProcess, PrespawnedProcess, spawn
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.scheduler_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 log = logging.getLogger(__name__)
 

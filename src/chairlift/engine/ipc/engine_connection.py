@@ -10,6 +10,7 @@ import time
 import zmq
 
 from chairlift.core.load_report import LoadReport, ReplicaState
+from chairlift.engine.ipc.engine_process import EngineProcess
 from chairlift.engine.ipc.liveness_limits import LivenessConfig, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
@@ -28,7 +29,6 @@ from chairlift.engine.ipc.messages import (
     decode_engine_message,
     encode,
 )
-from chairlift.engine.ipc.spawn import EngineProcess
 
 log = logging.getLogger(__name__)
 

@@ -31,10 +31,10 @@ from chairlift.core.errors import ConfigError, ModelError
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
+from chairlift.engine.ipc.engine_process import LENGTH_BYTES
 from chairlift.engine.ipc.engine_server import EngineServer
 from chairlift.engine.ipc.error_encoding import as_engine_error
 from chairlift.engine.ipc.messages import StartMessage, WireError, read_start
-from chairlift.engine.ipc.spawn import LENGTH_BYTES
 from chairlift.engine.ipc.wakeup_queue import WakeupQueue
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from chairlift.engine.ipc.error_encoding import as_engine_error, encode_value
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.scheduler_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 PROTOCOL = 6
 

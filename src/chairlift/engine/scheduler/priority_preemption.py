@@ -4,7 +4,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.scheduler.deadlines import Deadlines
-from chairlift.engine.scheduler.limit_tuner import EngineLimits
+from chairlift.engine.scheduler.engine_limits import EngineLimits
 from chairlift.engine.scheduler.running_scheduler import RunningScheduler
 from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder

@@ -27,7 +27,8 @@ from chairlift.core.errors import (
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.scheduler.deadlines import Deadlines
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.sequence_table import SequenceTable

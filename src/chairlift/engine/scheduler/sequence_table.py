@@ -11,13 +11,13 @@ from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, T
 from chairlift.core.errors import ChairliftError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
-from chairlift.engine.scheduler.limit_tuner import EngineLimits
+from chairlift.engine.queue_wait import QueueWaitClock
+from chairlift.engine.scheduler.engine_limits import EngineLimits
 from chairlift.engine.scheduler.oom_backoff import OOMBackoff
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup
 from chairlift.engine.step_stats import Counters
-from chairlift.engine.timeline import QueueWaitClock
 
 
 class SequenceTable:

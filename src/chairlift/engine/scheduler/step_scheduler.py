@@ -33,6 +33,7 @@ from itertools import islice
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
+from chairlift.engine.queue_wait import WaitReason
 from chairlift.engine.scheduler.batching_policy import StepContext, make_batching_policy
 from chairlift.engine.scheduler.deadlines import Deadlines, Unreachable
 from chairlift.engine.scheduler.itl_controller import ItlController
@@ -42,7 +43,6 @@ from chairlift.engine.scheduler.sequence_table import SequenceTable
 from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.scheduler.step_cost_model import StepCostModel
 from chairlift.engine.sequence import Sequence, SequenceStatus
-from chairlift.engine.timeline import WaitReason
 
 MAX_SKIPPED_WAITING = 128
 """Waiting sequences skipped in one step before the iteration over the waiting queue ends."""

@@ -32,8 +32,8 @@ import numpy as np
 from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, exceeded_limit, short_message
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of, special_token_ids
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.size_description import describe_size
 
 if TYPE_CHECKING:

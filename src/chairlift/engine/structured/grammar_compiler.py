@@ -17,8 +17,8 @@ from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.compile_sandbox import CompileSandbox, SandboxKilled
 from chairlift.engine.structured.grammar_matcher import BITS, GrammarMatcher, short_message
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -15,9 +15,9 @@ from chairlift.core.lark_grammar import (
     text_without,
 )
 from chairlift.core.structured_output import ReasoningPrefix, StructuredOutput
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.json_schema.closed_objects import close_objects
 from chairlift.engine.structured.json_schema.lowering import lower
-from chairlift.engine.structured.serialized_tokenizer import GrammarTokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

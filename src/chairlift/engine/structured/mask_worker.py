@@ -18,7 +18,8 @@ import numpy as np
 
 from chairlift.core.cpu_affinity import cpus_apart_from, pin_thread
 from chairlift.engine.step_plan import Int32, TokenMasks
-from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch, MaskFiller
+from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch
+from chairlift.engine.structured.mask_filler import MaskFiller
 
 MAX_WORKER_START_SECONDS = 0.0005
 """How long the engine thread waits at most for the worker thread to start a batch, which needs the GIL until then."""

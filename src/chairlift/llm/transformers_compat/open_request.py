@@ -5,7 +5,8 @@ import time
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import RequestTimeout
 from chairlift.core.request import GenerateRequest
-from chairlift.engine.request_validation import RequestLimits, ValidatedRequest, validate_request
+from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.option_messages import ENGINE_LIMITS, naming_given_options, with_given_names
 from chairlift.llm.transformers_compat.request_queue import WaitingRequest

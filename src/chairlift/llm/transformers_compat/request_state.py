@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chairlift.core.request import GenerateRequest
-from chairlift.engine.request_validation import RequestLimits
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.sequence import Sequence
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
 from chairlift.llm.transformers_compat.request_status import RequestStatus

@@ -18,7 +18,7 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.engine_output import FinishReason
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_validation import RequestLimits
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.scheduler.batching_policy import DEFAULT_SAFETY_MARGIN
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.sequence import SequenceStatus

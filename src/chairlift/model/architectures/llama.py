@@ -5,7 +5,8 @@ Source: transformers 5.23 models/llama, models/mistral, models/qwen2. Their diff
 
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
+from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, load_attention, load_lm_head
+from chairlift.model.layers.linear_and_rms_norm import RMSNorm
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.weights.parameter_loader import ParameterLoader
 

@@ -18,8 +18,9 @@ from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.rope import RopeTable
-from chairlift.model.weights.checkpoint import Checkpoint, random_parameters
+from chairlift.model.weights.checkpoint import Checkpoint
 from chairlift.model.weights.parameter_loader import ParameterLoader
+from chairlift.model.weights.random_parameters import random_parameters
 from chairlift.model.weights.shard import Shard
 
 ARCHITECTURES: Mapping[str, str] = {

@@ -29,11 +29,12 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.native_attention import buffer_view
 from chairlift.model.backends.native_lm_head import LMHead, score
 from chairlift.model.batch.input_batch import SlotBlockTables
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.packing import PackedWeight, gated_rows
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec, Linear, RMSNorm
+from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec
+from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.weights.parameter_loader import Matrix, as_tensor
 
@@ -67,11 +68,11 @@ class DecoderProgram:
         self._hidden = parts.config.hidden_size
         self._tensors: list[Tensor] = []  # keeps the operations' memory alive
         self._first_key: Callable[[], Tensor | None] = lambda: None  # weak reference: the KV cache may be freed
-        self._caches: ctypes.Array[library.StepCache] = (library.StepCache * 0)()
+        self._caches: ctypes.Array[kernel_structs.StepCache] = (kernel_structs.StepCache * 0)()
         self._reserved_tokens = 0
         self._packed_inputs: NDArray[np.int32] = np.empty(0, np.int32)
         self._block_tables: Callable[[], NDArray[np.int32] | None] = lambda: None  # weak reference, too
-        self._plan = library.Plan(block_size=block_size)
+        self._plan = kernel_structs.Plan(block_size=block_size)
         self._plan_reference = ctypes.byref(self._plan)
         self.lm_head = LMHead(packed(parts.head), parts.config.vocab_size, parts.config.final_softcap)
         self._decoder = library.DecoderHandle(pool.handle, instruction_set)
@@ -133,11 +134,11 @@ class DecoderProgram:
         batch = context.batch
         if batch.num_tokens > self._reserved_tokens:
             self._reserve(batch.num_tokens)
-        groups = (library.StepGroup * len(batch.groups))()
+        groups = (kernel_structs.StepGroup * len(batch.groups))()
         for to, group in zip(groups, batch.groups, strict=True):
             to.block_table, to.max_blocks = group.block_table.data_ptr(), group.block_table.shape[1]
             to.slot_mapping = group.slot_mapping.data_ptr()
-        step = library.Step(
+        step = kernel_structs.Step(
             batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(),
             batch.cu_seqlens_q.data_ptr(), batch.seq_lens.data_ptr(), groups, self._caches_of(context.kv),
         )  # fmt: skip
@@ -156,11 +157,11 @@ class DecoderProgram:
         count = self._native.op_seconds(self._handle, names, seconds, capacity)
         return {(names[index] or b"").decode(): seconds[index] for index in range(count)}
 
-    def _caches_of(self, kv: Sequence[PagedKV]) -> ctypes.Array[library.StepCache]:
+    def _caches_of(self, kv: Sequence[PagedKV]) -> ctypes.Array[kernel_structs.StepCache]:
         """Return the addresses of a KV cache. All its layers are allocated together, so the first key identifies it."""
         first_key = kv[0].key
         if self._first_key() is not first_key:
-            self._first_key, self._caches = weakref.ref(first_key), (library.StepCache * len(kv))()
+            self._first_key, self._caches = weakref.ref(first_key), (kernel_structs.StepCache * len(kv))()
             for to, each in zip(self._caches, kv, strict=True):
                 to.keys, to.values = each.key.data_ptr(), each.value.data_ptr()
         return self._caches

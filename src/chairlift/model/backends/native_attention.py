@@ -18,7 +18,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionSpec, PagedKV, copy_blocks
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.device.page_prefault import lazy_zeros
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
 
 
@@ -127,11 +127,11 @@ class AttentionProgram:
             out.copy_(dense)
             return
         group = batch.groups[self._spec.group]
-        groups = (library.StepGroup * 1)(
-            library.StepGroup(group.block_table.data_ptr(), group.block_table.shape[1], None)
+        groups = (kernel_structs.StepGroup * 1)(
+            kernel_structs.StepGroup(group.block_table.data_ptr(), group.block_table.shape[1], None)
         )
-        caches = (library.StepCache * 1)(library.StepCache(kv.key.data_ptr(), kv.value.data_ptr()))
-        step = library.Step(
+        caches = (kernel_structs.StepCache * 1)(kernel_structs.StepCache(kv.key.data_ptr(), kv.value.data_ptr()))
+        step = kernel_structs.Step(
             tokens, batch.num_seqs, None, None, batch.cu_seqlens_q.data_ptr(), batch.seq_lens.data_ptr(), groups, caches
         )
         queries, outputs = self._buffers

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.packing import PackedWeight
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
@@ -33,7 +33,7 @@ class LMHead:
         self._no_logits = torch.empty(0, vocab_size, device="cpu")
         self._logits = self._no_logits
         self._call_memory: tuple[NDArray[np.generic], ...] = ()
-        self.call = library.LMHeadCall(weight=ctypes.pointer(weight.struct))
+        self.call = kernel_structs.LMHeadCall(weight=ctypes.pointer(weight.struct))
         self._allocate(_INITIAL_ROWS)
 
     def _allocate(self, rows: int) -> None:

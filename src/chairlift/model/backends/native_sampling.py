@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cpu.library import TruncationStruct, load
+from chairlift.model.kernels.cpu.kernel_structs import TruncationStruct
+from chairlift.model.kernels.cpu.library import load
 from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from chairlift.core.errors import EngineDead
 from chairlift.engine.gc_tuning import tune_gc
 from chairlift.model.backends.communicator import Communicator
-from chairlift.model.config.device_check import pick_device
+from chairlift.model.config.device_option import pick_device
 from chairlift.model.distributed.frames import read_frame, write_frame
 from chairlift.model.distributed.rank_messages import (
     Call,

@@ -29,8 +29,9 @@ from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.backends.communicator import Communicator
-from chairlift.model.config.device_check import pick_device
-from chairlift.model.config.runner_config import RunnerConfig, check_options
+from chairlift.model.config.device_option import pick_device
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.distributed.rank_group import RankGroup
 from chairlift.model.distributed.rank_messages import Collect, Launch, Masks, ReleaseBlocks, StartRank, Warmup

@@ -9,86 +9,21 @@ parts with a ParameterLoader. Projections of the same input are one: query, key 
 weight, and so are gate and up; query and key heads are normalised and rotated together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
-from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
+from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.weights.parameter_loader import Matrix, ParameterLoader, as_tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """A projection, or several of one input stacked by rows: weight [O, I] in any layout, and bias [O] or None."""
-
-    weight: Matrix
-    bias: Tensor | None
-
-    @classmethod
-    def load(
-        cls, loader: ParameterLoader, outputs: Mapping[str, int], inputs: int, bias: bool, *, gated: bool = False
-    ) -> "Linear":
-        """Load name.weight and, with `bias`, name.bias of each name; `outputs` maps names to their rows."""
-        weight = loader.linear_weight(
-            [(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()], gated=gated
-        )
-        return cls(
-            weight, loader.concat([(f"{name}.bias", (rows,)) for name, rows in outputs.items()]) if bias else None
-        )
-
-    def __call__(self, x: Tensor, ops: Ops) -> Tensor:
-        """Project x [T, I] to [T, O]."""
-        if isinstance(self.weight, Float8Weight):
-            return ops.float8_linear(x, self.weight, self.bias)
-        return ops.linear(x, as_tensor(self.weight), self.bias)
-
-
-@dataclass(frozen=True, slots=True)
-class RMSNorm:
-    """A norm over the last axis.
-
-    Attributes:
-        weight: [H], or [heads, H] where heads have their own weights; for Gemma float32 with the 1 added.
-        eps: added to the mean square.
-        gemma: whether the norm is Gemma's or Llama's kind (ops.py).
-    """
-
-    weight: Tensor
-    eps: float
-    gemma: bool = False
-
-    @classmethod
-    def load(cls, loader: ParameterLoader, name: str, size: int, config: DecoderConfig, gemma: bool) -> "RMSNorm":
-        """Load name.weight."""
-        weight = loader(f"{name}.weight", (size,))
-        return cls(1.0 + weight.float() if gemma else weight, config.norm_eps, gemma)
-
-    def concat_heads(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":
-        """Return the norm of `heads` heads with this weight [H], followed by `other_heads` with the other's weight."""
-        weights = (self.weight.expand(heads, -1), other.weight.expand(other_heads, -1))
-        return RMSNorm(torch.cat(weights), self.eps, self.gemma)
-
-    def __call__(self, x: Tensor, ops: Ops) -> Tensor:
-        """Normalise x [..., H]."""
-        norm = ops.rms_norm_float32 if self.gemma else ops.rms_norm
-        return norm(x, self.weight, self.eps)
-
-    def of_sum(self, x: Tensor, update: Tensor | None, ops: Ops) -> tuple[Tensor, Tensor]:
-        """Return x + update [T, H], or x if update is None, and its norm."""
-        if update is None:
-            return x, self(x, ops)
-        norm = ops.add_rms_norm_float32 if self.gemma else ops.add_rms_norm
-        return norm(x, update, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.device.triton_package import can_use_triton, triton_obstacle
-from chairlift.model.layers import onednn
+from chairlift.model.layers import onednn_linear
 from chairlift.model.layers.ops import Ops, TorchOps
 
 
@@ -21,7 +21,7 @@ def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
         from chairlift.model.layers.triton_ops import TritonOps
 
         return TritonOps()
-    return TorchOps() if dtype == torch.float64 else FusedOps(onednn.usable(dtype, device))
+    return TorchOps() if dtype == torch.float64 else FusedOps(onednn_linear.usable(dtype, device))
 
 
 def batch_invariant_ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
@@ -53,15 +53,15 @@ class FusedOps(TorchOps):
 
     def __init__(self, packs: bool) -> None:
         self.packs = packs
-        self._linear = onednn.linear if packs else functional.linear
+        self._linear = onednn_linear.linear if packs else functional.linear
 
     def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
-        return onednn.padded_rows(num_tokens) if self.packs else num_tokens
+        return onednn_linear.padded_rows(num_tokens) if self.packs else num_tokens
 
     def pack(self, weight: Tensor) -> Tensor:
         """See Ops."""
-        return onednn.pack(weight) if self.packs else weight
+        return onednn_linear.pack(weight) if self.packs else weight
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """See Ops."""

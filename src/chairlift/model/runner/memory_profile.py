@@ -25,7 +25,7 @@ from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
 from chairlift.model.device.step_errors import StepErrors
 from chairlift.model.runner.executor_choice import has_graphs, make_executor, run_step
-from chairlift.model.runner.kv_cache_sizing import gibibytes
+from chairlift.model.runner.free_memory import gibibytes
 from chairlift.model.runner.warmup_plans import peak_plans
 
 NUM_BLOCKS = 2

@@ -12,9 +12,10 @@ from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.select_backend import select_backend
 from chairlift.model.backends.sharded_backend import ShardedBackend
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.config.device_check import check_kv_cache_device, check_quantization_device, pick_device
+from chairlift.model.config.device_option import check_kv_cache_device, check_quantization_device, pick_device
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.runner_config import RunnerConfig, cache_name, check_options
+from chairlift.model.config.runner_config import RunnerConfig, cache_name
+from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.triton_package import check_triton

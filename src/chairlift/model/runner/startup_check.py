@@ -7,7 +7,8 @@ from chairlift.model.batch.kv_cache_shape import check_max_bytes, check_num_bloc
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.config.model_folder import check_weight_file, weight_files
-from chairlift.model.config.runner_config import RunnerConfig, check_options, refuse_float8
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.config.runner_option_checks import check_options, refuse_float8
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.device.dtypes import resolve_dtype
 from chairlift.model.weights.shard import Shard, check_shards

@@ -6,7 +6,7 @@ import numpy as np
 
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import NewSequence, StepPlan
-from chairlift.model.layers.onednn import TILE_ROWS
+from chairlift.model.layers.onednn_linear import TILE_ROWS
 
 DECODE_CONTEXT = 128
 """Context tokens of each sequence of a decode step, and tokens of the chunk: enough to run all code, and quick."""

@@ -25,12 +25,14 @@ from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.batch_invariance_report import refuse_deterministic
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.model_folder import weight_files
-from chairlift.model.config.runner_config import RunnerConfig, cache_name, refuse_float8
+from chairlift.model.config.runner_config import RunnerConfig, cache_name
+from chairlift.model.config.runner_option_checks import refuse_float8
 from chairlift.model.config.transformers_config import TransformersConfig, parse_transformers_config
 from chairlift.model.device.dtypes import dtype_name
 from chairlift.model.device.triton_package import check_triton
 from chairlift.model.transformers.attention import IMPLEMENTATION, MEASURING, PagedAttention, register, select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
+from chairlift.model.transformers.eager_comparison import EagerStates, check_against_eager, eager_states
 from chairlift.model.transformers.layer_runner import (
     LayerRunner,
     base_states,
@@ -47,8 +49,7 @@ from chairlift.model.transformers.long_context_checks import (
 from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
-from chairlift.model.transformers.self_check import EagerStates, check_against_eager, eager_states
-from chairlift.model.transformers.sequence_cache import SequenceCacheRunner
+from chairlift.model.transformers.sequence_cache_runner import SequenceCacheRunner
 from chairlift.model.weights.checkpoint import fingerprint
 
 log = logging.getLogger(__name__)

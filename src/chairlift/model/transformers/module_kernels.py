@@ -22,7 +22,8 @@ from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from chairlift.model.transformers.module_probing import are_close, sample_rows
-from chairlift.model.transformers.replace_modules import LayerMaker, Multiply, PackedLinear, Replaced, replace_modules
+from chairlift.model.transformers.replace_modules import LayerMaker, Replaced, replace_modules
+from chairlift.model.transformers.replacement_modules import Multiply, PackedLinear
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 MAX_TORCH_SHARE = 0.2

@@ -15,7 +15,7 @@ page cache, which the kernel can reclaim. After the model is built no file stays
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +25,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_folder import INDEX_FILE, weight_files
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.parameter_loader import ParameterLoader
@@ -213,47 +212,6 @@ def canonical_name(name: str, architecture: str) -> str | None:
             if name.startswith(prefix):
                 return canonical + name.removeprefix(prefix)
     return f"model.{name}" if name.startswith(BASE_PREFIXES) else name
-
-
-def random_parameters(
-    config: DecoderConfig,
-    seed: int,
-    scale: float,
-    change: Callable[[str, Tensor], Tensor] | None = None,
-    shard: Shard | None = None,
-    whole_shapes: Mapping[str, tuple[int, ...]] | None = None,
-    *,
-    draws_on_device: bool = False,
-) -> Callable[[torch.dtype, torch.device], ParameterLoader]:
-    """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and norms near one.
-
-    A tensor depends on the seed, its name and its shape only; it is generated in float32, so each dtype rounds the
-    same numbers. `change` may replace the tensor of a name. With a shard the loaders have one rank's parts of the
-    tensors, whose `whole_shapes` are by name. With `draws_on_device` a device generates its own numbers, other ones
-    than the CPU's, which takes seconds for billions of weights.
-    """
-    gemma = config.architecture.startswith("Gemma3")
-
-    def generate(name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-        generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-        weights = torch.randn(shape, generator=generator, device=device)
-        if name.endswith("norm.weight"):
-            return weights * 0.1 + (0.0 if gemma else 1.0)
-        weights *= scale
-        return weights if change is None else change(name, weights)
-
-    def generate_part(name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        if shard is None or whole_shapes is None:
-            return generate(name, shape, device)
-        whole = whole_shapes[name]
-        return padded(generate(name, whole, device)[shard.part(name, whole, shape)], shape)
-
-    def make_loader(dtype: torch.dtype, device: torch.device) -> ParameterLoader:
-        source = device if draws_on_device else torch.device("cpu")
-        return ParameterLoader(lambda name, shape: generate_part(name, shape, source).to(device=device, dtype=dtype))
-
-    return make_loader
 
 
 def fingerprint(folder: Path, computation: str) -> str:

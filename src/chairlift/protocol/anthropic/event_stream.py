@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import orjson
 
-from chairlift.protocol.anthropic.output import (
+from chairlift.protocol.anthropic.message_writer import (
     SIGNATURE,
     MessageWriter,
     call_block,

@@ -1,6 +1,6 @@
 """MESSAGE and TOKEN_COUNT: JSON schemas of the response bodies of /v1/messages."""
 
-from chairlift.protocol.anthropic.output import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
+from chairlift.protocol.anthropic.message_writer import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
 from chairlift.protocol.request_schemas import Schema
 from chairlift.protocol.response_schemas import COUNT, MAYBE_TEXT, TEXT, array_schema, object_schema
 

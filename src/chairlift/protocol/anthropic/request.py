@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import boolean, invalid_param
+from chairlift.protocol.anthropic.chat_messages import ChatMessages
 from chairlift.protocol.anthropic.chat_tools import TOOL_MEMBERS, chat_tool_choice, chat_tools
-from chairlift.protocol.anthropic.content_blocks import ChatMessages
-from chairlift.protocol.anthropic.message_fields import (
+from chairlift.protocol.anthropic.messages_request_fields import (
     COUNT_TOKENS,
     DISPLAYS,
     EFFORTS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.protocol.anthropic.event_stream import MessageEvents
-from chairlift.protocol.anthropic.output import MessageWriter
+from chairlift.protocol.anthropic.message_writer import MessageWriter
 from chairlift.protocol.anthropic.request import MessageRequest, read_count_request, read_message_request
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import orjson
 
-from chairlift.protocol.ollama.output import AnswerWriter, tool_call
+from chairlift.protocol.ollama.answer_writer import AnswerWriter, tool_call
 from chairlift.protocol.translation.base import Json
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chairlift.protocol.ollama.embed_request import EmbedTranslation
+from chairlift.protocol.ollama.answer_writer import AnswerWriter
+from chairlift.protocol.ollama.embed_translation import EmbedTranslation
 from chairlift.protocol.ollama.line_stream import AnswerLines
-from chairlift.protocol.ollama.output import AnswerWriter
 from chairlift.protocol.ollama.request import (
     Names,
     OllamaRequest,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from chairlift.protocol.responses.output import (
+from chairlift.protocol.responses.response_writer import (
     COMPLETED,
     FAILED,
     IN_PROGRESS,

@@ -5,8 +5,8 @@ from typing import Any
 
 from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.request import read_response_request
-from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.responses_request_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, FieldNames, Json, StreamTranslation
 
 PATH = f"{RESPONSES_PATH}/input_tokens"

@@ -10,7 +10,8 @@ from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS
 from chairlift.protocol.request_schemas import MAX_TOOLS
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList
-from chairlift.protocol.responses.response_fields import (
+from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.responses_request_fields import (
     LOGPROBS,
     MAX_ID_CHARS,
     MAX_INCLUDED,
@@ -20,7 +21,6 @@ from chairlift.protocol.responses.response_fields import (
     RESPONSES,
     SAME_FIELDS,
 )
-from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.translation.base import FieldNames, Json
 
 FIELD_NAMES = {

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.protocol.responses.event_stream import ResponseEvents
-from chairlift.protocol.responses.output import ResponseWriter
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_store import ResponseStore, new_response_id
+from chairlift.protocol.responses.response_writer import ResponseWriter
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json
 
 

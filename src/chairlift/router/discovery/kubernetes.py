@@ -15,7 +15,7 @@ from chairlift.router.discovery.base import Snapshot
 from chairlift.router.discovery.endpoint_parser import OPTION_FIELDS, parse_endpoint
 from chairlift.router.endpoint import Endpoint
 from chairlift.web.registry.json_client import JSONClient, JSONResponse
-from chairlift.web.registry.kubernetes_watch import (
+from chairlift.web.registry.kubernetes_client import (
     SERVER_OPTIONS,
     SERVICE_ACCOUNT,
     VersionExpired,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from chairlift.router.policies.base import Candidate, RoutingRequest
+from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.candidate import Candidate
 
 
 class LoadScorer:

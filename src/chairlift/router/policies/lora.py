@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from chairlift.router.policies.base import Candidate, Picker, RoutingRequest
+from chairlift.router.policies.base import Picker, RoutingRequest
+from chairlift.router.policies.candidate import Candidate
 
 
 class AdapterFilter:

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from chairlift.observability.tracing.gen_ai import gen_ai_attributes
+from chairlift.observability.tracing.gen_ai_attributes import gen_ai_attributes
 from chairlift.observability.tracing.span import AttributeValue, RequestTrace, Span, SpanKind
 from chairlift.router.attempts.actions import RecordOutcome, SendAttempt
 from chairlift.router.health.breaker import HealthOutcome

@@ -9,7 +9,7 @@ from chairlift.router.health.health_state import HealthState, TransitionCause
 from chairlift.router.health.replica_health import ReplicaHealth
 from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.policies.base import Candidate
+from chairlift.router.policies.candidate import Candidate
 
 MAX_REPORT_AGE_SECONDS = 15.0
 """A load report that is older no longer counts: three probes have brought no new one. The replica is not ill for it."""

@@ -17,10 +17,10 @@ from chairlift.web.tenant_rate_limiter import (
     TenantRateLimiter,
     TenantReservation,
     TenantUsage,
-    TokenBucket,
     minute_used_up,
     too_many_open,
 )
+from chairlift.web.token_bucket import TokenBucket
 
 
 class SharedTenantLimiter:

@@ -12,7 +12,8 @@ import orjson
 
 from chairlift import __version__
 from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
-from chairlift.llm.outputs import CompletionOutput, RequestOutput, TextEvent
+from chairlift.llm.outputs import CompletionOutput, RequestOutput
+from chairlift.llm.text_event import TextEvent
 from chairlift.protocol.sse import data_event, named_event
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, merged_delta
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs

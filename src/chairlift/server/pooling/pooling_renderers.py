@@ -9,7 +9,8 @@ import numpy as np
 
 from chairlift.core.engine_output import Usage
 from chairlift.llm.embedding_and_score_outputs import Vector, score_pairs
-from chairlift.llm.outputs import RequestOutput, TextEvent
+from chairlift.llm.outputs import RequestOutput
+from chairlift.llm.text_event import TextEvent
 from chairlift.server.openai.response_renderers import ResponseMeta, total
 from chairlift.server.pooling.pooling_request import EmbeddingRequest, RerankRequest, ScoreRequest
 

@@ -8,8 +8,8 @@ import orjson
 
 from chairlift.core.errors import ModelNotFound
 from chairlift.protocol.ollama import fields
-from chairlift.protocol.ollama.embed_request import EmbedTranslation
-from chairlift.protocol.ollama.model_list import OLLAMA_VERSION, running_models, shown_model, tags
+from chairlift.protocol.ollama.embed_translation import EmbedTranslation
+from chairlift.protocol.ollama.model_descriptions import OLLAMA_VERSION, running_models, shown_model, tags
 from chairlift.protocol.ollama.request import Names, is_raw, read_show_request
 from chairlift.protocol.ollama.translator import (
     EmbedTranslator,

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from chairlift.protocol.anthropic.message_fields import COUNT_PATH
-from chairlift.protocol.anthropic.message_fields import PATH as MESSAGES_PATH
+from chairlift.protocol.anthropic.messages_request_fields import COUNT_PATH
+from chairlift.protocol.anthropic.messages_request_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.anthropic.translator import CountTokensTranslator, MessagesTranslator
 from chairlift.protocol.responses.conversation_reader import uses_stored_items
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator
-from chairlift.protocol.responses.response_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.responses_request_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.translator import ResponsesTranslator
 from chairlift.protocol.translation.base import Translator
 from chairlift.web.admission import AdmissionController

@@ -14,7 +14,7 @@ import pytest
 
 from chairlift.cli.main import main
 from chairlift.cli.settings import bench_settings
-from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.web.auth.api_keys import key_line
 from support_forks import process_start
 from support_process import child_environment, wait_until

@@ -1,6 +1,5 @@
 """The ctypes interface: sizes of structs, available instruction sets, errors of a missing or stale library."""
 
-import ctypes
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,17 +9,6 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.compile import instruction_set_flags, processor_sets
 from support_native import need_native
-
-
-def test_structs_are_as_large_as_the_library_has_them() -> None:
-    need_native()
-    kinds = (
-        library.Weight, library.StepGroup, library.StepCache, library.Step, library.TruncationStruct,
-        library.LogitsRow, library.Plan, library.LMHeadCall,
-    )  # fmt: skip
-    sizes = (ctypes.c_size_t * len(kinds))()
-    library.load().sizes(sizes)
-    assert list(sizes) == [ctypes.sizeof(kind) for kind in kinds]
 
 
 def test_the_best_set_that_runs_here_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from chairlift.model.kernels.cuda import compile_check
-from chairlift.model.kernels.cuda.compile_check import CompiledKernel, KernelVariant
 from support_shares import FULL
 
 COMPILE_SECONDS = 600
@@ -46,7 +44,8 @@ SCALE = """
     import sys, json
     from dataclasses import asdict
     import triton, triton.language as tl
-    from chairlift.model.kernels.cuda.compile_check import KernelVariant, compile_kernel
+    from chairlift.model.kernels.cuda.kernel_launch import KernelVariant
+    from chairlift.model.kernels.cuda.compile_check import compile_kernel
 
     @triton.jit
     def scale(x, y, n, SIZE: tl.constexpr):
@@ -75,7 +74,7 @@ CONVERSIONS = """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from chairlift.model.kernels.cuda import attention_variants, float8_kernels
-    from chairlift.model.kernels.cuda.compile_check import float8_cache
+    from chairlift.model.kernels.cuda.kernel_launch import float8_cache
 
     float8 = ("write_kv bf16 head_dim 64", "decode bf16 head_dim 64 block 16 group 4")
     for each in [*attention_variants.variants(), *float8_kernels.variants()]:
@@ -113,26 +112,6 @@ def test_the_gpu_rounds_8_bit_floats_to_nearest_within_their_limits_and_keeps_na
     assert "cvt.rn.satfinite.e4m3x2.f32" in rows and any(each.startswith("min.NaN") for each in rows)
     assert read == {"cvt.rn.f16x2.e4m3x2"}
     assert "cvt.rn.satfinite.e4m3x2.f32" in write and any(each.startswith("min.NaN") for each in write)
-
-
-def test_a_variant_is_left_out_for_gpus_that_lack_its_instructions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plain = KernelVariant(name="plain", kernel=None, signature={"key_cache": "*bf16", "n": "i32"})
-    float8 = compile_check.float8_cache(plain)
-    assert float8.signature == {"key_cache": "*fp8e4nv", "value_cache": "*fp8e4nv", "n": "i32"}
-
-    def compile_nothing(variant: KernelVariant, capability: int) -> CompiledKernel:
-        return CompiledKernel(
-            name=variant.name, capability=capability, num_registers=0, stack_bytes=0, shared_bytes=0, num_wgmma=0,
-            num_mma=0, num_fma=0,
-        )  # fmt: skip
-
-    monkeypatch.setattr(compile_check, "all_variants", lambda: [plain, float8])
-    monkeypatch.setattr(compile_check, "compile_kernel", compile_nothing)
-    assert compile_check.main(["--capability", "80", "89", "90"]) == 0
-    found = [(each["capability"], each["name"]) for each in map(json.loads, capsys.readouterr().out.splitlines())]
-    assert found == [(80, "plain"), (89, "plain"), (90, "plain"), (89, float8.name), (90, float8.name)]
 
 
 @pytest.mark.timeout(COMPILE_SECONDS + 60)

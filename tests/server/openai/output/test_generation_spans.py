@@ -10,7 +10,7 @@ import pytest
 
 from chairlift.core.engine_output import Timeline, TimelineEvent, Usage
 from chairlift.engine.step_plan import StepPlan
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.observability.tracing.span import RequestTrace, Span, SpanIds, SpanKind
 from chairlift.observability.tracing.trace_context import TraceContext
 from chairlift.observability.tracing.tracer import SamplingConfig, Tracer

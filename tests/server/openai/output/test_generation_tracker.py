@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.core.engine_output import FinishReason, Timeline, TimelineEvent
 from chairlift.core.errors import InvalidRequest, NoAllowedToken, NotFound, StructuredOutputTooComplex, Unavailable
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.observability.logging import current_trace_id
 from chairlift.server.openai.output.generation_tracker import GenerationTracker, with_client_field
 from chairlift.server.openai.parse_request import read_completion

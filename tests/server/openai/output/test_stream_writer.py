@@ -5,7 +5,7 @@ from typing import Any
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import DetokenizeFailed, EngineDead, RequestTimeout, Unavailable
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.server.openai.output.generation_tracker import GenerationTracker
 from chairlift.server.openai.output.stream_writer import StreamWriter, error_event
 from chairlift.server.openai.parse_request import read_completion

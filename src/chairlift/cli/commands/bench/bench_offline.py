@@ -8,7 +8,7 @@ from chairlift.bench.offline.comparison import Arm, ArmRuns, arms_of, check_comp
 from chairlift.bench.offline.offline_benchmark import measure
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers.registry import peers_of
-from chairlift.bench.report import environment, plot, report
+from chairlift.bench.report import environment, plot, report, report_output
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs
 from chairlift.cli.settings import bench_settings, settings
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = environment.source()
     arm_runs = _run_arms(arguments, run_spec, arms, count, console)
     content = report.build_report(run_spec, arm_runs, source, arguments.argv)
-    report.tell(report.table(content), arguments.json, content, print)
+    report_output.tell(report.table(content), arguments.json, content, print)
     if arguments.plot is not None:
         plot.draw(content, arguments.plot)
     return _report_errors(arm_runs, console)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.bench.offline.run_spec import VOCAB_SIZE, WorkloadSpec
-from chairlift.bench.report import environment, plot, report
+from chairlift.bench.report import environment, plot, report_output
 from chairlift.bench.server import server_plot, server_report
 from chairlift.bench.server.api_requests import CHAT, IDS, TEXT, PreparedRequests, RequestFormat
+from chairlift.bench.server.benchmark_plan import BenchmarkPlan
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.loadgen import in_own_loop
 from chairlift.bench.server.server_address import Address
-from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark, first_model
+from chairlift.bench.server.server_benchmark import ServerBenchmark, first_model
 from chairlift.bench.server.slo import SLO
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs, deferred_interrupt
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             measurement.benchmark, plan=measurement.plan, style=measurement.request_format, spec=measurement.spec,
             url=measurement.address.url, complete=is_complete, source=source, words=arguments.argv,
         )  # fmt: skip
-        report.tell(server_report.table(content), arguments.json, content, print)
+        report_output.tell(server_report.table(content), arguments.json, content, print)
         if arguments.plot is not None:
             server_plot.draw(content, arguments.plot)
     if not is_complete:

@@ -13,10 +13,11 @@ from chairlift.bench.fleet_simulation.routing_policy_comparison import compare_p
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import DEFAULT_RULE_NAMES, compare_rules
 from chairlift.bench.fleet_simulation.scaling_rule_report import build_fleet_report, fleet_table
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.report import environment, report
+from chairlift.bench.report import environment, report, report_output
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, read_model, write_model
 from chairlift.bench.simulation.simulation import VOCAB_SIZE, SimMachine, SimResult, simulate
-from chairlift.bench.simulation.step_fit import fit, read_samples
+from chairlift.bench.simulation.step_fit import fit
+from chairlift.bench.simulation.step_samples import read_samples
 from chairlift.bench.workload.workload import Workload
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     content = report.with_environment(
         KIND, _build_report(result, workload, spec, config, machine), source, arguments.argv, of_host=False
     )
-    report.tell(_table(content), arguments.json, content, print)
+    report_output.tell(_table(content), arguments.json, content, print)
     console.print_line(f"simulated {result.seconds:.1f} s in {result.host_seconds:.2f} s")
     return 1 if content["requests"]["failed"] else 0
 
@@ -99,7 +100,7 @@ def _run_fleet(
         content = build_fleet_report(load, arms, capacity, fleet.get("price", 1.0))
         lines = fleet_table(content)
     content = report.with_environment(FLEET_KIND, content, source, arguments.argv, of_host=False)
-    report.tell(lines, arguments.json, content, print)
+    report_output.tell(lines, arguments.json, content, print)
     console.print_line(f"simulated in {time.perf_counter() - started_at:.1f} s")
     return 0
 

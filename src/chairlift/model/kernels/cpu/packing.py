@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.device.host_allocation import huge_pages
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
 
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
@@ -48,7 +48,7 @@ class PackedWeight:
         memory: data, and scales of the int8 kinds.
     """
 
-    struct: library.Weight
+    struct: kernel_structs.Weight
     memory: tuple[Tensor, ...]
 
 
@@ -108,7 +108,7 @@ class Packer:
         elif self.kind == library.INT8_GROUP:
             memory = (data, self._arena.allocate(panels * library.PANEL * (steps * 4 // library.GROUP) * 2))
             group_scales = memory[1].data_ptr()
-        weight = library.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
+        weight = kernel_structs.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
         return PackedWeight(weight, memory)
 
 

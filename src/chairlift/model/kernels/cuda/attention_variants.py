@@ -15,7 +15,7 @@ from chairlift.model.kernels.cuda.attention_kernels import (
     write_kv_kernel,
 )  # fmt: skip
 from chairlift.model.kernels.cuda.attention_tiles import AttentionTiles, decode_tiles, extend_tiles
-from chairlift.model.kernels.cuda.compile_check import KernelVariant, float8_cache
+from chairlift.model.kernels.cuda.kernel_launch import KernelVariant, float8_cache
 
 KV_HEADS = 8
 GROUP = 4

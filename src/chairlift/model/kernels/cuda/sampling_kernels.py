@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 
 from chairlift.model.kernels import sampling_table
-from chairlift.model.kernels.cuda.compile_check import KernelVariant
+from chairlift.model.kernels.cuda.kernel_launch import KernelVariant
 from chairlift.model.kernels.cuda.sampling_search import (
     COUNT,
     argmax,

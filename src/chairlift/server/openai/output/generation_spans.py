@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from chairlift.core.engine_output import FinishReason, Timeline, Usage
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import TextEvent
-from chairlift.observability.tracing.gen_ai import gen_ai_attributes
+from chairlift.llm.text_event import TextEvent
+from chairlift.observability.tracing.gen_ai_attributes import gen_ai_attributes
 from chairlift.observability.tracing.span import AttributeValue, RequestTrace
 from chairlift.observability.tracing.tracer import ERROR_STATUS
 from chairlift.server.openai.parse_request import BaseRequest

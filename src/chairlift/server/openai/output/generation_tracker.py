@@ -10,7 +10,7 @@ from chairlift.core.engine_output import FinishReason, Timeline, Usage
 from chairlift.core.errors import ChairliftError, EngineDead, Unavailable, error_from_wire
 from chairlift.core.load_report import ReplicaState
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.observability.metrics import current_exemplar
 from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.parse_request import BaseRequest

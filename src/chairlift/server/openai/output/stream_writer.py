@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 import orjson
 
 from chairlift.core.errors import ChairliftError
-from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_event import TextEvent
 from chairlift.protocol.sse import named_event
 from chairlift.server.openai.output.generation_tracker import Batch, GenerationTracker
 from chairlift.web.body import ClientGone, Send

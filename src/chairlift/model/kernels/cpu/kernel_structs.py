@@ -1,0 +1,69 @@
+"""Weight, Step, Plan, LMHeadCall and others: the structs of the native kernels' C interface."""
+
+import ctypes
+from ctypes import POINTER, c_double, c_int32, c_int64, c_void_p
+
+
+class Weight(ctypes.Structure):
+    """kernels.h: Weight."""
+
+    _fields_ = (
+        ("outputs", c_int32), ("inputs", c_int32), ("panels", c_int32), ("steps", c_int32), ("kind", c_int32),
+        ("data", c_void_p), ("scales", c_void_p), ("group_scales", c_void_p),
+    )  # fmt: skip
+
+
+class StepGroup(ctypes.Structure):
+    """step.h: StepGroup."""
+
+    _fields_ = (("block_table", c_void_p), ("max_blocks", c_int32), ("slot_mapping", c_void_p))
+
+
+class StepCache(ctypes.Structure):
+    """step.h: StepCache."""
+
+    _fields_ = (("keys", c_void_p), ("values", c_void_p))
+
+
+class Step(ctypes.Structure):
+    """step.h: Step."""
+
+    _fields_ = (
+        ("num_tokens", c_int32), ("num_seqs", c_int32), ("ids", c_void_p), ("positions", c_void_p),
+        ("cu_seqlens_q", c_void_p), ("seq_lens", c_void_p), ("groups", POINTER(StepGroup)),
+        ("caches", POINTER(StepCache)),
+    )  # fmt: skip
+
+
+class Plan(ctypes.Structure):
+    """step.h: Plan."""
+
+    _fields_ = (
+        ("num_rows", c_int32), ("num_tokens", c_int32), ("num_samples", c_int32), ("packed_inputs", c_void_p),
+        ("last_sampled", c_void_p), ("block_tables", c_void_p),
+        ("num_groups", c_int32), ("num_slots", c_int32), ("max_blocks", c_int32), ("block_size", c_int32),
+        ("vocab_size", c_int32), ("writes_kv", c_int32), ("caches", POINTER(StepCache)), ("invalid_token", c_int32),
+    )  # fmt: skip
+
+
+class LogitsRow(ctypes.Structure):
+    """kernels.h: LogitsRow."""
+
+    _fields_ = (("logits", c_void_p), ("bitmask", c_void_p))
+
+
+class LMHeadCall(ctypes.Structure):
+    """decoder.h: LMHeadCall."""
+
+    _fields_ = (
+        ("weight", POINTER(Weight)), ("rows", c_void_p), ("mask_words", c_int32), ("values", c_void_p),
+        ("ids", c_void_p),
+    )  # fmt: skip
+
+
+class TruncationStruct(ctypes.Structure):
+    """sampling.h: TruncationParams."""
+
+    _fields_ = (
+        ("temperature", c_double), ("top_p", c_double), ("min_p", c_double), ("uniform", c_double), ("top_k", c_int64),
+    )  # fmt: skip

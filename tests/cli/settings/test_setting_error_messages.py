@@ -1,0 +1,36 @@
+"""Tests of message_as_written."""
+
+import argparse
+
+import pytest
+
+from chairlift.cli.command_line import build_parser
+from chairlift.cli.settings.setting_error_messages import message_as_written
+from chairlift.cli.settings.sources import load_settings_file
+from chairlift.core.errors import ConfigError
+
+
+def parse_command(*words: str, **environ: str) -> argparse.Namespace:
+    """Parse a command line and read its settings file."""
+    arguments = build_parser().parse_args(words)
+    load_settings_file(arguments, environ)
+    return arguments
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize(("words", "environ", "message", "expected"), [
+    (["--port", "5"], {}, "port must be free", "--port must be free"),
+    (["--port", "5"], {"CHAIRLIFT_PORT": "6"}, "port must be free", "--port must be free"),
+    ([], {"CHAIRLIFT_PORT": "6"}, "port must be free", "CHAIRLIFT_PORT must be free"),
+    ([], {"CHAIRLIFT_PORT": "6"}, "cannot listen", "cannot listen (CHAIRLIFT_PORT)"),
+    ([], {}, "port must be free", "port must be free"),
+    (["--port", "5"], {}, "unknown port 5", "unknown --port 5"),
+    (["--port", "5"], {}, "port needs tls_key", "--port needs --tls-key"),
+    (["--port", "5"], {}, "the server has no port", "the server has no port"),
+])  # fmt: skip
+def test_a_setting_has_the_name_of_its_source(
+    words: list[str], environ: dict[str, str], message: str, expected: str
+) -> None:
+    error = ConfigError(message, option="port")
+    assert message_as_written(error, parse_command("serve", *words), environ) == expected
+    assert message_as_written(ConfigError(message), parse_command("serve", *words), environ) == message

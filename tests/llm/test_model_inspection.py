@@ -1,0 +1,29 @@
+"""Tests of inspect_model, read_model_sizes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.llm.builtin_models import RANDOM
+from chairlift.llm.model_inspection import read_model_sizes, resolve_dtype_option
+
+
+def test_the_sizes_of_a_model_are_read_whether_or_not_it_is_loaded(tmp_path: Path) -> None:
+    demo_sizes = read_model_sizes(None)
+    assert demo_sizes.config is not None and demo_sizes.config["num_layers"] > 0 and demo_sizes.problems == ()
+    content = dict(demo_sizes.content) | {"quantization_config": {"quant_method": "awq"}}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    quantized = read_model_sizes(str(tmp_path))
+    assert quantized.config == demo_sizes.config and ["with AWQ" in problem for problem in quantized.problems] == [True]
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OtherForCausalLM"]}))
+    other = read_model_sizes(str(tmp_path))
+    assert other.config is None and "OtherForCausalLM" in other.problems[0]
+    with pytest.raises(ConfigError, match="chairlift:random has no config"):
+        read_model_sizes(RANDOM)
+
+
+def test_a_dtype_option_is_the_stored_one_or_its_own() -> None:
+    assert resolve_dtype_option("auto", "float16") == "float16" and resolve_dtype_option("bf16", None) == "bfloat16"
+    assert resolve_dtype_option("auto", None) == "float32"

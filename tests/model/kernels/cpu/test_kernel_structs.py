@@ -1,0 +1,17 @@
+"""Tests of Weight, Step, Plan, LMHeadCall and others."""
+
+import ctypes
+
+from chairlift.model.kernels.cpu import kernel_structs, library
+from support_native import need_native
+
+
+def test_structs_are_as_large_as_the_library_has_them() -> None:
+    need_native()
+    kinds = (
+        kernel_structs.Weight, kernel_structs.StepGroup, kernel_structs.StepCache, kernel_structs.Step,
+        kernel_structs.TruncationStruct, kernel_structs.LogitsRow, kernel_structs.Plan, kernel_structs.LMHeadCall,
+    )  # fmt: skip
+    sizes = (ctypes.c_size_t * len(kinds))()
+    library.load().sizes(sizes)
+    assert list(sizes) == [ctypes.sizeof(kind) for kind in kinds]

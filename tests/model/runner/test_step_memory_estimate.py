@@ -1,0 +1,101 @@
+"""Tests of ActivationShape, memory_shapes."""
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from chairlift.model.attention import torch_paged
+from chairlift.model.attention.registry import make_backend
+from chairlift.model.config.runner_config import RunnerConfig
+from chairlift.model.device.kv_dtype import kv_cache_dtype
+from chairlift.model.layers.causal_lm_protocol import ForwardContext
+from chairlift.model.runner import step_memory_estimate
+from chairlift.model.runner.model_loading import load
+from chairlift.model.runner.step_memory_estimate import memory_shapes
+from support_batches import Row, make_batch
+from support_models import save_tiny
+from support_shares import each_value
+
+CPU = torch.device("cpu")
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors that operations made and that are still alive, and the most there ever were.
+
+    What was there `before` is not counted when an operation changes it.
+    """
+
+    def __init__(self, before: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in before}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in self._known:
+                self._add(tensor)
+        return result
+
+    def _add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        place, size = storage.data_ptr(), storage.nbytes()
+        self._known.add(place)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._drop, place, size)
+
+    def _drop(self, place: int, size: int) -> None:
+        self._known.discard(place)
+        self.now -= size
+
+
+STEPS = {
+    "prompt": [(1024, 1024)],
+    "behind a prefix": [(512, 1024), (512, 900)],
+    "decodes": [(1, 1024 - 9 * row) for row in range(40)],
+    "mixed": [*[(1, 300 + row) for row in range(24)], (500, 1000), (500, 500)],
+}
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("cache", ["auto", "fp8"])
+@pytest.mark.parametrize(
+    ("dtype", "name", "kind", "backend"),
+    # Not triton: its interpreter has neither dtype.
+    each_value(["float64", "bfloat16"], STEPS, ["qwen3", "gemma3"], ["torch", "reference"], count=12),
+)
+def test_a_step_stays_below_its_peak(
+    backend: str, kind: str, name: str, dtype: str, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (
+        step_memory_estimate,
+        torch_paged,
+    ):  # as large as they are they would hide the rest of so small a model
+        monkeypatch.setattr(module, "GATHER_BYTES", 1 << 16)
+        monkeypatch.setattr(module, "MAX_CACHED_INDICES", 1 << 13)
+    loaded = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype=dtype, device="cpu", kernels="torch"))
+    model, attention = loaded.model, make_backend(backend)
+    groups, needed = len(model.groups.windows), [-(-length // 16) for _, length in STEPS[name]]
+    starts = [sum(needed[:row]) for row in range(len(needed))]
+    rows = [
+        Row(new, length, (tuple(range(start, start + count)),) * groups)
+        for (new, length), start, count in zip(STEPS[name], starts, needed, strict=True)
+    ]
+    kv = attention.allocate_kv_cache(
+        model.groups.layers_per_group, sum(needed), 16, model.num_kv_heads, model.head_dim,
+        kv_cache_dtype(cache, dtype), CPU,
+    )  # fmt: skip
+    batch = make_batch(rows, 16)
+    ids = torch.zeros(batch.num_tokens, dtype=torch.int64)
+    options = RunnerConfig(max_batch_tokens=1024, max_running_requests=1, max_model_len=1024)
+    _, step = memory_shapes(options, replace(loaded.config, vocab_size=1), model.groups, 1024)
+    with torch.inference_mode(), LiveBytes([tensor for one in kv for tensor in (one.key, one.value)]) as live:
+        model.forward(ids, ForwardContext(batch, kv, attention, attention.plan(batch)))
+    assert live.peak < step.peak_bytes()

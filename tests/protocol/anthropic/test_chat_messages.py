@@ -1,0 +1,161 @@
+"""ChatMessages: content blocks become messages of chat completions, and errors name the block."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.anthropic.chat_messages import ChatMessages
+from chairlift.protocol.request_fields import MAX_MESSAGES
+from support_shares import for_each
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def call(call_id: str, **call_input: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "f", "input": call_input}
+
+
+def result(call_id: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, **fields}
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def answer(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def read(*messages: Any, system: Any = None) -> tuple[ChatMessages, bool]:
+    found = ChatMessages()
+    if system is not None:
+        found.add_system(system)
+    found.add_messages(list(messages))
+    return found, found.finish()
+
+
+def error_of(*messages: Any, system: Any = None) -> tuple[Any, str]:
+    with pytest.raises(InvalidRequest) as raised:
+        read(*messages, system=system)
+    assert str(raised.value.details["param"]) in raised.value.message
+    return raised.value.details["param"], raised.value.message
+
+
+def test_texts_and_the_system_message() -> None:
+    found, continues = read(user(text("a"), text("b")), system=[text("s"), text("t")])
+    assert found.messages == [{"role": "system", "content": "s\nt"}, {"role": "user", "content": "a\nb"}]
+    assert found.places == ["system", "messages[0]"] and not continues
+    assert read(user(text("a")), system="s")[0].messages[0] == {"role": "system", "content": "s"}
+    assert [message["role"] for message in read(user(text("a")), system="")[0].messages] == ["user"]
+
+
+def test_messages_of_one_role_in_a_row_are_one() -> None:
+    found, _ = read(
+        {"role": "system", "content": "t"}, {"role": "user", "content": "a"}, user(text("b")), answer(text("c")),
+        {"role": "assistant", "content": "d"}, user(text("e")), system="s",
+    )  # fmt: skip
+    assert [(message["role"], message["content"]) for message in found.messages] == [
+        ("system", "s\nt"), ("user", "a\nb"), ("assistant", "c\nd"), ("user", "e"),
+    ]  # fmt: skip
+
+
+def test_thinking_and_calls_are_one_message_of_the_assistant() -> None:
+    found, continues = read(
+        user(text("q")),
+        answer(
+            {"type": "thinking", "thinking": "Hm", "signature": "x"}, {"type": "redacted_thinking", "data": "x"},
+            text("Yes"), call("t1", a=1), call("t2"),
+        ),
+        user(result("t1", content="1"), result("t2", content=[text("2"), text("3")]), text("go on")),
+    )  # fmt: skip
+    assert found.messages[1:] == [
+        {"role": "assistant", "content": "Yes", "reasoning_content": "Hm", "tool_calls": [
+            {"id": "t1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}},
+            {"id": "t2", "type": "function", "function": {"name": "f", "arguments": {}}},
+        ]},
+        {"role": "tool", "content": "1", "tool_call_id": "t1"},
+        {"role": "tool", "content": "2\n3", "tool_call_id": "t2"},
+        {"role": "user", "content": "go on"},
+    ]  # fmt: skip
+    assert found.places == ["messages[0]", "messages[1]", "messages[2].content[0]", "messages[2].content[1]",
+                            "messages[2]"]  # fmt: skip
+    assert found.paths == {
+        "messages[1].tool_calls[0].function.arguments": "messages[1].content[3].input",
+        "messages[1].tool_calls[1].function.arguments": "messages[1].content[4].input",
+    }
+    assert not continues
+
+
+def test_the_result_of_a_tool_that_has_failed_says_so() -> None:
+    found, _ = read(user(
+        result("t", content="no such city", is_error=True), result("t", is_error=True), result("t", is_error=False),
+        result("t", content=[]), result("t", content=None), result("t", content=[text("a"), text("b")], is_error=True),
+    ))  # fmt: skip
+    texts = [message["content"] for message in found.messages]
+    assert texts == ["Error: no such city", "Error: ", "", "", "", "Error: a\nb"]
+
+
+def test_the_last_message_of_the_assistant_is_continued() -> None:
+    assert read(user(text("q")), answer(text("It is")))[1]
+    assert read(user(text("q")), {"role": "assistant", "content": "It is"})[1]
+    for empty in ("", [], [text("")]):
+        found, continues = read(user(text("q")), {"role": "assistant", "content": empty})
+        assert not continues and len(found.messages) == len(found.places) == 1
+    assert error_of(user(text("q")), answer(call("t")))[0] == "messages[1]"
+    thinking = {"type": "thinking", "thinking": "Hm"}
+    assert error_of(user(text("q")), answer(thinking))[0] == "messages[1]"
+    assert error_of(answer())[0] == "messages"
+
+
+@for_each(("message", "param"), [
+    (7, "messages[0]"),
+    ({"content": "a"}, "messages[0].role"),
+    ({"role": ["user"], "content": "a"}, "messages[0].role"),
+    ({"role": "tool", "content": "a"}, "messages[0].role"),
+    ({"role": "user"}, "messages[0].content"),
+    ({"role": "user", "content": None}, "messages[0].content"),
+    ({"role": "user", "content": 7}, "messages[0].content"),
+    (user("a"), "messages[0].content[0]"),
+    (user({}), "messages[0].content[0].type"),
+    (user({"type": []}), "messages[0].content[0].type"),
+    (user({"type": "smell"}), "messages[0].content[0].type"),
+    (user(call("t")), "messages[0].content[0].type"),
+    (answer(result("t")), "messages[0].content[0].type"),
+    ({"role": "system", "content": [result("t")]}, "messages[0].content[0].type"),
+    (user(text("a"), {"type": "text"}), "messages[0].content[1].text"),
+    (user({"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}), "messages[0].content[0]"),
+    (user({"type": "document", "source": {}}), "messages[0].content[0]"),
+    (user({"type": "tool_result"}), "messages[0].content[0].tool_use_id"),
+    (user(result("t", content=7)), "messages[0].content[0].content"),
+    (user(result("t", content=[{"type": "image"}])), "messages[0].content[0].content[0]"),
+    (user(result("t", is_error="yes")), "messages[0].content[0].is_error"),
+    (answer({"type": "thinking"}), "messages[0].content[0].thinking"),
+    (answer({**call("t"), "input": "{}"}), "messages[0].content[0].input"),
+    (answer({**call("t"), "id": 7}), "messages[0].content[0].id"),
+    (answer({**call("t"), "name": None}), "messages[0].content[0].name"),
+])  # fmt: skip
+def test_an_error_names_the_block(message: Any, param: str) -> None:
+    found, said = error_of(message)
+    assert found == param and len(said) < 300 and "127.0.0.1" not in said
+
+
+@pytest.mark.parametrize(("system", "param"), [
+    (7, "system"), ([7], "system[0]"), ([text("a"), {"type": "image"}], "system[1]"), ([{"type": "text"}],
+                                                                                     "system[0].text"),
+])  # fmt: skip
+def test_errors_of_the_system_message(system: Any, param: str) -> None:
+    assert error_of(user(text("a")), system=system)[0] == param
+
+
+def test_the_number_of_messages_is_bounded() -> None:
+    for messages in ("a", []):
+        with pytest.raises(InvalidRequest, match="messages must"):
+            ChatMessages().add_messages(messages)
+    with pytest.raises(InvalidRequest, match=str(MAX_MESSAGES + 1)):
+        ChatMessages().add_messages([user(text("a"))] * (MAX_MESSAGES + 1))
+    assert error_of(user(*[result("t")] * (MAX_MESSAGES + 1)))[0] == "messages"
+    assert len(read(*[user(text("a"))] * MAX_MESSAGES)[0].messages) == 1

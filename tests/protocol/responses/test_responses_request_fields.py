@@ -1,0 +1,34 @@
+"""RESPONSES: every field of the published request type is declared."""
+
+import typing
+
+import jsonschema
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
+
+from chairlift.protocol.openapi import body_schema
+from chairlift.protocol.request_fields import CHAT, Effect
+from chairlift.protocol.responses.responses_request_fields import RESPONSES, SAME_FIELDS
+from support_shares import for_each
+
+
+def test_every_published_field_is_declared() -> None:
+    published = set(typing.get_type_hints(ResponseCreateParamsBase))
+    assert published - RESPONSES.keys() == set()
+
+
+def test_equal_fields_are_those_of_chat_completions() -> None:
+    assert all(RESPONSES[name] is CHAT[name] for name in SAME_FIELDS)
+    assert not any(RESPONSES[name].effect is Effect.REFUSED for name in SAME_FIELDS)
+
+
+@for_each(("input_items", "is_valid"), [
+    ("Hi", True), ([{"role": "user", "content": "Hi"}], True), ([], False), (7, False),
+    ([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], True),
+    ([{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "c", "output": "x"}, {"type": "reasoning", "summary": []}], True),
+    ([{"type": "function_call", "name": "f", "arguments": "{}"}], False),
+    ([{"role": "robot", "content": "Hi"}], False),
+])  # fmt: skip
+def test_the_schema_of_the_input(input_items: object, is_valid: bool) -> None:
+    validator = jsonschema.Draft202012Validator(body_schema(RESPONSES, ()))
+    assert validator.is_valid({"model": "m", "input": input_items}) == is_valid
