@@ -9,7 +9,7 @@ import torch
 from gpu_bench.device_peaks import copy_bandwidth, gemm_peak
 from gpu_bench.device_timer import REPEATS, DeviceTimer
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+CPU = torch.device("cpu")
 
 
 def test_peaks_count_bytes_read_and_written_and_two_operations_a_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,8 @@
-"""openapi.py: operations have the statuses and headers that they need, and the page shows them."""
+"""openapi.py: operations have the statuses and headers that they need."""
 
-from html.parser import HTMLParser
 from typing import Any
 
-import pytest
-
 from chairlift.protocol.openapi import ERROR_DESCRIPTIONS, Schema, make_document, make_operation, path_parameter
-from chairlift.protocol.openapi_page import page
-from chairlift.protocol.request_fields import CHAT, COMPLETION
-from chairlift.protocol.router_and_fleet_openapi import document as router_document
-from chairlift.server.openapi import document as server_document
 from support_shares import for_each
 
 BODY: Schema = {"type": "object"}
@@ -45,36 +38,3 @@ def test_a_parameter_in_the_path_may_have_fixed_values() -> None:
 def test_a_document_has_its_operations_by_path_and_method() -> None:
     operation = make_operation("Do it")
     assert make_document([("/a", "get", operation)], "text")["paths"] == {"/a": {"get": operation}}
-
-
-# -- the page ---------------------------------------------------------------------------------------------------------
-
-
-class PageParser(HTMLParser):
-    """Collects the addresses that a page would load, its tags and its text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.tags: set[str] = set()
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-@pytest.mark.parametrize("document", [server_document(), router_document()], ids=["server", "router"])
-def test_the_page_names_every_route_and_field_and_loads_nothing(document: Schema) -> None:
-    parser = PageParser()
-    parser.feed(page(document))
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            assert f"{method.upper()} {path}" in parser.text and operation["summary"] in parser.text
-    for field in (*CHAT, *COMPLETION):
-        assert field in parser.text
-    assert parser.loads == ["/openapi.json"]
-    assert not parser.tags & {"script", "link", "img", "iframe", "object", "form"}

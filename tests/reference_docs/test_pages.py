@@ -16,16 +16,6 @@ def written(name: str) -> str:
     return PAGES[name]()
 
 
-def rows(page: str) -> dict[str, list[str]]:
-    """Return each table row's cells by the first cell that has a name in backticks."""
-    result = {}
-    for line in page.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| ") and "---" not in line and "`" in line:
-            result[next(cell for cell in cells if "`" in cell)] = cells
-    return result
-
-
 @for_each("name", PAGES)
 def test_a_page_has_a_title_and_says_that_it_is_made(name: str) -> None:
     first, second, third, *rest = written(name).splitlines()

@@ -16,17 +16,10 @@ from chairlift.bench.planning.capacity import (
 from chairlift.bench.planning.simulated_replica import RequestLoad, SimulatedReplica
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import SchedulerConfig
 
 LOAD, TARGETS = RequestLoad(input=64, output=16), Targets(ttft=0.2, itl=0.025)
 TIMES = SimStepModel(step=0.01, row=1e-3, prefill_token=1e-4, context_token=1e-7, prefill_pair=1e-8)
 REPLICA = SimulatedReplica(step_model=TIMES, num_blocks=200)
-
-
-def server(seconds: float) -> SimulatedReplica:
-    """Return a replica that serves one request after the other, each in the same time."""
-    scheduler = SchedulerConfig(max_running_requests=1)
-    return SimulatedReplica(step_model=SimStepModel(step=seconds), scheduler=scheduler, num_blocks=10)
 
 
 @pytest.mark.full

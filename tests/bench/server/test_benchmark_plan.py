@@ -8,10 +8,8 @@ import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server import overload
-from chairlift.bench.server.api_requests import PreparedRequests, RequestFormat
 from chairlift.bench.server.benchmark_plan import BenchmarkPlan
-from chairlift.bench.server.http_client import Client, NoResponse
-from chairlift.bench.server.server_address import Address
+from chairlift.bench.server.http_client import NoResponse
 from chairlift.bench.server.server_benchmark import ServerBenchmark
 from chairlift.bench.server.slo import SLO
 from chairlift.core.errors import ConfigError
@@ -25,33 +23,10 @@ from support_scripted_server import (
     stream_response,
 )
 from support_server import fake_server, run
+from support_server_benchmark import measured
 from support_shares import for_each
 
-UNIFORM = WorkloadSpec(name="uniform")
-
 FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, verify=False)
-
-
-async def measured(
-    url: str, plan: BenchmarkPlan, spec: WorkloadSpec = UNIFORM, said: list[str] | None = None
-) -> ServerBenchmark:
-    client = Client(Address.of(url))
-    serving = made(client, plan, spec, said)
-    try:
-        await serving.check_reachable()
-        await serving.run()
-    finally:
-        client.close()
-    return serving
-
-
-def made(
-    client: Client, plan: BenchmarkPlan, spec: WorkloadSpec = UNIFORM, said: list[str] | None = None
-) -> ServerBenchmark:
-    style = RequestFormat(model="fake")
-    return ServerBenchmark(
-        plan, client, PreparedRequests(spec, 128, style, client), [].append if said is None else said.append
-    )
 
 
 async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:

@@ -1,36 +1,18 @@
 """Tests of HttpRequestRecord, Outcome."""
 
 import math
-from collections.abc import Iterable
 
 import pytest
 
-from chairlift.bench.server.http_client import ExchangeEnd, ExchangeEndKind
+from chairlift.bench.server.http_client import ExchangeEndKind
 from chairlift.bench.server.http_request_record import TERMINAL, HttpRequestRecord, Outcome
-from chairlift.bench.server.response_recorder import ResponseRecorder
+from support_response_records import read
 from support_scripted_server import event, text_chunk, usage
 
 GOOD = b"".join([
     event(text_chunk("", 7)), event(text_chunk("two", 8, 9)), event({"choices": [{"text": "", "token_ids": []}]}),
     event(usage(3)), event(b"[DONE]"),
 ])  # fmt: skip
-
-
-def read(
-    *pieces: bytes,
-    how: ExchangeEndKind = ExchangeEndKind.COMPLETE,
-    status: int = 200,
-    headers: Iterable[tuple[bytes, bytes]] = (),
-) -> HttpRequestRecord:
-    """Record a response in chunks at 11, 12, 13 .. of a phase that began at 10; it was due at 0.5."""
-    record = HttpRequestRecord(due=0.5, sent=0.75)
-    answer = ResponseRecorder(record, 10.0)
-    if status:
-        answer.head(status, list(headers))
-    for number, piece in enumerate(pieces, start=1):
-        answer.body(piece, 10.0 + number)
-    answer.end(ExchangeEnd(how, 20.0, "" if how is ExchangeEndKind.COMPLETE else "some reason"))
-    return record
 
 
 def test_tokens_are_counted_by_their_ids_and_stamped_when_they_came() -> None:

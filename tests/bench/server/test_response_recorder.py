@@ -1,36 +1,14 @@
 """ResponseRecorder: tokens and their times, usage, errors and outcome, for any division into chunks."""
 
-from collections.abc import Iterable
-
 import pytest
 
-from chairlift.bench.server.http_client import ExchangeEnd, ExchangeEndKind
+from chairlift.bench.server.http_client import ExchangeEndKind
 from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 from chairlift.bench.server.response_recorder import MAX_ERROR_BYTES, ResponseRecorder, error_message_of
+from support_response_records import read
 from support_scripted_server import event, text_chunk, usage
 
-GOOD = b"".join([
-    event(text_chunk("", 7)), event(text_chunk("two", 8, 9)), event({"choices": [{"text": "", "token_ids": []}]}),
-    event(usage(3)), event(b"[DONE]"),
-])  # fmt: skip
 ERROR = b'event: error\ndata: {"error": {"message": "it is gone", "type": "server_error", "code": "engine_dead"}}\n\n'
-
-
-def read(
-    *pieces: bytes,
-    how: ExchangeEndKind = ExchangeEndKind.COMPLETE,
-    status: int = 200,
-    headers: Iterable[tuple[bytes, bytes]] = (),
-) -> HttpRequestRecord:
-    """Record a response in chunks at 11, 12, 13 .. of a phase that began at 10; it was due at 0.5."""
-    record = HttpRequestRecord(due=0.5, sent=0.75)
-    answer = ResponseRecorder(record, 10.0)
-    if status:
-        answer.head(status, list(headers))
-    for number, piece in enumerate(pieces, start=1):
-        answer.body(piece, 10.0 + number)
-    answer.end(ExchangeEnd(how, 20.0, "" if how is ExchangeEndKind.COMPLETE else "some reason"))
-    return record
 
 
 def test_without_ids_chunks_with_text_count_as_tokens() -> None:

@@ -16,7 +16,6 @@ from support_step_stats import make_stats
 LOWEST = EngineLimits(max_running_requests=4, max_batch_tokens=64, num_blocks=100)
 HIGHEST = EngineLimits(max_running_requests=256, max_batch_tokens=2048, num_blocks=10_000)
 CONFIG = LimitsConfig(lowest=LOWEST, highest=HIGHEST)
-TARGET = replace(CONFIG, target_itl_ms=50.0)
 NOW = 100.0
 HALF = EngineLimits(max_running_requests=100, max_batch_tokens=1000, num_blocks=5000)
 

@@ -38,6 +38,3 @@ def test_waiting_for_room_ends_at_the_deadline_or_when_there_is_room() -> None:
         threading.Timer(0.01, make_room).start()
         requests.wait_for_room(changed, time.monotonic() + 20, counts.pop)
         RequestQueue(0).wait_for_room(changed, time.monotonic(), lambda: 10**6)
-
-
-TOKENIZE = "; a manager has no tokenizer, so pass tokenizer(text).input_ids"

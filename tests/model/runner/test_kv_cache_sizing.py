@@ -1,7 +1,5 @@
 """Free memory from fake /proc and /sys trees of every kind, and the pool that follows from it, by hand-made numbers."""
 
-import weakref
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.tiny_model import tiny_config
@@ -23,6 +20,7 @@ from chairlift.model.runner.kv_cache_sizing import agree_on_sizes, size_kv_cache
 from chairlift.model.runner.step_memory_estimate import ActivationShape
 from chairlift.model.sampling.lm_head_output import compute_lm_head_output
 from chairlift.model.sampling.sampler import Sampler
+from support_live_bytes import LiveBytes
 from support_ranks import run_ranks
 from support_sampling import params, sequence
 from support_shares import for_each
@@ -214,37 +212,6 @@ def test_every_kind_of_window_has_a_mask_of_its_own_that_is_no_wider_than_the_wi
     assert replace(STEP, windows=(8,)).peak_bytes() < STEP.peak_bytes()
 
 
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations made and that are still alive, and the most there ever were.
-
-    What was there `before` is not counted when an operation changes it.
-    """
-
-    def __init__(self, before: Iterable[torch.Tensor] = ()) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known = {tensor.untyped_storage().data_ptr() for tensor in before}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in self._known:
-                self._add(tensor)
-        return result
-
-    def _add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        place, size = storage.data_ptr(), storage.nbytes()
-        self._known.add(place)
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._drop, place, size)
-
-    def _drop(self, place: int, size: int) -> None:
-        self._known.discard(place)
-        self.now -= size
-
-
 @for_each("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @for_each(
     "asked",
@@ -269,12 +236,6 @@ def test_sampling_stays_below_its_part_of_the_peak(asked: dict[str, Any], dtype:
 
 
 # New tokens and length of each row of a full step: a long prompt, chunks behind prefixes, decodes, and all of them.
-STEPS = {
-    "prompt": [(1024, 1024)],
-    "behind a prefix": [(512, 1024), (512, 900)],
-    "decodes": [(1, 1024 - 9 * row) for row in range(40)],
-    "mixed": [*[(1, 300 + row) for row in range(24)], (500, 1000), (500, 500)],
-}
 
 
 @pytest.mark.parametrize(("on_host", "expected"), [(True, 500), (False, 1000)])

@@ -1,14 +1,10 @@
 """Tests of ActivationShape, memory_shapes."""
 
-import weakref
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from chairlift.model.attention import torch_paged
 from chairlift.model.attention.registry import make_backend
@@ -19,41 +15,11 @@ from chairlift.model.runner import step_memory_estimate
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from support_batches import Row, make_batch
+from support_live_bytes import LiveBytes
 from support_models import save_tiny
 from support_shares import each_value
 
 CPU = torch.device("cpu")
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations made and that are still alive, and the most there ever were.
-
-    What was there `before` is not counted when an operation changes it.
-    """
-
-    def __init__(self, before: Iterable[torch.Tensor] = ()) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known = {tensor.untyped_storage().data_ptr() for tensor in before}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in self._known:
-                self._add(tensor)
-        return result
-
-    def _add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        place, size = storage.data_ptr(), storage.nbytes()
-        self._known.add(place)
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._drop, place, size)
-
-    def _drop(self, place: int, size: int) -> None:
-        self._known.discard(place)
-        self.now -= size
 
 
 STEPS = {

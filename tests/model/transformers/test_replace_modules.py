@@ -12,33 +12,10 @@ from transformers.pytorch_utils import Conv1D
 from chairlift.model.transformers.activation_detection import Activation
 from chairlift.model.transformers.module_probing import are_close
 from chairlift.model.transformers.replace_modules import fused_norm, replace_modules
-from chairlift.model.transformers.replacement_modules import Multiply
 from chairlift.model.transformers.shared_inputs import find_shared_inputs
+from support_replaced_modules import Maker, Model, Norm, Parallel
 
 DTYPES = (torch.float32, torch.bfloat16)
-
-
-class Norm(nn.Module):
-    """An RMS norm whose parts can be changed."""
-
-    def __init__(self, *, eps: float = 1e-6, factor: float = 1.0, shift: float = 0.0) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.linspace(0.5, 2, 24))
-        self.anything, self.factor, self.shift = eps, factor, shift
-
-    def forward(self, x: Tensor) -> Tensor:
-        normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.anything)
-        return self.weight * normed * self.factor + self.shift
-
-
-class Model(nn.Module):
-    """Modules of every kind."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(24, 40, bias=False), nn.Linear(24, 24), nn.Embedding(9, 24)])
-        self.norm, self.layer_norm = Norm(), nn.LayerNorm(24)
-        self.conv = Conv1D(40, 24)
 
 
 def scaled(module: nn.Module, dtype: torch.dtype, seed: int = 0) -> nn.Module:
@@ -46,27 +23,6 @@ def scaled(module: nn.Module, dtype: torch.dtype, seed: int = 0) -> nn.Module:
     for parameter in module.parameters():
         parameter.data = 1 + 0.3 * torch.randn(parameter.shape, generator=generator)
     return module.to(dtype)
-
-
-class Maker:
-    """Makes layers of torch and notes their names."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def linear(self, name: str, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> Multiply:
-        self.names.append(name)
-        if activation is None:
-            return lambda x: nn.functional.linear(x, weight, bias)
-
-        def gated(x: Tensor) -> Tensor:
-            gate, up = nn.functional.linear(x, weight, bias).chunk(2, -1)
-            return nn.functional.silu(gate) * up
-
-        return gated
-
-    def rms_norm(self, factors: Tensor, eps: float) -> Multiply:
-        return lambda x: nn.functional.rms_norm(x, factors.shape, factors, eps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -155,18 +111,6 @@ class Transposed(nn.Module):
 def test_a_matrix_in_another_function_is_no_linear_layer() -> None:
     model = nn.Sequential(Transposed())
     assert replace_modules(model, Maker()).linears == 0
-
-
-class Parallel(nn.Module):
-    """Three projections of one input, a gated MLP, and a module inside that must stay as it is."""
-
-    def __init__(self, bias: bool) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(24, size, bias=bias) for size in (40, 8, 16))
-        self.mlp = LlamaMLP(LlamaConfig(hidden_size=24, intermediate_size=32, num_attention_heads=2, mlp_bias=bias))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.q(x), self.k(x), self.v(x), self.mlp(x)], -1)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -14,7 +14,6 @@ from chairlift.core.errors import ModelError
 from chairlift.model.architectures.registry import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
 from chairlift.model.weights.checkpoint import Checkpoint, canonical_name, fingerprint
-from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_models import save_tiny
 
 CPU = torch.device("cpu")
@@ -312,7 +311,3 @@ def test_names_of_the_wrapper_map_to_the_architecture_s_names() -> None:
     for left_out in ("vision_tower.a", "model.vision_tower.a", "multi_modal_projector.a"):
         assert canonical_name(left_out, wrapper) is None
         assert canonical_name(left_out, "LlamaForCausalLM") == left_out
-
-
-def draw(take: ParameterLoader, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
-    return {name: take(name, shape) for name, shape in shapes.items()}

@@ -7,12 +7,6 @@ from chairlift.bench.fleet_simulation.load.synthetic_arrivals import (
 )
 
 
-def options(kind: str, seed: int = 0) -> ArrivalOptions:
-    return ArrivalOptions(
-        kind=kind, rate=20.0, requests=20_000, period_seconds=500.0, prompt_tokens=300, output_tokens=40, seed=seed
-    )
-
-
 def test_a_source_sends_every_request_once() -> None:
     arrivals = draw_arrivals(ArrivalOptions(kind="poisson", rate=1.0, requests=20, period_seconds=1.0))
     source, sent = ArrivalSource(arrivals), []

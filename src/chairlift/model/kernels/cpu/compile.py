@@ -32,14 +32,6 @@ INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
 }
 """Instruction set -> compiler flags of its kernels, the best set first. All but the last are of x86-64."""
 
-CPU_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "avx512_bf16": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx512_vnni", "avx512_bf16"),
-    "avx512": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"),
-    "avx2": ("avx2", "fma"),
-    "portable": (),
-}
-"""Instruction set -> what Linux calls the features of a processor that has it."""
-
 COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "tensors.cpp", "thread_pool.cpp")
 """Sources that are compiled once. isa.cpp is compiled once per instruction set."""
 
@@ -144,8 +136,9 @@ def processor_sets() -> tuple[str, ...]:
     found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
     if found is None:
         return tuple(instruction_set_flags())
-    features = set(found[1].split())
-    return tuple(name for name in instruction_set_flags() if features.issuperset(CPU_FLAGS[name]))
+    # Linux calls -mavx512vnni avx512_vnni.
+    features = {f"-m{feature.replace('_', '')}" for feature in found[1].split()}
+    return tuple(name for name, flags in instruction_set_flags().items() if features.issuperset(flags))
 
 
 def instruction_set_flags() -> Mapping[str, tuple[str, ...]]:
