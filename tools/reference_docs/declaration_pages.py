@@ -19,7 +19,6 @@ from reference_docs.markdown import LINE_CHARS, code_names, make_page, make_tabl
 UNITS = {"SECONDS": "seconds", "MS": "milliseconds", "BYTES": "bytes"}
 """Placeholder in --help -> its unit."""
 
-
 ABOUT = {
     "model": "The first argument of `serve`, `generate`, `chat`, `doctor` and `bench offline`.",
     "server": "For `serve`.",
@@ -37,7 +36,6 @@ ABOUT = {
 }
 """Group of settings -> the commands that have it."""
 
-
 SETTINGS_INTRO = """# Settings
 
 A setting's value comes from the first of these that has one: the flag, the environment variable, the file given by
@@ -46,7 +44,6 @@ A setting's value comes from the first of these that has one: the flag, the envi
 [serving.md](serving.md#settings-in-a-file-chairlift-config).
 
 A flag that is true or false also has a `--no-` form. A server reads settings marked with * again on SIGHUP."""
-
 
 FLAGS_INTRO = """# Flags of vLLM, SGLang, llama.cpp and Ollama
 
@@ -63,7 +60,6 @@ An unknown flag ends the command, too, with the most similar known flag. In a se
 [settings.md](settings.md) are keys; for an alias the error has the right key. `--dtype` also takes `half`, `fp16`,
 `bf16`, `float` and `fp32`; `--scheduling-policy` takes `fcfs`; `--max-model-len` and `--max-batch-tokens` take
 `32k` (32,000) and `32K` (32,768)."""
-
 
 METRICS_INTRO = """# Metrics
 
@@ -91,7 +87,6 @@ Every label has few values, whatever clients send:
   stopped reading, because its client was slow, does not count there.
 
 [monitoring.md](monitoring.md) has the alerts and dashboards that are made from these metrics."""
-
 
 ERRORS_INTRO = """# Errors
 

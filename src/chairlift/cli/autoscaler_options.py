@@ -24,7 +24,6 @@ from chairlift.web.registry.json_client import JSONClient, JSONClientConfig
 
 WAKE_QUERY = "held_requests"
 
-
 RANGES = {
     "replica_cpus": (0, math.inf, False), "replica_gpus": (0, math.inf, False),
     "replica_drain_timeout": (0, math.inf, False), "replica_start_timeout": (0, math.inf, True),

@@ -13,7 +13,6 @@ VLLM_KINDS: Mapping[str, str] = {
 }  # fmt: skip
 """Field of StructuredOutputsParams that constrains the output -> field of StructuredOutput."""
 
-
 UNSUPPORTED_OPTIONS = (
     "disable_any_whitespace", "whitespace_pattern", "structural_tag",
 )  # fmt: skip

@@ -8,7 +8,6 @@ from chairlift.engine.step_stats import StepStats
 OUTPUT_SECONDS = 10.0
 """Time constant of the output rate: a step counts for 1/e of its tokens after this time."""
 
-
 PREFILL_SHARE = 0.95
 """Share of the weight of earlier steps that stays at each step with prompt tokens: about 20 steps count."""
 

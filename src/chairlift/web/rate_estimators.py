@@ -6,18 +6,14 @@ from collections import deque
 RATE_SECONDS = 30.0
 """Seconds over which a rate is measured: requests that start together end together, so it spans several batches."""
 
-
 MAX_RATE_EVENTS = 4096
 """Most events that an estimator keeps."""
-
 
 MIN_RATE_EVENTS = 8
 """Fewest events assumed in the window, so that a rate with few events is overestimated, less and less."""
 
-
 FORGET_SECONDS = 300.0
 """Seconds after which a stopped estimator's events are too old to use."""
-
 
 DECAY_SECONDS = 0.5
 """Time constant in seconds: the rejection rate falls to a third (1/e) in it once rejections end."""

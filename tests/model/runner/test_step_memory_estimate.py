@@ -21,7 +21,6 @@ from support_shares import each_value
 
 CPU = torch.device("cpu")
 
-
 STEPS = {
     "prompt": [(1024, 1024)],
     "behind a prefix": [(512, 1024), (512, 900)],

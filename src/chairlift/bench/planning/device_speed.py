@@ -8,7 +8,6 @@ from chairlift.core.errors import ConfigError
 GPU_BANDWIDTH, GPU_SPEED = 2039e9, 312e12
 """Bytes a second and operations a second in 16 bits of the data sheet of an A100 with 80 GB."""
 
-
 CORE_BANDWIDTH, MOST_HOST_BANDWIDTH, CORE_SPEED = 25e9, 200e9, 0.4e12
 """The same of one CPU core, as measured on two cores with AVX-512 BF16 (docs/benchmarks.md: 40 to 65 GB/s, 811
 GFLOP/s), and what the cores of one socket share."""

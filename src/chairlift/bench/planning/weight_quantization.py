@@ -8,10 +8,8 @@ from chairlift.core.errors import ConfigError
 METHOD_BITS = {"fp8": 8, "mxfp4": 4, "fbgemm_fp8": 8, "awq": 4, "gptq": 4, "bitsandbytes": 8, "compressed-tensors": 8}
 """Bits of a weight by `quant_method` of config.json, where the object itself names none."""
 
-
 SCALE_BITS = 16
 """Bits of the scale of a group of quantized weights."""
-
 
 GROUP_SIZES = {"mxfp4": 32}
 """Weights of a group by method, where the object names none; mxfp4's scale has eight bits instead of SCALE_BITS."""

@@ -34,7 +34,6 @@ PLAN = (
 )  # fmt: skip
 """The settings of `plan`."""
 
-
 PLAN_ENGINE = (
     "revision", "dtype", "quantization", "kv_cache_dtype", "block_size", "max_batch_tokens",
     "max_running_requests", "max_prefill_tokens", "target_itl_ms",

@@ -1,7 +1,4 @@
-"""plan_scale: which replicas of a fleet to start, stop and clear away for a target; pure.
-
-StartDelay: a version whose processes end by themselves starts again later and later, and not at all in a crash loop.
-"""
+"""plan_scale: which replicas of a fleet to start, stop and clear away for a target; pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

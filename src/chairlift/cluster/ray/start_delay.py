@@ -1,4 +1,7 @@
-"""StartDelay: delays new starts of a version whose processes end by themselves."""
+"""StartDelay: delays new starts of a version whose processes end by themselves.
+
+Such a version starts again later and later, and not at all in a crash loop.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -8,14 +11,11 @@ from chairlift.cluster.ray.replica_view import RayReplica
 
 FIRST_DELAY_SECONDS = 1.0
 
-
 MAX_DELAY_SECONDS = 120.0
 """Delay before the next start, which doubles with each replica that ended by itself."""
 
-
 STABLE_SECONDS = 120.0
 """A version with a replica that has run for this long starts without delay again."""
-
 
 MAX_FAILURES = 5
 """Times in a row that replicas of a version ended without ever serving, after which none is started."""

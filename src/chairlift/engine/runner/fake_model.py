@@ -14,7 +14,6 @@ from chairlift.engine.step_plan import Int32
 HIDDEN_SIZE = 8
 """Length of the fake model's embeddings."""
 
-
 _STRIDE = 40_503  # odd and large, so that neighbouring positions get very different tokens
 
 

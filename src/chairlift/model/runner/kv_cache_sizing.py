@@ -1,7 +1,5 @@
 """size_kv_cache: computes how many KV blocks fit into free memory, less what a step needs, times a share.
 
-memory_shapes derives the sizes of a block and of a step from the model's config and the options, before it is loaded.
-
     free on the host = min(MemAvailable, remaining limit of every cgroup above this process) - mapped weights
     free on CUDA     = free memory that the driver reports; a step is measured there (memory_profile.py)
     pool             = min(share * (free - one full step) - spare blocks, blocks that the largest batch could use)

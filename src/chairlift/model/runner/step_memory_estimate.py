@@ -1,4 +1,7 @@
-"""ActivationShape, memory_shapes: estimate the memory of a step from the model's config and the options."""
+"""ActivationShape, memory_shapes: estimate the memory of a step from the model's config and the options.
+
+memory_shapes derives the sizes of a block and of a step before the model is loaded.
+"""
 
 from dataclasses import dataclass
 

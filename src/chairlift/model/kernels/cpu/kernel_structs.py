@@ -1,4 +1,7 @@
-"""Weight, Step, Plan, LMHeadCall and others: the structs of the native kernels' C interface."""
+"""Weight, Step, Plan, LMHeadCall and others: the structs of the native kernels' C interface.
+
+They have the fields of the C++ headers in the same order. A test compares their sizes with the library's.
+"""
 
 import ctypes
 from ctypes import POINTER, c_double, c_int32, c_int64, c_void_p

@@ -1,7 +1,4 @@
-"""NativeLibrary: the functions of the compiled kernels, loaded by ctypes.
-
-The structs have the fields of the C++ headers in the same order. A test compares their sizes with the library's.
-"""
+"""NativeLibrary: the functions of the compiled kernels, loaded by ctypes."""
 
 import ctypes
 import logging
