@@ -26,6 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from chairlift.model.kernels.cpu import threads
@@ -42,6 +43,7 @@ if not FULL:
     threads.get_thread_pool = lambda number: get_thread_pool(1 if number is None else number)
 
 LOG = logging.getLogger("chairlift")
+DURATION_SHOWN = 1.0  # seconds: of --durations-min in the Makefile
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 
 # A share is the same share every time; the whole looks for new examples.
@@ -102,10 +104,24 @@ def pytest_collection() -> Iterator[object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker of xdist sends one report of a test that passes, and those of setup and teardown only if they are long.
+
+    Each message costs the processors a millisecond. What fails, is skipped or warns is sent as ever, and so is all
+    that a file for --junitxml needs.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.getoption("xmlpath", None):
+        return None
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call" or not report.passed or report.duration >= DURATION_SHOWN:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 BEFORE = pytest.StashKey[tuple[Any, ...]]()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from chairlift.router.shared_state.redis import RedisSharedState, RedisStateConfig
@@ -31,6 +32,21 @@ class Routers:
         target = RedisTarget.parse(server.url)
         self.states = [RedisSharedState(RedisStateConfig(target=target, **config)) for _ in range(number)]
         self.limiters = [SharedTenantLimiter(limits, state.tenant_usage) for state in self.states]
+
+    async def renew(self, times: int) -> None:
+        """Wait until every router has renewed its lease `times` more times, and so read what the others eject."""
+        numbers = [0] * len(self.states)
+        listeners = [state._connection._on_renewal for state in self.states]
+
+        def count(index: int, reply: Any) -> None:
+            listeners[index](reply)
+            numbers[index] += 1
+
+        for index, state in enumerate(self.states):
+            state._connection.set_renewal_listener(partial(count, index))
+        await until(lambda: min(numbers) >= times)
+        for state, listener in zip(self.states, listeners, strict=True):
+            state._connection.set_renewal_listener(listener)
 
     @property
     def are_connected(self) -> bool:

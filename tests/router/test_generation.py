@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from typing import Any
 
 import httpx
@@ -219,9 +218,7 @@ def test_a_full_queue_rejects_a_body_before_it_is_parsed() -> None:
 def test_without_a_ready_replica_a_request_fails_at_once_and_before_its_body_is_read() -> None:
     async def scenario() -> None:
         async with routed() as fleet:
-            started_at = time.monotonic()
-            response = await fleet.post(HELLO)
-            assert time.monotonic() - started_at < 0.1
+            response = await asyncio.wait_for(fleet.post(HELLO), 1)
             assert response.status_code == 503 and int(response.headers["retry-after"]) >= 1
             assert response.json()["error"]["message"].startswith("no replica is ready")
             host, port = fleet.running.url.removeprefix("http://").split(":")
