@@ -110,6 +110,12 @@ def pytest_collection() -> Iterator[object]:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Do not search all objects of the tests for garbage once more, and not when the interpreter ends."""
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """A worker of xdist sends one report of a test that passes, and those of setup and teardown only if they are long.
 

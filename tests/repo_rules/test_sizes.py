@@ -7,7 +7,8 @@ from support_source_tree import ROOT, SOURCES, TOOLS, shown, statements, tree_of
 
 TESTS = tuple(sorted((ROOT / "tests").rglob("*.py")))
 MAX_FUNCTION_LINES = 60
-CAPTION = re.compile(r'"""((?:[A-Za-z_][\w.]*(?:\(\))?(?:, | and |, and )?)+)(?:: |$)').match
+NAME = r"[A-Za-z_][\w.]*(?:\(\))?"
+CAPTION = re.compile(rf'"""({NAME}(?:(?:, and |, | and ){NAME})*)(?:: |$)').match
 
 
 def test_no_function_is_longer_than_60_lines() -> None:

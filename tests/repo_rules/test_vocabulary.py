@@ -39,14 +39,14 @@ def banned_words(text: str) -> set[str]:
     return {word for word in {each.lower() for each in set(WORD.findall(text))} if IS_BANNED(word)}
 
 
-def python_texts(path: Path) -> Iterator[str]:
-    """Yield a module's names, comments and strings; of a test module only the strings that are docstrings.
+def python_text(path: Path) -> str:
+    """Return a module's names, comments and strings, one a line; of a test module only the strings that are docstrings.
 
-    Yields nothing if the module has no banned word anywhere.
+    Returns nothing if the module has no banned word anywhere.
     """
     source = path.read_text(encoding="utf-8")
     if not banned_words(source):
-        return  # the module need not be parsed
+        return ""  # the module need not be parsed
     docstrings = {
         node.body[0].value.lineno
         for node in ast.walk(ast.parse(source))
@@ -56,18 +56,19 @@ def python_texts(path: Path) -> Iterator[str]:
         and isinstance(node.body[0].value, ast.Constant)
     }
     is_test = shown(path).startswith("tests/")
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.NAME, tokenize.COMMENT) or (
-            token.type == tokenize.STRING and (not is_test or token.start[0] in docstrings)
-        ):
-            yield token.string
+    return "\n".join(
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type in (tokenize.NAME, tokenize.COMMENT)
+        or (token.type == tokenize.STRING and (not is_test or token.start[0] in docstrings))
+    )
 
 
 def texts(path: Path) -> Iterator[str]:
     """Yield what a file says: its name and its content."""
     yield shown(path)
     if path.suffix == ".py":
-        yield from python_texts(path)
+        yield python_text(path)
     else:
         yield path.read_text(encoding="utf-8")
 
