@@ -105,7 +105,7 @@ def pytest_collection() -> Iterator[object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(10_000, 20, 50)
+        gc.set_threshold(50_000, 20, 50)
         gc.enable()
 
 

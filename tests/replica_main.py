@@ -27,7 +27,7 @@ from chairlift.web.auth.credentials import CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_config import make_server_config
 from support_process import fake_spec, spec_of
 from support_services import TEMPLATE, AsciiTokenizer

@@ -16,7 +16,7 @@ from chairlift.model.attention.registry import make_backend
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.backends.native_attention import NativeAttention
 from chairlift.model.batch.forward_batch import ForwardBatch
-from chairlift.model.kernels.cpu.library import selected_instruction_set
+from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_batches import Row, make_batch
 from support_flash_attn import flash_attn_with_kvcache

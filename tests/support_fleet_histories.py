@@ -28,8 +28,8 @@ from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.health_state import HealthState
 from chairlift.router.health.replica_load import ReplicaLoad
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.proxy.request_mover import RequestMover
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation

@@ -12,10 +12,10 @@ import uvloop
 from uvicorn.server import ServerState
 
 from chairlift.web.access_log import AccessRecord
-from chairlift.web.body import abort_connection
+from chairlift.web.connection_end import abort_connection
 from chairlift.web.http_protocol import EarlyCheck, HeadLimits, bounded_protocol
-from chairlift.web.middleware import send_bytes, send_object
 from chairlift.web.request_info import request_info
+from chairlift.web.send_response import send_bytes, send_object
 
 TIMEOUT_SECONDS = 20.0
 """Timeout of every scenario, in seconds. Only a failing test reaches it."""

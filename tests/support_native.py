@@ -9,6 +9,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import compile as compiling
+from chairlift.model.kernels.cpu import instruction_sets as sets
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
@@ -29,7 +30,7 @@ def need_native() -> None:
 def instruction_sets() -> tuple[str, ...]:
     """Return the instruction sets that run here, for parametrize; only the portable one without a library."""
     try:
-        return library.instruction_sets()
+        return sets.instruction_sets()
     except ConfigError:
         return ("portable",)
 

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from chairlift.router.policies.base import Policy, RoutingRequest
+from chairlift.router.policies.base import Policy
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 
 
 def candidates(weights: Mapping[str, float]) -> list[Candidate]:

@@ -7,8 +7,8 @@ from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.health_state import HealthState, Transition
 from chairlift.router.health.probe import ProbeResult
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
 

@@ -4,6 +4,7 @@ A test whose service is not installed is skipped. With CHAIRLIFT_REQUIRE_SERVICE
 """
 
 import base64
+import itertools
 import os
 import secrets
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ START_SECONDS = 20.0
 
 FREE_PORTS = (15_000, 32_000)
 """The first port and the one behind the last of `free_port`; Linux gives 32768 and above to clients."""
+MAX_WORKERS = 16
+"""Workers of xdist that have ports of their own; the 17th shares those of the first."""
 
 
 def require_service(program: str) -> str:
@@ -41,10 +45,11 @@ def require_service(program: str) -> str:
 def free_port() -> int:
     """Return a port that is free for TCP and UDP, and that the system gives to no connection of a client.
 
-    A server that is killed and started again finds its port free.
+    A server that is killed and started again finds its port free. A process gets another port each time, and workers
+    of xdist have ports of their own: a service listens seconds after its port was chosen.
     """
     while True:
-        port = secrets.randbelow(FREE_PORTS[1] - FREE_PORTS[0]) + FREE_PORTS[0]
+        port = next(candidate_ports(os.getpid()))
         try:
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                 with socket.socket(socket.AF_INET, kind) as each:
@@ -52,6 +57,16 @@ def free_port() -> int:
         except OSError:
             continue
         return port
+
+
+@cache
+def candidate_ports(pid: int) -> Iterator[int]:
+    """Yield the ports that this process may take, in a circle from a random one on; a forked child begins elsewhere."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MAX_WORKERS
+    count = (FREE_PORTS[1] - FREE_PORTS[0]) // MAX_WORKERS
+    begin = FREE_PORTS[0] + number * count
+    at = secrets.randbelow(count)
+    return itertools.cycle((*range(begin + at, begin + count), *range(begin, begin + at)))
 
 
 def wait_for(is_ready: Callable[[], bool], process: "subprocess.Popen[bytes]", what: str) -> None:

@@ -10,7 +10,7 @@ from chairlift.router.shared_state.redis import RedisSharedState, RedisStateConf
 from chairlift.router.shared_state.redis_connection import RedisTiming
 from chairlift.router.shared_state.redis_url import RedisTarget
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_services_redis import RedisServer
 
 FAST = RedisTiming(call_seconds=1, retry_seconds=0.05, renew_seconds=0.05, lease_seconds=5)

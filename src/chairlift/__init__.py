@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chairlift.core.request_output_kind import RequestOutputKind as RequestOutputKind
     from chairlift.core.sampling_params import SamplingParams as SamplingParams
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
     from chairlift.core.structured_outputs_params import StructuredOutputsParams as StructuredOutputsParams
-    from chairlift.core.vllm_sampling_names import RequestOutputKind as RequestOutputKind
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.outputs import CompletionOutput as CompletionOutput
@@ -81,7 +81,7 @@ _MODULES = {
     "EngineArgs": "chairlift.llm.vllm_compat.engine_args",
     "Logprob": "chairlift.llm.outputs",
     "RequestOutput": "chairlift.llm.outputs",
-    "RequestOutputKind": "chairlift.core.vllm_sampling_names",
+    "RequestOutputKind": "chairlift.core.request_output_kind",
     "SamplingParams": "chairlift.core.sampling_params",
     "StructuredOutput": "chairlift.core.structured_output",
     "StructuredOutputsParams": "chairlift.core.structured_outputs_params",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.console import Console, ServiceConsole, configure_logging, escape_control_chars
+from chairlift.cli.console import Console, ServiceConsole, configure_logging
 from chairlift.cli.settings.settings import LOGGING
 from chairlift.core.errors import ConfigError
 from chairlift.observability.logging import LEVELS, LogConfig
@@ -33,12 +33,6 @@ def test_a_progress_bar_needs_a_terminal_without_other_output() -> None:
     assert not Console(file=Terminal()).shows_progress_bars([Terminal()])
     assert not Console(file=io.StringIO()).shows_progress_bars([])
     assert not Console(quiet=True, file=Terminal()).shows_progress_bars([])
-
-
-def test_control_characters_do_not_reach_a_terminal() -> None:
-    text = "a\x1b[2J\x07\x9b\r\tb\n中"
-    assert escape_control_chars(text, Terminal()) == "a\ufffd[2J\ufffd\ufffd\ufffd\tb\n中"
-    assert escape_control_chars(text, io.StringIO()) == text
 
 
 def configure(*words: str, **environ: str) -> None:

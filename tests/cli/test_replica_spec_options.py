@@ -9,6 +9,7 @@ from chairlift.cli import replica_spec_options
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.replica_spec_options import replica_spec, updated_spec
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cluster.base import ReplicaSpec
 from chairlift.core.errors import ConfigError
 
@@ -32,7 +33,7 @@ def test_the_replicas_serve_no_page_where_the_fleet_serves_none(monkeypatch: pyt
         for name, value in spec.environ.items():
             monkeypatch.setenv(name, value)
         arguments = build_parser().parse_args(["serve", "m", *words])
-        options = settings.resolve_group(settings.SERVER, arguments, settings.process_environment())
+        options = resolve_group(settings.SERVER, arguments, process_environment())
         assert options.get("ui", True) is is_served
 
 

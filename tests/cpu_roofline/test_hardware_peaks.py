@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.model.kernels.cpu.threads import chosen_cpus
+from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from cpu_roofline.hardware_peaks import Reader, products
 
 

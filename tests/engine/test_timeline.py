@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from chairlift.core.engine_output import Timeline
+from chairlift.core.request_timeline import Timeline
 from chairlift.engine.queue_wait import QueueWaitClock, WaitReason
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.timeline import TimelineRecorder

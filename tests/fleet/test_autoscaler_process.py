@@ -1,6 +1,5 @@
 """An autoscaler as a process: it scales the pool of a webhook by the load of its replicas, which outlive it."""
 
-import asyncio
 import json
 import sys
 import threading
@@ -12,12 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.cli.diagnosis.diagnosis import diagnose
 from chairlift.cli.diagnosis.finding import ERROR
 from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
-from chairlift.fleet.autoscaler_process import UnroutedPool
-from support_autoscaler import FakeSignals
 from support_process import wait_until
 from support_server import ADMIN_KEY, running_server
 
@@ -151,17 +147,3 @@ def newest(url: str) -> Any:
 
 def status_of(url: str) -> Any:
     return httpx.get(f"{url}/admin/autoscaler", headers=ADMIN).json()
-
-
-def test_the_sample_gets_the_numbers_of_queries() -> None:
-    pool = UnroutedPool(FakeSignals({"queue": 7.0}))
-    assert asyncio.run(pool.measure(PoolSample(at_seconds=1.0))).external == {"queue": 7.0}
-
-
-def test_without_queries_the_sample_stays_and_replicas_drain_by_themselves() -> None:
-    pool, sample = UnroutedPool(None), PoolSample(at_seconds=1.0)
-    assert asyncio.run(pool.measure(sample)) is sample
-    pool.set_serving(["http://a"])
-    pool.drain("http://a")
-    pool.undrain("http://a")
-    assert pool.num_open_requests("http://a") == 0

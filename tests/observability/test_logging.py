@@ -16,10 +16,8 @@ import pytest
 
 from chairlift.observability.logging import (
     FORMATS,
-    MAX_CHARS,
     ROOT,
     LogConfig,
-    RecentLog,
     configure,
     current_id,
     current_trace_id,
@@ -302,13 +300,6 @@ def test_levels_change_while_lines_go_where_they_went(tmp_path: Path, in_backgro
 
 def record(message: str) -> logging.LogRecord:
     return logging.LogRecord("chairlift.x", logging.INFO, "", 0, message, None, None)
-
-
-def test_only_the_last_records_are_kept_and_their_texts_are_cut() -> None:
-    log = RecentLog(max_records=2)
-    for text in ("first", "second", "x" * (MAX_CHARS + 1)):
-        log.handle(record(text))
-    assert [line["message"] for line in log.lines()] == ["second", "x" * MAX_CHARS]
 
 
 def test_a_record_has_its_level_its_logger_its_request_and_its_traceback() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.engine.step_stats import Counters
+from chairlift.engine.engine_counters import Counters
 from support_engine import EngineHarness
 from support_requests import run_random_engine
 from support_shares import FULL

@@ -14,7 +14,7 @@ from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.health_state import EJECTION_CAUSES, HealthState
 from chairlift.router.health.replica_load import parse_load
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.replica_set import ReplicaSet
 from chairlift.router.replicas.reservation import Reservation
 from support_replica_set import SeededPolicy, TransitionLog, probed, url

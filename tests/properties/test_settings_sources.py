@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.cli.arg_parser import Parser
-from chairlift.cli.settings import settings as declared
 from chairlift.cli.settings import value_parsers
 from chairlift.cli.settings.config_file import read_config
+from chairlift.cli.settings.resolve_settings import resolve_group
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.settings import ENGINE, LOGGING, SAMPLING, SERVER
 from chairlift.cli.shared_arguments import add_model, add_settings
@@ -104,7 +104,7 @@ PARSER = make_parser()
 
 def resolve(arguments: argparse.Namespace, environ: dict[str, str]) -> dict[str, Any]:
     groups = {"server": SERVER, "engine": ENGINE, "sampling": SAMPLING, "logging": LOGGING}
-    return {title: declared.resolve_group(group, arguments, environ) for title, group in groups.items()}
+    return {title: resolve_group(group, arguments, environ) for title, group in groups.items()}
 
 
 def from_file(content: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.api_keys import KeyRing, read_keys
 from chairlift.web.auth.principal import ADMIN, USER, Principal
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_request_proxy import DONE, text_event
 from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest, scripted
 from support_router_app import complete, routed

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.router.prompt_prefix import count_prompt_tokens, pooled_fields, prompt_prefix
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_router import Connection, ReceivedRequest
 from support_router_app import complete, replica_and_router, routed
 from support_server import MODEL, run

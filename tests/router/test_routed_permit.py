@@ -13,7 +13,7 @@ from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.request_info import RequestInfo
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_server import run
 from support_shares import for_each
 

@@ -8,8 +8,8 @@ from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import Endpoint
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.registry import POLICY_NAMES
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.router import NO_REPLICA, Router
 from support_replica_set import probed
 from support_server import run

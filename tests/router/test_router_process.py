@@ -25,7 +25,7 @@ from chairlift.web.auth.api_keys import key_line
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_certificates import CertificateAuthority
 from support_process import TIMEOUT_SECONDS
 from support_router import CHAT, HELLO, Connection, ReceivedRequest, ScriptedReplica, scripted

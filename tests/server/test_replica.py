@@ -18,7 +18,7 @@ from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_config import make_server_config
 from support_process import TIMEOUT_SECONDS
 from support_server import run

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from chairlift.core.engine_output import Timeline, TimelineEvent, Usage
+from chairlift.core.engine_output import Usage
 from chairlift.core.host.gpu_reader import GpuUsage
 from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
+from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.engine.scheduler_state import CacheState
 from chairlift.engine.step_stats import StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS

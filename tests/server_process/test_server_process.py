@@ -2,14 +2,13 @@
 
 import asyncio
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from server_process.server_process import ENGINE_MODULE, ServerProcess, free_port
+from server_process.server_process import ENGINE_MODULE, ServerProcess
 
 READY = "import sys, time; print('ready after 0.1 s: http://127.0.0.1:1234', file=sys.stderr, flush=True); "
 SLEEP = "time.sleep(600)"
@@ -88,8 +87,3 @@ def test_the_engine_is_found_by_its_command_line(tmp_path: Path) -> None:
         while server.engine_pid is None and time.monotonic() < deadline:
             time.sleep(0.01)  # between fork and exec the child has its parent's command line
         assert server.child_pids() == [server.engine_pid]
-
-
-def test_a_free_port_can_be_used() -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", free_port()))

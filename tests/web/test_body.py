@@ -17,20 +17,9 @@ from chairlift.core.errors import (
     ChairliftError,
     InvalidRequest,
     MalformedRequest,
-    Unauthorized,
-    Unavailable,
     UnsupportedMediaType,
 )
-from chairlift.web.body import (
-    ClientGone,
-    abort_connection,
-    all_headers,
-    ends_connection,
-    header,
-    parse_json_object,
-    read_body,
-    timeout_of,
-)
+from chairlift.web.body import ClientGone, all_headers, header, parse_json_object, read_body, timeout_of
 from support_shares import for_each
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -81,14 +70,6 @@ def test_headers_by_name() -> None:
     scope = {"headers": [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]}
     assert header(scope, b"a") == b"1" and header(scope, b"c") is None
     assert all_headers(scope, b"a") == [b"1", b"3"] and all_headers(scope, b"c") == []
-
-
-def test_a_connection_is_dropped_where_the_server_says_how() -> None:
-    dropped: list[int] = []
-    abort_connection({"state": {"abort": lambda: dropped.append(1)}})
-    assert dropped == [1]
-    for scope in ({}, {"state": {}}):
-        abort_connection(scope)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -267,26 +248,6 @@ def test_numbers_keep_their_kind() -> None:
 
 
 # -- connections --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "ends"),
-    [
-        (BodyTooLarge("x"), True),
-        (BodyTimeout("x"), True),
-        (UnsupportedMediaType("x"), True),
-        (Unavailable("x", state="draining"), True),
-        (Unavailable("x", state="starting"), False),
-        (Unavailable("x"), False),
-        (MalformedRequest("x"), False),
-        (InvalidRequest("x"), False),
-        (Unauthorized("x"), False),
-        (ValueError("x"), False),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
-)
-def test_a_connection_ends_where_its_body_was_not_read_or_the_server_leaves(error: Exception, ends: bool) -> None:
-    assert ends_connection(error) == ends
 
 
 def test_no_response_is_sent_to_a_disconnected_client() -> None:

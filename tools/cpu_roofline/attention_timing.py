@@ -7,7 +7,7 @@ import torch
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.backends.native_attention import NativeAttention
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
-from chairlift.model.kernels.cpu.library import selected_instruction_set
+from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from cpu_roofline.hardware_peaks import Reader
 from cpu_roofline.model_flops import Shape

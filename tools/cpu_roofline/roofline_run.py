@@ -15,13 +15,13 @@ from typing import Any, cast
 
 from chairlift.bench.offline.child_process import exit_with_parent
 from chairlift.bench.offline.driver import drive_workload
-from chairlift.bench.offline.offline_benchmark import warm_up
+from chairlift.bench.offline.warm_up import warm_up
 from chairlift.bench.workload.generators import generate
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.llm.build import prepare
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import TextService
-from chairlift.model.kernels.cpu.threads import chosen_cpus
+from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from cpu_roofline.attention_timing import decode_seconds
 from cpu_roofline.hardware_peaks import Reader, products
 from cpu_roofline.model_flops import Shape, flops

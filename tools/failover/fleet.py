@@ -15,7 +15,8 @@ import aiohttp
 
 from failover.faulty_proxy import FaultyProxy
 from failover.request_kinds import COMPLETIONS, Model
-from server_process.server_process import ServerProcess, free_port
+from server_process.free_port import free_port
+from server_process.server_process import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"

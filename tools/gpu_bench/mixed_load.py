@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from chairlift.bench.offline.driver import drive_workload
-from chairlift.bench.offline.offline_benchmark import warm_up
+from chairlift.bench.offline.warm_up import warm_up
 from chairlift.bench.workload.generators import between
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.engine.client.inline import InlineClient

@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import Any, TextIO
 
 from chairlift.bench.offline.driver import drive_workload
-from chairlift.bench.offline.offline_benchmark import warm_up
 from chairlift.bench.offline.run_spec import WorkloadSpec
+from chairlift.bench.offline.warm_up import warm_up
 from chairlift.llm.build import prepare
 
 

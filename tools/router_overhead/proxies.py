@@ -15,8 +15,9 @@ from pathlib import Path
 
 from router_overhead.client_connection import BadResponse, ClientConnection, request
 from router_overhead.scripted_responses import MODEL
+from server_process.free_port import free_port
 from server_process.process_usage import ProcessTree
-from server_process.server_process import ServerProcess, free_port
+from server_process.server_process import ServerProcess
 
 ROUTER = "chairlift"
 CommandOf = Callable[[Path, int, Sequence[int]], list[str]]

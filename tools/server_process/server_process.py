@@ -8,7 +8,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -141,14 +140,6 @@ class ServerProcess:
         """Kill the process at once and wait for its end."""
         self.process.kill()
         await asyncio.to_thread(self.process.wait)
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _command_line(pid: int) -> str:

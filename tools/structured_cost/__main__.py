@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from chairlift.bench.report import environment, report, report_output
+from chairlift.bench.report.redaction import shown_options
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.foreign_flag_actions import merge_model
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.shared_arguments import add_model, add_settings
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.build import prepare
@@ -51,7 +53,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
-    engine = settings.resolve_group(settings.ENGINE, arguments, settings.process_environment())
+    engine = resolve_group(settings.ENGINE, arguments, process_environment())
     prepared = prepare(arguments.model, cast("Options", engine))
     source = environment.source()
     if arguments.model is None:
@@ -60,7 +62,7 @@ def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         prepared, requests=arguments.requests, output_tokens=arguments.output_tokens,
         repeat=arguments.repeat, seed=arguments.seed, note=report_output.print_line,
     )  # fmt: skip
-    results |= {"model": environment.model_shape(arguments.model), "options": environment.shown_options(engine)}
+    results |= {"model": environment.model_shape(arguments.model), "options": shown_options(engine)}
     document = report.with_environment("chairlift structured cost", results, source, ["structured_cost", *words])
     lines = [
         f"throughput with schemas for half of {arguments.requests} requests: {results['ratio']:.3f} of that without",

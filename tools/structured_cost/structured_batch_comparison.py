@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from chairlift.bench.offline.driver import drive_workload
-from chairlift.bench.offline.offline_benchmark import peak_memory, threads
+from chairlift.bench.offline.process_usage import peak_memory, threads
 from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.workload.generators import generate
 from chairlift.bench.workload.workload import Workload, WorkloadRequest

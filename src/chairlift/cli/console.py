@@ -8,14 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import resolve_group
 
 if TYPE_CHECKING:
     from chairlift.observability.logging import LogConfig
-
-# Control characters can move the cursor, ring the bell or set the title. Only newline and tab stay.
-_CONTROL_CHARS = {
-    code: "\N{REPLACEMENT CHARACTER}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"
-}
 
 
 class Console:
@@ -66,16 +62,6 @@ class ServiceConsole:
             os._exit(code)
 
 
-def escape_control_chars(text: str, file: TextIO) -> str:
-    """Replace the control characters of a model's output where the file is a terminal."""
-    return text.translate(_CONTROL_CHARS) if file.isatty() else text
-
-
-def escape_line(text: str) -> str:
-    """Return text as one line without control characters, whatever it is written to."""
-    return text.translate(_CONTROL_CHARS).replace("\n", " ")
-
-
 def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Log to standard error and to --log-file.
 
@@ -88,7 +74,7 @@ def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str])
     from chairlift.core.errors import ConfigError
     from chairlift.observability.logging import configure
 
-    values = settings.resolve_group(settings.LOGGING, arguments, environ)
+    values = resolve_group(settings.LOGGING, arguments, environ)
     config = log_config(values, verbose=arguments.verbose, quiet=arguments.quiet)
     try:
         configure(config, sys.stderr)

@@ -18,8 +18,8 @@ from typing import Any
 
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_command, command_words
-from chairlift.cli.settings import settings
 from chairlift.cli.settings.foreign_flag_actions import merge_model
+from chairlift.cli.settings.resolve_settings import process_environment
 from chairlift.web.service.early_reload import hold_reloads
 
 SERVICES = ("serve", "router", "fleet", "autoscaler")
@@ -119,7 +119,7 @@ def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int
     if isinstance(error, argparse.ArgumentTypeError):  # a variable or a line of the settings file
         return _print_error(str(error), BAD_INPUT)
     if isinstance(error, ConfigError | ModelError | InvalidRequest):
-        environ = settings.process_environment()
+        environ = process_environment()
         message = error.message if arguments is None else message_as_written(error, arguments, environ)
         return _print_error(message, BAD_INPUT)
     if isinstance(error, ChairliftError):
@@ -132,9 +132,10 @@ def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int
 
 def _run(arguments: argparse.Namespace) -> int:
     from chairlift.cli.console import configure_logging
-    from chairlift.cli.settings.sources import load_settings_file, warn_unused_settings
+    from chairlift.cli.settings.sources import load_settings_file
+    from chairlift.cli.settings.unused_settings import warn_unused_settings
 
-    environ = settings.process_environment()
+    environ = process_environment()
     load_settings_file(arguments, environ)
     configure_logging(arguments, environ)
     warn_unused_settings(arguments, environ)

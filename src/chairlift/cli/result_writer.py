@@ -4,18 +4,10 @@ The module also checks output files before any work is done.
 """
 
 import json
-import os
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 from chairlift.cli.prompt_items import PromptItem
 from chairlift.core.engine_output import TokenLogprob
-from chairlift.core.errors import ConfigError
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
 
 
@@ -59,63 +51,6 @@ def _choice_object(choice: CompletionOutput) -> dict[str, Any]:
 
 def _logprob_object(entry: TokenLogprob) -> dict[str, Any]:
     return {"token_id": entry.token_id, "logprob": entry.logprob, "top": entry.top}
-
-
-def check_output(path: str) -> None:
-    """Raise ConfigError for an output file that cannot be written; the file is not changed."""
-    target = Path(path)
-    folder = target.parent
-    if target.is_dir():
-        raise ConfigError(f"cannot write {path}: it is a folder")
-    if not folder.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(target if target.exists() else folder, os.W_OK):
-        raise ConfigError(f"cannot write {path}: permission denied")
-
-
-def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None] | None = None) -> None:
-    """Raise ConfigError for an output file that cannot be written or is used twice.
-
-    Args:
-        outputs: paths of output files by flag; None for a flag that is not given.
-        inputs: the same for input files.
-    """
-    names: dict[Path, str] = {}
-    for name, path in {**(inputs or {}), **outputs}.items():
-        if path is None or path == "-" or (name not in outputs and not Path(path).is_file()):
-            continue
-        if name in outputs:
-            check_output(path)
-        target = Path(path).resolve()
-        is_shared = target.exists() and not target.is_file()  # a pipe, a terminal
-        if (other := names.setdefault(target, name)) != name and not is_shared:
-            raise ConfigError(f"{other} and {name} are the same file, {path}; name different files")
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[None]:
-    """Delay Ctrl-C until the block is done, so that no line is lost or cut.
-
-    A second Ctrl-C interrupts at once.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    is_interrupted = False
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal is_interrupted
-        if is_interrupted:
-            raise KeyboardInterrupt
-        is_interrupted = True
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if is_interrupted:
-        raise KeyboardInterrupt
 
 
 class OrderedWriter:

@@ -18,7 +18,7 @@ from chairlift.web.auth.credentials import Credentials, CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import ListenAddress
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import GenerateRequest
+from chairlift.core.request_timeline import Timeline
 
 
 class FinishReason(StrEnum):
@@ -35,27 +36,6 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int  # prompt tokens from the prefix cache when the request was first scheduled
-
-
-class TimelineEvent(NamedTuple):
-    """One event of a request."""
-
-    name: str  # queued, scheduled, preempted, first_token, finished, ...
-    at: float  # seconds since the request was queued
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The events of a request and its wait times.
-
-    Attributes:
-        events: in order of time; the first is `queued` at 0.
-        wait_seconds: seconds in the waiting queue by reason: budget, blocks, running_limit, policy, prefix.
-    """
-
-    events: tuple[TimelineEvent, ...]
-    wait_seconds: tuple[tuple[str, float], ...] = ()
 
 
 class EngineOutput(NamedTuple):

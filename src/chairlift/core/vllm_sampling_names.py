@@ -1,10 +1,9 @@
-"""Names of vLLM's sampling parameters: RequestOutputKind, and what is said about a parameter that is not there."""
+"""explain_unknown_names: what is said about a sampling parameter of vLLM that is not there."""
 
 import dataclasses
 import difflib
 import functools
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,14 +20,6 @@ NOT_SUPPORTED: Mapping[str, str] = {
     "skip_reading_prefix_cache": "use cache_salt of the server, or LLM(enable_prefix_caching=False)",
 }
 """Parameters of vLLM that SamplingParams lacks, with the reason or the nearest parameter."""
-
-
-class RequestOutputKind(IntEnum):
-    """What each output of a stream holds; the values are vLLM's."""
-
-    CUMULATIVE = 0  # everything so far
-    DELTA = 1  # what is new
-    FINAL_ONLY = 2  # everything, once, at the end
 
 
 def explain_unknown_names(cls: type[T]) -> type[T]:

@@ -1,44 +1,8 @@
-"""Counters and StepStats: plain values that an engine counts; this module publishes none of them."""
+"""StepStats: plain values of one engine step; this module publishes none of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from chairlift.core.engine_output import FinishReason
-
-if TYPE_CHECKING:
-    from chairlift.engine.scheduler.in_flight_step import InFlightStep
-
-
-@dataclass(slots=True)
-class Counters:
-    """Totals since the start of the scheduler."""
-
-    steps: int = 0
-    scheduled_tokens: int = 0
-    output_tokens: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    preemptions: int = 0
-    failed_steps: int = 0
-    max_in_flight: int = 0
-    finished_by_reason: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
-
-    def record_step(self, step: InFlightStep, in_flight: int) -> None:
-        """Count a step, and the steps in flight with it."""
-        self.steps += 1
-        self.max_in_flight = max(self.max_in_flight, in_flight)
-        self.scheduled_tokens += step.plan.num_tokens
-
-    def record_first_schedule(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count the first start of a request."""
-        self.prompt_tokens += prompt_tokens
-        self.cached_tokens += cached_tokens
-
-    def record_finish(self, reason: FinishReason) -> None:
-        """Count a finished request."""
-        self.finished_by_reason[reason] += 1
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ queued and takes the difference when it starts, so a hundred thousand waiting re
 wait for another request's prefix is recorded per sequence.
 """
 
-from chairlift.core.engine_output import Timeline, TimelineEvent
+from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.engine.queue_wait import QUEUE_WAIT_REASONS, QueueWaitClock, WaitReason
 
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.controller import Controller
-from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.cluster.base import Cluster, ReplicaSpec
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import NotFound
@@ -17,8 +16,9 @@ from chairlift.fleet.autoscaler_metrics import AutoscalerMetrics
 from chairlift.fleet.load_reader import LoadReader
 from chairlift.fleet.pool_actuator import PoolActuator
 from chairlift.fleet.pool_limits import PoolLimits
-from chairlift.fleet.query_signals import Signals, add_signals
+from chairlift.fleet.query_signals import Signals
 from chairlift.fleet.replica_tracker import ReplicaTracker
+from chairlift.fleet.unrouted_pool import UnroutedPool
 from chairlift.observability.metrics import AUTOSCALER_METRICS, CONTENT_TYPE, Metrics
 from chairlift.router.debug_report import plain_value
 from chairlift.router.proxy.upstream import Upstream, UpstreamConfig
@@ -27,7 +27,7 @@ from chairlift.web.admission import AdmissionController
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.middleware import send_bytes, send_object
+from chairlift.web.send_response import send_bytes, send_object
 from chairlift.web.service.http_app import HttpApp, RouteEntry
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import Drain, ProcessParts, ReloadedSettings
@@ -36,30 +36,6 @@ from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.service.process_report import process_report
 
 GAUGE_SECONDS = 1.0
-
-
-class UnroutedPool:
-    """A pool whose router is another program: a PoolRouter where a replica drains by itself when it is stopped."""
-
-    def __init__(self, signals: Signals | None) -> None:
-        self._signals = signals
-
-    def set_serving(self, urls: Sequence[str]) -> None:
-        """Do nothing: routers find the replicas by themselves."""
-
-    def drain(self, url: str) -> None:
-        """Do nothing: the replica drains when its cluster stops it."""
-
-    def undrain(self, url: str) -> None:
-        """Do nothing."""
-
-    def num_open_requests(self, url: str) -> int:
-        """Return 0: the replica ends its requests by itself."""
-        return 0
-
-    async def measure(self, sample: PoolSample) -> PoolSample:
-        """Return the sample with the numbers of the queries."""
-        return await add_signals(sample, self._signals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

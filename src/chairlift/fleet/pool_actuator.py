@@ -20,8 +20,9 @@ from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.pool_limits import PoolLimits
-from chairlift.fleet.replica_tracker import ReplicaTracker, StuckReplacement, StuckReplica, TrackedPool
+from chairlift.fleet.replica_tracker import ReplicaTracker, StuckReplica, TrackedPool
 from chairlift.fleet.rolling_update import RollingUpdate
+from chairlift.fleet.stuck_replacement import StuckReplacement
 from chairlift.router.health.replica_load import ReplicaLoad
 
 log = logging.getLogger(__name__)

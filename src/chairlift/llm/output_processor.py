@@ -6,9 +6,10 @@ EngineOutput ──► ChoiceState: text, stop strings ──► TextEvent      
 
 from dataclasses import replace
 
-from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, TokenLogprob, Usage
+from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import ChairliftError, DetokenizeFailed
 from chairlift.core.request import GenerateRequest
+from chairlift.core.request_timeline import Timeline
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.llm.choice_state import ChoiceState

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from chairlift.core.engine_output import FinishReason, Timeline, TokenLogprob, Usage
+from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import ChairliftError
+from chairlift.core.request_timeline import Timeline
 from chairlift.text.token_pieces import TokenPieces
 
 

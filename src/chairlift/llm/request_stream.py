@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from chairlift.core.vllm_sampling_names import RequestOutputKind
+from chairlift.core.request_output_kind import RequestOutputKind
 from chairlift.engine.client.base import EngineClient
 from chairlift.llm.batch_run import forward_aborts
 from chairlift.llm.output_dispatcher import OutputDispatcher, OutputInbox

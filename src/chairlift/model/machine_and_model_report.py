@@ -21,8 +21,8 @@ from chairlift.model.config.runner_option_checks import check_options, refuse_fl
 from chairlift.model.config.select_model_config import NATIVE, TRANSFORMERS, read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.dtypes import DTYPES, resolve_dtype
-from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
-from chairlift.model.kernels.cpu.threads import chosen_cpus
+from chairlift.model.kernels.cpu.instruction_sets import instruction_sets, selected_instruction_set
+from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_readings
 from chairlift.model.runner.kv_cache_sizing import size_kv_cache
 from chairlift.model.runner.model_facts import weight_bytes

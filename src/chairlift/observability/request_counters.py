@@ -1,9 +1,8 @@
 """RequestCounters: counts requests and tokens by model and tenant, and how many were within the latency targets."""
 
-from dataclasses import dataclass
-from enum import StrEnum
-
+from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.metrics import Metrics
+from chairlift.observability.request_results import RequestResult
 from chairlift.observability.tracing.gen_ai_attributes import OPERATIONS
 
 MAX_TENANT_LABELS = 100
@@ -14,44 +13,6 @@ NONE, OTHER = "none", "other"
 
 TTFT, ITL = "ttft", "itl"
 """Labels of the targets: time to the first token, and inter-token latency."""
-
-
-class RequestResult(StrEnum):
-    """How a generation request ended. Only SUCCESS and SERVER_ERROR say anything about the availability."""
-
-    SUCCESS = "success"
-    CLIENT_ERROR = "client_error"
-    SERVER_ERROR = "server_error"
-    REJECTED = "rejected"  # 429: limits of the tenant or of the queue
-    ABORTED = "aborted"  # the client left, its own timeout has passed, or a router goes on elsewhere
-
-    @classmethod
-    def of_status(cls, status: int) -> "RequestResult":
-        """Return the result of a response; a status of 0 or 499 is that of a client that left."""
-        if status in (0, 499):
-            return cls.ABORTED
-        if status == 429:
-            return cls.REJECTED
-        return cls.SERVER_ERROR if status >= 500 else cls.CLIENT_ERROR if status >= 400 else cls.SUCCESS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyTargets:
-    """The latencies that a request is to have; None means no target.
-
-    Attributes:
-        ttft_seconds: longest time to the first token.
-        itl_seconds: longest mean time between two tokens.
-    """
-
-    ttft_seconds: float | None = None
-    itl_seconds: float | None = None
-
-    @classmethod
-    def of_milliseconds(cls, ttft_ms: float | None, itl_ms: float | None) -> "LatencyTargets":
-        """Return the targets of the settings `slo_ttft_ms` and `slo_itl_ms`."""
-        ttft, itl = (None if each is None else each / 1000 for each in (ttft_ms, itl_ms))
-        return cls(ttft_seconds=ttft, itl_seconds=itl)
 
 
 class RequestCounters:

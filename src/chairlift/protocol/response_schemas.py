@@ -1,33 +1,11 @@
 """JSON schemas of the response bodies, with the fields that clients may rely on."""
 
-from typing import Any
-
-Schema = dict[str, Any]
+from chairlift.protocol.schema_builders import Schema, array_schema, nullable, object_schema, with_optional
 
 TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 IDS: Schema = {"type": "array", "items": COUNT}
-
-
-def object_schema(**properties: Schema) -> Schema:
-    """Return the schema of an object that always has these properties."""
-    return {"type": "object", "required": [*properties], "properties": properties}
-
-
-def with_optional(schema: Schema, **properties: Schema) -> Schema:
-    """Return the schema of an object that may have these properties, too."""
-    return {**schema, "properties": {**schema["properties"], **properties}}
-
-
-def array_schema(items: Schema, least: int = 0) -> Schema:
-    """Return the schema of an array of at least `least` items."""
-    return {"type": "array", "items": items, "minItems": least}
-
-
-def nullable(schema: Schema) -> Schema:
-    """Return a schema that also allows null."""
-    return {"anyOf": [schema, {"type": "null"}]}
 
 
 ERROR = object_schema(error=object_schema(message=TEXT, type=TEXT, param=MAYBE_TEXT, code=MAYBE_TEXT))

@@ -12,7 +12,7 @@ from chairlift.router.debug_report import plain_value, router_debug_report, sour
 from chairlift.router.endpoint import MAX_WEIGHT
 from chairlift.router.router import Router
 from chairlift.web.body import Receive, Scope, Send, header, parse_json_object, read_body
-from chairlift.web.middleware import send_bytes, send_object
+from chairlift.web.send_response import send_bytes, send_object
 
 MAX_BODY_BYTES = 65_536
 

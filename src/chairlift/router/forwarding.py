@@ -12,7 +12,7 @@ from chairlift.core.errors import NotFound
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.generation import PoolPicker
-from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prompt_prefix import count_prompt_tokens
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy

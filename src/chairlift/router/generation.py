@@ -13,7 +13,7 @@ from chairlift.router.attempts.events import NoReplica
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
 from chairlift.router.live.request_timelines import HELD, RequestTimeline
-from chairlift.router.policies.base import RoutingRequest
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prompt_prefix import count_prompt_tokens, pooled_fields
 from chairlift.router.proxy.attempt_spans import AttemptSpans
 from chairlift.router.proxy.attempt_task import UpstreamRequest

@@ -22,8 +22,9 @@ from chairlift.router.health.outliers import LatencyOutliers
 from chairlift.router.health.probe import ProbeResult
 from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.served_models import ServedModels
-from chairlift.router.policies.base import Policy, RoutingRequest
+from chairlift.router.policies.base import Policy
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.replicas.replica_events import ReplicaEvents
 from chairlift.router.replicas.reservation import Reservation
 from chairlift.router.replicas.routed_replica import ReplicaStatus, RoutedReplica

@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.load_report import ReplicaState
-from chairlift.observability.request_counters import LatencyTargets
+from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.attempts.events import NoReplica
@@ -20,8 +20,9 @@ from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.health_state import HealthState
 from chairlift.router.live.request_timelines import RequestTimelines
 from chairlift.router.live.transition_log import TransitionLog
-from chairlift.router.policies.base import AssignedReplica, RoutingRequest
+from chairlift.router.policies.base import AssignedReplica
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prefix_index import PrefixIndex
 from chairlift.router.prompt_prefix import PromptPrefix, count_prompt_tokens, prompt_prefix
 from chairlift.router.proxy.request_mover import RequestMover

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import is_error_code
+from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.metrics import ROUTER_METRICS, Metrics, current_exemplar
-from chairlift.observability.request_counters import OTHER, LatencyTargets, RequestCounters
+from chairlift.observability.request_counters import OTHER, RequestCounters
 from chairlift.router.attempts.actions import RecordOutcome
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.discovery.base import SourceState, SourceStatus

@@ -8,7 +8,7 @@ from chairlift.core.errors import EngineDead, NotFound, Unavailable
 from chairlift.server.debug_report import DebugReport, engine_part
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send, header
-from chairlift.web.middleware import send_bytes, send_object
+from chairlift.web.send_response import send_bytes, send_object
 
 RETRY_SECONDS = 2.0
 """Seconds after which a question to an engine that did not answer may be asked again."""

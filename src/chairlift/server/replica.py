@@ -20,7 +20,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.step_stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
-from chairlift.observability.request_counters import LatencyTargets
+from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
@@ -30,14 +30,10 @@ from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.telemetry import Telemetry
 from chairlift.text.forced_call_grammar import marker_ids
 from chairlift.text.reasoning_formats import ReasoningFormat
+from chairlift.text.template_features import offers_direct_answer
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import (
-    detect_tool_format,
-    keep_reasoning,
-    offers_direct_answer,
-    tool_format_by_name,
-)
+from chairlift.text.tool_formats.detect import detect_tool_format, keep_reasoning, tool_format_by_name
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, parse_json_object, read_body, timeout_of
 from chairlift.web.ignored_fields import ignored_fields_header

@@ -12,14 +12,16 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from chairlift.core.engine_output import Timeline, Usage
+from chairlift.core.engine_output import Usage
 from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
+from chairlift.core.request_timeline import Timeline
 from chairlift.engine.scheduler_state import CacheState
 from chairlift.engine.step_stats import StepStats
+from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
 from chairlift.observability.metrics import SERVER_METRICS, Metrics, current_exemplar
-from chairlift.observability.request_counters import LatencyTargets, RequestCounters
+from chairlift.observability.request_counters import RequestCounters
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST

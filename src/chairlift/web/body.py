@@ -11,7 +11,6 @@ from chairlift.core.errors import (
     BodyTooLarge,
     ChairliftError,
     MalformedRequest,
-    Unavailable,
     UnsupportedMediaType,
 )
 from chairlift.core.validation import invalid_param
@@ -59,13 +58,6 @@ def timeout_of(scope: Scope, requested_seconds: float | None) -> float | None:
     return seconds if requested_seconds is None else min(seconds, requested_seconds)
 
 
-def abort_connection(scope: Scope) -> None:
-    """Abort the connection of a request, with all data that its client has not read yet."""
-    abort: Callable[[], None] | None = scope.get("state", {}).get("abort")
-    if abort is not None:
-        abort()
-
-
 async def read_body(
     scope: Scope, receive: Receive, *, max_bytes: int, seconds: float, any_type: bool = False
 ) -> bytes:  # fmt: skip
@@ -110,13 +102,6 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MalformedRequest(f"the body must be a JSON object, got {_kind(value)}")
     return value
-
-
-def ends_connection(error: BaseException) -> bool:
-    """Return whether the connection must close: the body is unread, or the server is draining."""
-    if isinstance(error, Unavailable):
-        return error.details.get("state") == "draining"
-    return isinstance(error, BodyTooLarge | BodyTimeout | UnsupportedMediaType)
 
 
 def check_type(scope: Scope) -> None:

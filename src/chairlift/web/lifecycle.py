@@ -14,7 +14,7 @@ from collections.abc import Callable
 from chairlift.core.errors import Unavailable
 from chairlift.core.load_report import ReplicaState
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.middleware import send_bytes, send_object
+from chairlift.web.send_response import send_bytes, send_object
 
 RETRY_SECONDS = {ReplicaState.STARTING: 2.0, ReplicaState.DEAD: 5.0, ReplicaState.DRAINING: 1.0}
 

@@ -5,16 +5,15 @@ import logging
 import time
 from collections.abc import Callable
 
-import orjson
 from starlette.exceptions import HTTPException
 
 from chairlift.core.errors import ChairliftError, MethodNotAllowed
 from chairlift.observability.logging import current_id, current_trace_id
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.web.access_log import AccessRecord, log_access
-from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, ends_connection, header
+from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, header
+from chairlift.web.connection_end import ends_connection
 from chairlift.web.error_responses import (
-    Header,
     error_body,
     error_headers,
     error_response_of,
@@ -23,6 +22,7 @@ from chairlift.web.error_responses import (
 )
 from chairlift.web.request_id import request_id
 from chairlift.web.request_info import RequestInfo, request_info
+from chairlift.web.send_response import send_bytes
 
 log = logging.getLogger(__name__)
 
@@ -145,23 +145,3 @@ def _as_chairlift_error(error: Exception, path: str) -> Exception:
         allowed_methods = (error.headers or {}).get("Allow", "")
         return MethodNotAllowed(f"this route has other methods: {allowed_methods}", allow=allowed_methods)
     return no_route(path)
-
-
-async def send_bytes(
-    send: Send,
-    body: bytes,
-    *,
-    status: int = 200,
-    kind: bytes = b"application/json",
-    headers: list[Header] | None = None,
-) -> None:
-    """Send a whole response."""
-    sent = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *(headers or ())]
-    await send({"type": "http.response.start", "status": status, "headers": sent})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def send_object(send: Send, value: object, *, status: int = 200, headers: list[Header] | None = None) -> None:
-    """Send an object as JSON."""
-    body = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)  # enums may be keys
-    await send_bytes(send, body, status=status, headers=headers)

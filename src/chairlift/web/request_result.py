@@ -3,7 +3,7 @@
 from functools import cache
 
 from chairlift.core.errors import RequestTimeout, error_from_wire, is_error_code
-from chairlift.observability.request_counters import RequestResult
+from chairlift.observability.request_results import RequestResult
 from chairlift.web.error_responses import error_response_of
 
 WHOLE_RESPONSES = frozenset({"complete", "stop", "length"})

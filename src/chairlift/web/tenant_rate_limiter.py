@@ -1,36 +1,13 @@
 """TenantRateLimiter: limits each tenant's requests and tokens a minute, and its open requests."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from chairlift.core.clock import Clock, SystemClock
-from chairlift.core.errors import ConfigError, RateLimited
-from chairlift.core.validation import format_value
+from chairlift.core.errors import RateLimited
+from chairlift.web.tenant_limits import TenantLimits
 from chairlift.web.token_bucket import TokenBucket
 
 MAX_TENANTS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantLimits:
-    """Limits of each tenant; None means no limit.
-
-    Attributes:
-        tenant_requests_per_minute: requests started a minute.
-        tenant_tokens_per_minute: prompt and output tokens a minute.
-        tenant_max_open_requests: requests open at the same time.
-    """
-
-    tenant_requests_per_minute: float | None = None
-    tenant_tokens_per_minute: float | None = None
-    tenant_max_open_requests: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("tenant_requests_per_minute", "tenant_tokens_per_minute", "tenant_max_open_requests"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} must be a positive number, got {format_value(value)}", option=name)
 
 
 class TenantUsage:

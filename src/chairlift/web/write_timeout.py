@@ -5,7 +5,8 @@ import logging
 from types import TracebackType
 from typing import Self
 
-from chairlift.web.body import Message, Scope, Send, abort_connection
+from chairlift.web.body import Message, Scope, Send
+from chairlift.web.connection_end import abort_connection
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chairlift.bench.fleet_simulation.batch_model import BatchModel
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine, sample_arrivals
+from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
 from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU
@@ -42,9 +42,3 @@ def test_a_request_that_can_never_be_served_is_an_error() -> None:
         FleetMachine(num_blocks=74).check(ARRIVALS)
     with pytest.raises(InvalidRequest, match="the limit is 800"):
         FleetMachine(config=SchedulerConfig(max_model_len=800)).check(ARRIVALS)
-
-
-def test_sampled_arrivals_have_the_lengths_of_the_given_ones() -> None:
-    sampled = sample_arrivals(ARRIVALS, 4.0, 200, 0)
-    assert set(zip(sampled.prompt_tokens, sampled.output_tokens, strict=True)) == {(100, 20), (900, 300)}
-    assert sampled.seconds == 50.0 and sampled.at[-1] == pytest.approx(50.0, rel=0.2)

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from chairlift.bench.fleet_simulation.fleet_capacity import measure_capacity
 from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
@@ -14,7 +15,6 @@ from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     THRESHOLDS,
     FleetLoad,
     compare_rules,
-    measure_capacity,
 )
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
@@ -35,14 +35,6 @@ LOAD = FleetLoad(
 def capacity() -> float:
     """Return the requests per second of one replica."""
     return measure_capacity(LOAD)
-
-
-@pytest.mark.full
-def test_the_capacity_is_the_rate_at_which_one_replica_reaches_the_goal() -> None:
-    assert 1.0 < capacity() < 20.0
-    assert measure_capacity(replace(LOAD, slo_goal=0.8)) > capacity()
-    with pytest.raises(ConfigError, match="do not meet the SLO on a replica alone"):
-        measure_capacity(replace(LOAD, options=replace(OPTIONS, slo={"ttft": 0.001})))
 
 
 def test_every_rule_runs_and_the_searches_reach_the_goal_at_the_least_cost() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
-from chairlift.bench.workload.generators import assign_tenants, generate, with_poisson_arrivals
+from chairlift.bench.workload.generators import generate
+from chairlift.bench.workload.poisson_arrivals import with_poisson_arrivals
+from chairlift.bench.workload.tenant_assignment import assign_tenants
 from chairlift.core.errors import ConfigError, InvalidRequest
 
 

@@ -62,13 +62,6 @@ def test_what_a_peer_cannot_do_is_one_sentence(folder: Path, tmp_path: Path) -> 
         external_python.measure("vllm", run_spec(tmp_path))
 
 
-def test_threads_are_those_that_the_parent_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert len(external_python.cpus()) == 1
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    assert len(external_python.cpus()) >= 1
-
-
 def test_the_dtype_is_the_one_asked_for_or_the_models_own(folder: Path, tmp_path: Path) -> None:
     assert external_python.dtype_of(run_spec(folder)) == "float32"
     (tmp_path / "config.json").write_text(json.dumps({"dtype": "bfloat16"}))

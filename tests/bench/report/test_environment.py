@@ -11,7 +11,6 @@ import chairlift
 from chairlift import demo
 from chairlift.bench.report import environment
 from chairlift.llm.builtin_models import DEMO, RANDOM
-from support_source_tree import ROOT
 
 
 def git(folder: Path, *words: str) -> str:
@@ -78,13 +77,6 @@ def test_hardware_says_what_without_saying_where() -> None:
     assert socket.gethostname() not in json.dumps(found).split('"')
 
 
-def test_a_model_is_named_without_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "smol").mkdir()
-    assert environment.redacted_model(str(tmp_path / "smol")) == "smol"
-    assert environment.redacted_model("owner/name") == "owner/name"
-    assert environment.redacted_model(None) == DEMO and environment.redacted_model(RANDOM) == RANDOM
-
-
 def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
     config = {"hidden_size": 8, "vocab_size": 9, "torch_dtype": "float32", "_name_or_path": "/home/x"}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -96,38 +88,3 @@ def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
     assert environment.model_shape("owner/never-fetched") is environment.model_shape(RANDOM) is None
     assert environment.model_shape(None) == environment.model_shape(DEMO) == environment.model_shape(str(demo.FOLDER))
     assert environment.model_shape("no/such/folder/at/all") is None
-
-
-def test_a_command_is_shown_without_folders() -> None:
-    words = ["chairlift", "bench", str(ROOT / "tests"), "--json", str(ROOT / "new.json"), f"--plot={ROOT}/new.png"]
-    assert environment.shown_command(words) == "chairlift bench tests --json new.json --plot=new.png"
-    kept = [
-        "owner/name",
-        "--workload",
-        "w1",
-        "--compare",
-        "batching=mixed,static",
-        "--tenants",
-        "a=10,b=1",
-        "--rate",
-        "0.5",
-    ]
-    assert environment.shown_command(kept) == " ".join(kept)
-    assert environment.shown_command(["~/models/x", "./a b"]) == "x 'a b'"
-    settings = [
-        "--peer",
-        "vllm.python=/venvs/vllm/bin/python",
-        "--peer",
-        "llama.cpp@q8.model=~/gguf/x.gguf",
-        "--peer",
-        "a.b=c",
-    ]
-    assert (
-        environment.shown_command(settings) == "--peer vllm.python=python --peer llama.cpp@q8.model=x.gguf --peer a.b=c"
-    )
-
-
-def test_options_are_shown_without_folders() -> None:
-    assert environment.shown_options({"profile": "/var/x.json", "max_memory": 0.5, "dtype": "auto"}) == {
-        "profile": "x.json", "max_memory": 0.5, "dtype": "auto",
-    }  # fmt: skip

@@ -5,7 +5,7 @@ import gc
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from itertools import islice, pairwise, repeat
+from itertools import islice, repeat
 from typing import Any
 
 import pytest
@@ -14,15 +14,7 @@ from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server.api_requests import PreparedRequest, PreparedRequests, RequestFormat
 from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, ResponseHandler
 from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
-from chairlift.bench.server.loadgen import (
-    EVEN,
-    GC_THRESHOLDS,
-    POISSON,
-    LoadPhase,
-    arrival_times,
-    in_own_loop,
-    with_arrival_times,
-)
+from chairlift.bench.server.loadgen import GC_THRESHOLDS, LoadPhase, in_own_loop
 from chairlift.bench.server.server_address import Address
 from chairlift.engine.runner.fake_model import FakeConfig
 from support_scripted_server import (
@@ -80,24 +72,6 @@ async def once(script: Script, timeout: float = 20.0) -> tuple[HttpRequestRecord
             await phase.wait_until_done()
         client.close()
         return phase.records[0], server
-
-
-def test_due_times_hang_on_the_seed_alone() -> None:
-    first, again, other = (list(islice(arrival_times(50.0, POISSON, seed), 4000)) for seed in ("1 0", "1 0", "1 1"))
-    assert first == again != other
-    gaps = [after - before for before, after in pairwise(first)]
-    assert sum(gaps) / len(gaps) == pytest.approx(1 / 50, rel=0.1)
-    assert sum(gap > 1 / 50 for gap in gaps) / len(gaps) == pytest.approx(0.368, abs=0.03)  # exp(-1)
-    assert list(islice(arrival_times(4.0, EVEN, ""), 3)) == [0.25, 0.5, 0.75]
-
-
-def test_shots_are_bounded_by_time_and_by_count() -> None:
-    def at(seconds: float, count: int | None) -> list[float]:
-        return [shot.at for shot in with_arrival_times(repeat(SHOT), arrival_times(1.0, EVEN, ""), seconds, count)]
-
-    assert at(3.5, None) == [1.0, 2.0, 3.0] == at(99.0, 3) and at(2.0, 3) == [1.0]
-    shots = iter([SHOT, SHOT, SHOT])
-    assert len(list(with_arrival_times(shots, arrival_times(1.0, EVEN, ""), 2.5, None))) == 2 and len(list(shots)) == 1
 
 
 def test_an_open_loop_does_not_wait_for_responses() -> None:

@@ -6,14 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chairlift.bench.simulation.sim_step_model import (
-    SMOL135_CPU,
-    SimStepModel,
-    StepTimer,
-    StepWork,
-    read_model,
-    write_model,
-)
+from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, StepWork, read_model, write_model
 from chairlift.core.errors import ConfigError
 from chairlift.engine.step_plan import StepPlan
 
@@ -49,17 +42,6 @@ def test_a_cost_that_cannot_be_is_refused(numbers: dict[str, float]) -> None:
 def test_a_step_that_takes_no_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="no time"):
         SimStepModel(step=0.0, prefill_token=1.0)
-
-
-def test_noise_hangs_on_the_seed_alone_and_has_mean_one() -> None:
-    noisy = SimStepModel(step=1.0, noise=0.3)
-    first, again, other = (StepTimer(noisy, seed) for seed in (1, 1, 2))
-    drawn = [first(plan((0, 1))) for _ in range(4000)]
-    assert drawn == [again(plan((0, 1))) for _ in range(4000)]
-    assert drawn[:3] != [other(plan((0, 1))) for _ in range(3)]
-    assert np.mean(drawn) == pytest.approx(1.0, abs=0.03)
-    assert np.std(np.log(drawn)) == pytest.approx(0.3, abs=0.03)
-    assert StepTimer(SimStepModel(step=1.0), 1)(plan((0, 1))) == 1.0
 
 
 def test_a_model_survives_its_file(tmp_path: Path) -> None:

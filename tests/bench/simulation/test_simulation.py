@@ -9,7 +9,8 @@ import pytest
 
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, SimResult, as_request, max_request_tokens, simulate
-from chairlift.bench.workload.generators import generate, with_poisson_arrivals
+from chairlift.bench.workload.generators import generate
+from chairlift.bench.workload.poisson_arrivals import with_poisson_arrivals
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.engine.config import SchedulerConfig

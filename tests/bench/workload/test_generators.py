@@ -1,22 +1,10 @@
 """Generators: the same seed gives the same work for ever, lengths keep their bounds and their shape."""
 
-import math
-from collections import Counter
-from itertools import pairwise
 from random import Random
 
 import pytest
 
-from chairlift.bench.workload.generators import (
-    DEFAULT_REQUESTS,
-    NAMES,
-    assign_tenants,
-    between,
-    bounded_pareto,
-    generate,
-    with_poisson_arrivals,
-)
-from chairlift.core.errors import ConfigError
+from chairlift.bench.workload.generators import DEFAULT_REQUESTS, NAMES, between, bounded_pareto, generate
 from support_shares import for_each
 
 # Of generate(name, vocab_size=1000, seed=7, count=5). They change only when a workload is changed on purpose.
@@ -122,40 +110,3 @@ def test_prefix_has_eight_groups_in_turn_and_w2_one() -> None:
     assert len(set(prefixes)) == 8 and prefixes[:8] == prefixes[8:16] == prefixes[16:]
     assert len({item.prompt_token_ids[512:] for item in made.items}) == 24
     assert len({item.prompt_token_ids[:512] for item in generate("w2", vocab_size=9000).items}) == 1
-
-
-def test_arrivals_are_a_poisson_process_of_the_rate() -> None:
-    made = with_poisson_arrivals(generate("uniform", vocab_size=9, count=4000), 20.0)
-    gaps = [after.at - before.at for before, after in pairwise(made.items)]
-    assert all(gap >= 0 for gap in gaps)
-    mean = math.fsum(gaps) / len(gaps)
-    spread = math.sqrt(math.fsum((gap - mean) ** 2 for gap in gaps) / len(gaps))
-    assert mean == pytest.approx(0.05, rel=0.06) and spread == pytest.approx(mean, rel=0.08)
-    assert with_poisson_arrivals(generate("uniform", vocab_size=9, count=4), 20.0).items == made.items[:4]
-    assert [item.prompt_token_ids for item in made.items[:4]] == [
-        item.prompt_token_ids for item in generate("uniform", vocab_size=9, count=4).items
-    ]
-
-
-def test_tenants_get_their_shares_of_the_load() -> None:
-    made = assign_tenants(generate("uniform", vocab_size=9, count=4000), {"big": 10, "small": 1})
-    counts = Counter(item.tenant for item in made.items)
-    assert set(counts) == {"big", "small"}
-    assert counts["small"] / 4000 == pytest.approx(1 / 11, abs=0.015)
-    assert assign_tenants(generate("uniform", vocab_size=9, count=4), {"a": 1e-300}).items[0].tenant == "a"
-
-
-def test_what_cannot_be_is_refused() -> None:
-    some = generate("uniform", vocab_size=9, count=2)
-    with pytest.raises(ConfigError, match=r"unknown workload 'short'; available are longtail, broadtail"):
-        generate("short", vocab_size=9)
-    with pytest.raises(ConfigError, match="requests must be at least 1, got 0"):
-        generate("w1", vocab_size=9, count=0)
-    with pytest.raises(ConfigError, match="at a rate of 1e-12 per second the last request arrives after"):
-        with_poisson_arrivals(some, 1e-12)
-    for rate in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ConfigError, match="rate must be a positive number"):
-            with_poisson_arrivals(some, rate)
-    for tenants in ({}, {"a": 0.0}, {"a": -1.0}, {"a": math.nan}):
-        with pytest.raises(ConfigError, match="tenants need positive shares"):
-            assign_tenants(some, tenants)

@@ -185,11 +185,3 @@ def test_a_pipe_in_place_of_the_key_file_is_rejected_and_the_old_keys_stay(tmp_p
         wait_until(lambda: "is not a regular file, so it cannot be read again" in server.log)
         assert httpx.get(server.url + "/v1/models", headers={"authorization": "Bearer k"}).status_code == 200
         assert "Traceback" not in server.log and "were read again" not in server.log
-
-
-@pytest.mark.parametrize(
-    ("model", "name"), [("chairlift:demo", "chairlift:demo"), ("owner/name", "owner/name"), (".", None)]
-)
-def test_the_default_name_of_a_model(model: str, name: str | None) -> None:
-    displayed = serve.model_display_name(model)
-    assert displayed == name if name is not None else "/" not in displayed and displayed

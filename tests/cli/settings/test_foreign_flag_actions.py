@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.settings import settings
 from chairlift.cli.settings.foreign_flag_actions import HELP_TITLE, MODEL_DEST, add_foreign_flags, merge_model
+from chairlift.cli.settings.resolve_settings import resolve
 from chairlift.cli.settings.setting_declaration import Setting
 
 
@@ -67,5 +67,5 @@ def test_two_models_are_rejected() -> None:
 
 def test_a_setting_names_the_flag_that_was_written(parser: Parser) -> None:
     arguments = parser.parse_args(["--context-length", "7"])
-    resolved = settings.resolve(parser.settings[0], arguments, {})
+    resolved = resolve(parser.settings[0], arguments, {})
     assert resolved is not None and resolved.origin == "--context-length"

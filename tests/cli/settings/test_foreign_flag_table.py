@@ -8,7 +8,6 @@ import pytest
 
 from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings import settings
 from chairlift.cli.settings.foreign_flag import LLAMA_CPP, OLLAMA, SGLANG, VLLM, ForeignFlag
 from chairlift.cli.settings.foreign_flag_actions import merge_model
 from chairlift.cli.settings.foreign_flag_table import (
@@ -20,6 +19,7 @@ from chairlift.cli.settings.foreign_flag_table import (
     WITHOUT_EFFECT,
     find_foreign_flag,
 )
+from chairlift.cli.settings.resolve_settings import FLAG, ResolvedSetting, resolve
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.options import Options
 from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS
@@ -90,8 +90,8 @@ def test_an_alias_sets_its_setting(row: ForeignFlag, flag: str) -> None:
     if row.option.setting == "model":
         return
     setting = next(each for each in PARSERS[command].settings if each.dest == row.option.setting)
-    resolved = settings.resolve(setting, arguments, {})
-    assert resolved == settings.ResolvedSetting(value, settings.FLAG, flag)
+    resolved = resolve(setting, arguments, {})
+    assert resolved == ResolvedSetting(value, FLAG, flag)
     assert getattr(arguments, "flag_notes", []) == (
         [f"{flag} is {setting.flag}: {row.option.reason}"] if row.option.reason else []
     )

@@ -9,17 +9,10 @@ import pytest
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.registration_options import DEFAULT_WEIGHT
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import resolve_group
 from chairlift.cli.settings.service_settings import TRACING
 from chairlift.cli.settings.setting_declaration import Setting
-from chairlift.cli.settings.settings import (
-    ENGINE,
-    GROUPS,
-    SAMPLING,
-    SERVER,
-    ResolvedSetting,
-    resolve,
-    resolve_group,
-)
+from chairlift.cli.settings.settings import ENGINE, GROUPS, SAMPLING, SERVER
 from chairlift.cli.settings.value_parsers import boolean
 from chairlift.core.sampling_params import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
@@ -31,7 +24,7 @@ from chairlift.text.reasoning_formats import AUTO
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.jwt_verifier import JWTConfig
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_parsers import leaf_parsers
 
 ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
@@ -138,21 +131,6 @@ class FakeFile:
 
     def read(self, setting: Setting) -> tuple[Any, str] | None:
         return (self.values[setting.dest], "f.yaml line 1") if setting.dest in self.values else None
-
-
-def test_the_flag_wins_over_the_variable_and_the_variable_over_the_file() -> None:
-    port = next(setting for setting in SERVER if setting.name == "port")
-    environ, file = {"CHAIRLIFT_PORT": "2"}, FakeFile(port=3)
-    assert resolve(port, argparse.Namespace(port=1, settings_file=file), environ) == ResolvedSetting(
-        1, "flag", "--port"
-    )
-    assert resolve(port, argparse.Namespace(settings_file=file), environ) == ResolvedSetting(
-        2, "environment", "CHAIRLIFT_PORT"
-    )
-    assert resolve(port, argparse.Namespace(settings_file=file), {}) == ResolvedSetting(3, "file", "f.yaml line 1")
-    assert resolve(port, argparse.Namespace(settings_file=None), {"CHAIRLIFT_PORT": ""}) is None
-    assert resolve(port, argparse.Namespace(port=0), environ) == ResolvedSetting(0, "flag", "--port")
-    assert resolve_group([port], argparse.Namespace(settings_file=file), {}) == {"port": 3}
 
 
 def test_sections_of_a_group_have_each_of_its_settings_once() -> None:

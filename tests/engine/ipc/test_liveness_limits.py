@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.ipc.liveness_limits import LivenessConfig, OperationTimer, RestartBackoff, SilenceTimer
+from chairlift.engine.ipc.liveness_limits import LivenessConfig, OperationTimer, SilenceTimer
 from support_shares import for_each
 
 
@@ -27,28 +27,6 @@ def test_an_age_is_that_of_the_latest_thing_and_zero_between_two() -> None:
     assert age.elapsed(None, 12.5) == 0.0
     assert age.elapsed(12.6, 13.0) == pytest.approx(0.4)
     assert age.elapsed(12.6, 3600.0) == pytest.approx(2.4), "the process slept"
-
-
-def test_the_first_restart_is_at_once_and_the_pause_doubles() -> None:
-    restarts = RestartBackoff(LivenessConfig(max_restarts=4, restart_period=100, first_backoff=0.5))
-    assert [restarts.next(now) for now in (0, 1, 2, 3, 4)] == [0.0, 0.5, 1.0, 2.0, None]
-    assert restarts.count == 4
-
-
-def test_old_restarts_do_not_count() -> None:
-    restarts = RestartBackoff(LivenessConfig(max_restarts=1, restart_period=100))
-    assert restarts.next(0) == 0.0
-    assert restarts.next(99) is None
-    assert restarts.next(100) == 0.0
-
-
-def test_the_pause_has_an_end() -> None:
-    restarts = RestartBackoff(LivenessConfig(max_restarts=100, restart_period=1e6))
-    assert max(pause for now in range(100) if (pause := restarts.next(now)) is not None) == 30.0
-
-
-def test_no_restart_at_all_can_be_asked_for() -> None:
-    assert RestartBackoff(LivenessConfig(max_restarts=0)).next(0) is None
 
 
 @for_each("name", ["heartbeat_timeout", "step_timeout", "stop_timeout", "restart_period"])

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core import errors
-from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, TimelineEvent, TokenLogprob, Usage
+from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead, InvalidRequest, QueueFull
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
+from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.core.sampling_params import LogitBias, SamplingParams
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.config import SchedulerConfig

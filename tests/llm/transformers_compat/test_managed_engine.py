@@ -19,11 +19,9 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.attach import attach
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
-from chairlift.llm.transformers_compat.managed_engine import SharedParameters, ShownEngine
+from chairlift.llm.transformers_compat.managed_engine import SharedParameters
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
-from support_engine import make_request
-from support_inline import WAIT_SECONDS, start_client
 from support_shares import for_each
 from support_source_tree import ROOT
 from support_transformers_compat import SLOW, greedy_tokens, make_fake_manager
@@ -216,23 +214,3 @@ def test_the_end_of_a_pause_names_a_replaced_parameter_and_requests_go_on() -> N
     manager.add_request([5, 6, 7], "r")
     assert manager.get_result("r", timeout=60).is_finished()
     manager.stop()
-
-
-def test_an_engine_has_one_processor_and_its_steps_are_counted_also_after_its_end() -> None:
-    shown, client, outputs = ShownEngine(), start_client(), list[Any]()
-    assert shown.processor(None) is None and shown.num_steps(None) == 0
-    processor = shown.processor(client)
-    assert processor is not None and shown.processor(client) is processor and processor.client is client
-    client.submit(make_request("a", 3, 4), outputs.extend)
-    client.submit(make_request("b", 3, 4), outputs.extend)
-    while sum(each.is_final for each in outputs) < 2:
-        client.thread.join(0.001)
-    with client.paused():
-        steps = shown.num_steps(client)
-    client.close()
-    assert shown.processor(None) is None and shown.last is processor
-    assert shown.num_steps(None) == steps == client.loop.scheduler.counters.steps >= 4
-    other = start_client()
-    assert shown.processor(other) is not processor and shown.num_steps(other) == 0
-    other.close()
-    other.thread.join(WAIT_SECONDS)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, TimelineEvent, TokenLogprob, Usage
+from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob, Usage
 from chairlift.core.errors import InvalidRequest, RequestTimeout
+from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.llm.transformers_compat.open_request import OpenRequest, open_request
 from chairlift.llm.transformers_compat.request_queue import WaitingRequest
 from chairlift.llm.transformers_compat.request_status import RequestStatus

@@ -14,7 +14,7 @@ from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
-from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.instruction_sets import INSTRUCTION_SET_VARIABLE
 from chairlift.model.layers.causal_lm_protocol import CausalLM, ForwardContext
 from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
 from support_batches import Row, make_batch
@@ -98,7 +98,7 @@ STEPS = [rows((50, 50, 1), (70, 70, 8)), rows((1, 51, 1), (20, 20, 20), (40, 110
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, name)
+    monkeypatch.setenv(INSTRUCTION_SET_VARIABLE, name)
     config = config_of(kind)
     exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
     plain = torch.cat(logits_of(model_of(config, "bfloat16"), STEPS, torch.bfloat16, False))
@@ -178,7 +178,7 @@ def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
 def test_the_head_says_under_masks_what_all_logits_do(
     name: str, kind: str, quantization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, name)
+    monkeypatch.setenv(INSTRUCTION_SET_VARIABLE, name)
     model = decoder_after_step(kind, quantization)
     dice = np.random.default_rng(5)
     for count in (1, 2, 7, 21):

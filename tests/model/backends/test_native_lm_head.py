@@ -9,7 +9,7 @@ import torch
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.backends.native_lm_head import LMHead, NativeHead
 from chairlift.model.kernels.cpu import kernel_structs, library
-from chairlift.model.kernels.cpu.library import selected_instruction_set
+from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
 from chairlift.model.kernels.cpu.packing import Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.sampling.lm_head_output import LogitsRequest

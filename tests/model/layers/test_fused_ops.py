@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.core.errors import ConfigError
 from chairlift.model.config.decoder_config import ACTIVATIONS
-from chairlift.model.layers.batch_invariant_ops import BatchInvariantOps
-from chairlift.model.layers.fused_ops import FusedOps, batch_invariant_ops_for, ops_for
+from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.layers.ops import Ops, TorchOps
+from chairlift.model.layers.select_ops import ops_for
 from chairlift.model.layers.triton_ops import TritonOps
 from support_shares import for_each
 
@@ -102,17 +101,3 @@ def ops_packs(dtype: torch.dtype) -> bool:
     ops = ops_for(dtype, CPU)
     assert isinstance(ops, FusedOps)
     return ops.packs
-
-
-def test_rows_that_do_not_depend_on_the_batch_need_a_gpu_with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = torch.device("cuda")
-    assert isinstance(batch_invariant_ops_for(torch.bfloat16, cuda), BatchInvariantOps)
-    for dtype, device, why in (
-        (torch.float32, CPU, "the native kernels alone"), (torch.float32, torch.device("mps"), "the device is mps"),
-        (torch.float64, cuda, "the model has float64"),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=why):
-            batch_invariant_ops_for(dtype, device)
-    monkeypatch.setattr("chairlift.model.device.triton_package.has_triton", lambda: False)
-    with pytest.raises(ConfigError, match="needs Triton's kernels, but the package triton is not installed; leave"):
-        batch_invariant_ops_for(torch.bfloat16, cuda)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chairlift.model.transformers.layer_runner import base_states, unsupported
+from chairlift.model.transformers.layer_runner import base_states
 
 
 class Base(nn.Module):
@@ -32,8 +32,3 @@ def test_tokens_are_one_sequence_and_positions_are_given_to_those_who_take_them(
     assert base.seen["use_cache"] is False
     plain = WithoutPositions()
     assert base_states(plain, ids, positions, use_cache=False).shape == (3, 1) and plain.seen["positions"] is None
-
-
-def test_a_reason_is_a_sentence_with_a_remedy() -> None:
-    error = unsupported("it has no layers")
-    assert error.message == "this model cannot run on a paged KV cache: it has no layers" and error.details["remedy"]

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from chairlift.router.policies.base import AssignedReplica, PolicyPipeline, RoutingRequest
+from chairlift.router.policies.base import AssignedReplica
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates
 
 A, B, C = (Candidate(replica_id=name) for name in "abc")
@@ -39,32 +40,6 @@ class Recorder:
     ) -> Candidate:
         self.given = (request, list(candidates), list(scores), now)
         return candidates[-1]
-
-
-def test_the_picker_gets_what_the_filters_keep_and_the_weighted_sum_of_their_scores() -> None:
-    picker, request = Recorder(), RoutingRequest(request_id="r")
-    scorers = ((Table(a=1.0, b=0.5), 2.0), (Table(a=0.0, b=1.0), 0.5))
-    policy = PolicyPipeline(picker, filters=(Without(C),), scorers=scorers)
-    assert policy.pick(request, [A, B, C], 7.0) is B
-    assert picker.given == (request, [A, B], [2.0, 1.5], 7.0)
-
-
-def test_without_scorers_every_score_is_0() -> None:
-    picker = Recorder()
-    PolicyPipeline(picker).pick(RoutingRequest(), [A, B], 0.0)
-    assert picker.given[2] == [0.0, 0.0]
-
-
-def test_matched_tokens_end_with_the_last_matched_hash() -> None:
-    request = RoutingRequest(
-        prefix=(b"1", b"2", b"3"), prefix_tokens=(10, 20, 50), prompt_tokens=55,
-        prefix_matches={"a": 1, "c": 3, "d": 9, "e": 0},
-    )  # fmt: skip
-    assert [request.matched_tokens(name) for name in "abcde"] == [10, 0, 50, 50, 0]
-
-
-def test_no_token_counts_mean_no_known_tokens() -> None:
-    assert RoutingRequest(prefix=(b"1",), prefix_matches={"a": 1}).matched_tokens("a") == 0
 
 
 class LastPolicy:

@@ -7,7 +7,6 @@ from math import ceil
 
 import pytest
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.consistent_hash import (
     LOAD_FACTOR,
@@ -18,6 +17,7 @@ from chairlift.router.policies.consistent_hash import (
     session_key,
 )
 from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates, run_open_requests
 
 KEYS = [RoutingRequest(session_key=f"session-{number}") for number in range(3000)]

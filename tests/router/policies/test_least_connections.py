@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.least_connections import BestScorePicker, LoadScorer
 from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates, pick_many, run_open_requests
 
 

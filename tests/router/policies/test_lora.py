@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.lora import AdapterFilter
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates, run_open_requests
 from support_shares import for_each
 

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate, CandidateSequence
 from chairlift.router.policies.power_of_two import PowerOfTwoPicker
 from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates, pick_many, run_open_requests
 from support_shares import for_each
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import Policy, RoutingRequest
+from chairlift.router.policies.base import Policy
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.prefix import (
     MAX_LOAD_EXCESS,
@@ -17,6 +17,7 @@ from chairlift.router.policies.prefix import (
     seconds_to_first_token,
 )
 from chairlift.router.policies.registry import make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prefix_index import PrefixIndex
 from support_shares import for_each
 

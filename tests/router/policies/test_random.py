@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.random import RandomPicker
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates, pick_many
 
 

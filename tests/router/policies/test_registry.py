@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.registry import DEFAULT_POLICY, POLICY_NAMES, make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_shares import for_each
 
 

@@ -1,7 +1,7 @@
 """Tests of round_robin_picker: equal turns, whatever the weights."""
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.round_robin import round_robin_picker
+from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates, pick_many
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, lists
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.policies.weighted import WeightedPicker
 from support_policies import candidates, pick_many
 from support_shares import for_each

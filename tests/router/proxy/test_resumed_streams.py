@@ -11,7 +11,7 @@ from chairlift.router.attempts.hedging import HedgeConfig
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.model_routes import ModelRoutes
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_request_proxy import DONE, client_event, know_weights, text_event, token_stream
 from support_router import CHAT, HELLO, Connection, ReceivedRequest, RunningRouter, running_router, scripted
 from support_server import run

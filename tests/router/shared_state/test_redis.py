@@ -11,7 +11,7 @@ import pytest
 from chairlift.core.errors import RateLimited
 from chairlift.router.shared_state.base import ChargeOutcome, TenantCharge
 from chairlift.router.shared_state.tenant_limiter import SharedTenantReservation
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_services_redis import RedisServer, raw_command
 from support_shared_state import FAST, LIMITS, Routers, run_routers, until
 

@@ -12,7 +12,7 @@ from chairlift.router.shared_state.redis import RedisSharedState, RedisStateConf
 from chairlift.router.shared_state.redis_connection import RedisTiming
 from chairlift.router.shared_state.redis_url import RedisTarget
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_services_redis import HOST, RedisServer, SentinelServer, free_port, raw_command
 
 LIMITS = TenantLimits(tenant_tokens_per_minute=1_000, tenant_max_open_requests=5)

@@ -15,7 +15,8 @@ from chairlift.router.shared_state.redis_scripts import (
     RENEW_LEASE,
     SCRIPTS,
 )
-from chairlift.web.tenant_rate_limiter import TenantLimits, TenantRateLimiter, TenantReservation
+from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import TenantRateLimiter, TenantReservation
 from chairlift.web.token_bucket import TokenBucket
 from support_services_redis import RedisServer
 

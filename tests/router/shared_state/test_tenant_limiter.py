@@ -13,7 +13,8 @@ from chairlift.router.shared_state import tenant_limiter
 from chairlift.router.shared_state.base import ChargeOutcome, ChargeReply, TenantCharge, TenantSnapshot
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
 from chairlift.web import tenant_rate_limiter
-from chairlift.web.tenant_rate_limiter import MAX_TENANTS, TenantLimits, TenantRateLimiter, TenantReservation
+from chairlift.web.tenant_limits import TenantLimits
+from chairlift.web.tenant_rate_limiter import MAX_TENANTS, TenantRateLimiter, TenantReservation
 from support_shares import FULL
 
 LIMITS = TenantLimits(tenant_requests_per_minute=10, tenant_tokens_per_minute=1000, tenant_max_open_requests=4)

@@ -10,7 +10,7 @@ import pytest
 from chairlift.core.engine_output import FinishReason
 from chairlift.server.openai import generation as module
 from chairlift.web.admission import AdmissionLimits
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_server import CHAT, COMPLETIONS, HELLO, events, open_server, run
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service
 

@@ -12,7 +12,7 @@ import pytest
 from chairlift.server.replica import TINY_BODY_BYTES
 from chairlift.text.tokenizer import ChatPrompt
 from chairlift.web.admission import AdmissionLimits
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_process import TIMEOUT_SECONDS
 from support_server import CHAT, COMPLETIONS, InProcessServer, open_server, run
 from support_services import FAKE, AsciiTokenizer, fake_service

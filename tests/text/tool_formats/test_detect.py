@@ -6,14 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import (
-    PARSER_ALIASES,
-    TOOL_FORMATS,
-    detect_tool_format,
-    reads_tools,
-    takes_system_messages,
-    tool_format_by_name,
-)
+from chairlift.text.tool_formats.detect import PARSER_ALIASES, TOOL_FORMATS, detect_tool_format, tool_format_by_name
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.glm import GLM
@@ -75,30 +68,6 @@ def test_markers_stay_in_the_text_where_the_tokenizer_says_that_they_are_special
     template = f"{TOOLS}<tool_call>"
     assert not detect_tool_format(template, {"</s>": 2}).has_special_markers
     assert detect_tool_format(template, {"<tool_call>": 5}) == replace(HERMES, has_special_markers=True)
-
-
-@for_each(
-    ("template", "expected"),
-    [
-        ("{% if tools %}", True), ("{{ tools | tojson }}", True), ("{%- if not tools is defined %}", True),
-        ("{{ message.tools }}", False), ("{{ message['tools'] }}", False), ("tools", False), ("{{ tools_in }}", False),
-        ("{{ 'tools' }}", False), ("{{ builtin_tools }}", False),
-    ],
-)  # fmt: skip
-def test_whether_a_template_takes_tools(template: str, expected: bool) -> None:
-    assert reads_tools(template) is expected
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("{% if message.role == 'system' %}", True), (LOOP, False),
-        ("{% if role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}", False),
-        ("{{ raise_exception('Roles must alternate') }}{% if role == 'system' %}", True),
-    ],
-)  # fmt: skip
-def test_whether_a_template_takes_system_messages(template: str, expected: bool) -> None:
-    assert takes_system_messages(template) is expected
 
 
 def test_a_template_of_deepseek_shows_the_notation_of_its_calls() -> None:

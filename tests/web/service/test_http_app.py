@@ -14,8 +14,8 @@ from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.http_protocol import Rejection
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.middleware import send_object
 from chairlift.web.request_info import request_info
+from chairlift.web.send_response import send_object
 from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_config import HttpConfig
 

@@ -9,7 +9,7 @@ from chairlift.core.errors import InvalidRequest, ModelNotFound, Unavailable
 from chairlift.protocol.ollama.model_descriptions import OLLAMA_VERSION
 from chairlift.protocol.translation.base import Translator
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.middleware import send_object
+from chairlift.web.send_response import send_object
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.ollama_routes import OLLAMA_WORK_PATHS, OllamaModels, check_name, ollama_routes
 from chairlift.web.translation.translated_route import TranslatedRoute

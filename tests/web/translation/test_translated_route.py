@@ -18,8 +18,8 @@ from chairlift.core.errors import (
 from chairlift.protocol.translation.base import ClientRequest
 from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.middleware import send_object
 from chairlift.web.request_info import request_info
+from chairlift.web.send_response import send_object
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.translated_route import MAX_NESTING, TranslatedRoute
 from support_translation import EchoTranslator, open_admission, ready_lifecycle, request

@@ -1,7 +1,6 @@
 """FleetMachine: what a replica of a simulated fleet runs on; makes its engine."""
 
 from dataclasses import dataclass, field
-from random import Random
 
 import numpy as np
 
@@ -66,14 +65,3 @@ class FleetMachine:
         limit = min(self.num_blocks * self.block_size, self.config.max_model_len or longest)
         if longest > limit:
             raise InvalidRequest(f"the longest request of the load has {longest} tokens, the limit is {limit}")
-
-
-def sample_arrivals(arrivals: Arrivals, rate: float, count: int, seed: int) -> Arrivals:
-    """Return `count` requests with lengths of the given ones, at a constant mean rate."""
-    rng = Random(f"capacity {seed}")
-    places = np.array([rng.randrange(len(arrivals.at)) for _ in range(count)])
-    at = np.cumsum([rng.expovariate(rate) for _ in range(count)])
-    return Arrivals(
-        name="poisson", at=at, prompt_tokens=arrivals.prompt_tokens[places],
-        output_tokens=arrivals.output_tokens[places], seconds=count / rate,
-    )  # fmt: skip

@@ -17,7 +17,6 @@ from multiprocessing import get_context
 import numpy as np
 
 from chairlift.autoscaler.config import AutoscalerConfig, TargetConfig, ThresholdConfig
-from chairlift.bench.fleet_simulation.fleet_machine import sample_arrivals
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
 from chairlift.bench.fleet_simulation.interfaces import ScalingRule
@@ -31,11 +30,6 @@ PLAN_WINDOW_SECONDS = 15.0
 ORACLE_STEPS = 6
 """Simulations by which the oracle's plan becomes as small as possible."""
 
-CAPACITY_REQUESTS, CAPACITY_STEPS = 400, 6
-"""Requests of a simulation of one replica, and simulations that find its capacity."""
-
-MIN_CAPACITY, MAX_CAPACITY = 1e-3, 1e5
-"""Requests per second between which the capacity of a replica is searched for."""
 
 MAX_PLAN_FACTOR = 8.0
 """Largest plan that the oracle tries, as a multiple of what the rates need by the capacity of one replica."""
@@ -84,29 +78,6 @@ class FleetArm:
     rule: str
     parameter: str
     result: FleetResult
-
-
-def measure_capacity(load: FleetLoad) -> float:
-    """Return the highest rate of requests per second at which one replica reaches the goal, within 2 %."""
-    options = replace(load.options, initial_replicas=1)
-
-    def reaches(rate: float) -> bool:
-        arrivals = sample_arrivals(load.arrivals, rate, CAPACITY_REQUESTS, options.seed)
-        result = simulate_fleet(ArrivalSource(arrivals), StaticRule(1), options, arrivals.seconds)
-        return result.slo_attainment >= load.slo_goal
-
-    low = 1.0
-    while not reaches(low):
-        low /= 2
-        if low < MIN_CAPACITY:
-            message = f"{load.slo_goal:.1%} of the requests do not meet the SLO on a replica alone; raise its limits"
-            raise ConfigError(message, option="slo")
-    while low < MAX_CAPACITY and reaches(low * 2):
-        low *= 2
-    for step in range(1, CAPACITY_STEPS + 1):
-        higher = low * (1 + 2.0**-step)
-        low = higher if reaches(higher) else low
-    return low
 
 
 def compare_rules(load: FleetLoad, names: Sequence[str], capacity: float, num_processes: int) -> list[FleetArm]:

@@ -7,9 +7,9 @@ from typing import overload
 
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.bench.fleet_simulation.interfaces import SimRequest
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate, CandidateSequence
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
+from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prefix_index import PrefixIndex
 from chairlift.router.replicas.move_decision import choose_moves
 

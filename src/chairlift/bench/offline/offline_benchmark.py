@@ -5,7 +5,6 @@
 A comparison runs each repetition of each arm as this program, in a fresh process, and the peers likewise.
 """
 
-import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,16 +12,15 @@ from typing import Any, cast
 
 from chairlift.bench.offline.child_process import exit_with_parent, run_child
 from chairlift.bench.offline.driver import DriveResult, ProgressCallback, drive_workload
+from chairlift.bench.offline.process_usage import peak_memory, threads
 from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.step_recorder import StepRecorder
-from chairlift.bench.workload.workload import Workload, WorkloadRequest
+from chairlift.bench.offline.warm_up import warm_up
+from chairlift.bench.workload.workload import Workload
 from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import TextService
-
-WARM_UP = (8, 48, 4)
-"""Requests, prompt tokens and output tokens of the warm-up, which keeps one-time costs out of the measurement."""
 
 HIDDEN_ROWS = ("model", "free memory")
 """Rows of the runner's startup report that are left out, because they name folders of the machine."""
@@ -52,24 +50,6 @@ def measure(spec: RunSpec, note: ProgressCallback | None = None) -> dict[str, An
     return {**run_report, "threads": threads(), "peak_memory_bytes": peak_memory()}
 
 
-def warm_up(service: TextService) -> None:
-    """Run a few short requests if they fit the context, and flush the prefix cache."""
-    _, prompt, output = WARM_UP
-    limits = service.client.limits
-    prompt = max(1, min(prompt, limits.max_output_tokens(0) - output))
-    if limits.max_output_tokens(prompt) < output:
-        return
-    drive_workload(service, Workload(name="warm-up", seed=0, items=warm_up_items(prompt, limits.vocab_size)))
-    service.client.flush_cache()
-
-
-def warm_up_items(prompt_tokens: int, vocab_size: int) -> tuple[WorkloadRequest, ...]:
-    """Return the requests of the warm-up; no two share a prefix if the vocabulary is large enough."""
-    requests, _, output = WARM_UP
-    prompts = [tuple((first + offset) % vocab_size for offset in range(prompt_tokens)) for first in range(requests)]
-    return tuple(WorkloadRequest(at=0.0, prompt_token_ids=prompt, output_tokens=output) for prompt in prompts)
-
-
 def _run_report(
     prepared: PreparedService,
     service: TextService,
@@ -96,20 +76,6 @@ def _run_report(
         "vocab_size": info.vocab_size,
         "integrity_errors": service.client.check_integrity(),
     }
-
-
-def threads() -> int:
-    """Return the number of threads that torch computes with in this process."""
-    import torch
-
-    return torch.get_num_threads()
-
-
-def peak_memory() -> int:
-    """Return the larger of this process's and its largest ended child's peak resident bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    own, children = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    return unit * max(resource.getrusage(scope).ru_maxrss for scope in (own, children))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
-from chairlift.bench.workload.generators import NAMES, assign_tenants, generate, with_poisson_arrivals
+from chairlift.bench.workload.generators import NAMES, generate
+from chairlift.bench.workload.poisson_arrivals import with_poisson_arrivals
+from chairlift.bench.workload.tenant_assignment import assign_tenants
 from chairlift.bench.workload.trace_reader import read_trace
 from chairlift.bench.workload.workload import Workload
 from chairlift.core.bounds import MAX_INT32

@@ -6,63 +6,22 @@ translates the specification into a task of external_main.py, and its result int
 """
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from chairlift.bench.offline.child_process import exit_with_parent, run_child
-from chairlift.bench.offline.offline_benchmark import WARM_UP, warm_up_items
-from chairlift.bench.offline.request_records import RequestRecord, summarize_requests
+from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.run_spec import RunSpec
-from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, exchange
-from chairlift.bench.report import environment
-from chairlift.bench.workload.workload import Workload, WorkloadRequest
-from chairlift.core.cpu_affinity import usable_cpus
-from chairlift.core.errors import ConfigError, ModelError
+from chairlift.bench.offline.subprocess_run import exchange
+from chairlift.bench.offline.warm_up import WARM_UP, warm_up_items
+from chairlift.bench.peers.peer_workload import cpus, max_request_tokens, run_report, workload_of
+from chairlift.bench.report.redaction import shown_options
+from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.llm.builtin_models import embedded_folder
 
 EXTERNAL_MAIN = Path(__file__).with_name("external_main.py")
-SPARE_TOKENS = 16
-"""Tokens beyond the longest request in the context length that a peer is opened with."""
-
-
-def cpus() -> list[int]:
-    """Return the cores that this process may use, at most as many as OMP_NUM_THREADS allows threads."""
-    usable = sorted(usable_cpus())
-    limit = os.environ.get(THREAD_VARIABLES[0], "")
-    return usable[: int(limit)] if limit.isdigit() and int(limit) else usable
-
-
-def workload_of(spec: RunSpec) -> tuple[Workload, int]:
-    """Return the workload of a specification, and the vocabulary size from the model's config.json.
-
-    Raises ModelError when config.json has no vocabulary size, ConfigError when the requests do not arrive all at once.
-    """
-    shape = environment.model_shape(spec.model)
-    if shape is None or "vocab_size" not in shape:
-        raise ModelError(f"{environment.redacted_model(spec.model)} has no config.json with a vocab_size")
-    vocab_size = int(shape["vocab_size"])
-    workload = spec.workload.make(vocab_size)
-    if not workload.arrives_at_once:
-        raise ConfigError("peers run only workloads whose requests arrive all at once")
-    return workload, vocab_size
-
-
-def max_request_tokens(workload: Workload) -> int:
-    """Return the tokens of the longest request, prompt and output, plus SPARE_TOKENS."""
-    return max(len(item.prompt_token_ids) + item.output_tokens for item in workload.items) + SPARE_TOKENS
-
-
-def run_report(workload: Workload, vocab_size: int, records: list[RequestRecord], seconds: float) -> dict[str, Any]:
-    """Return the fields of a run that every arm reports."""
-    return {
-        **summarize_requests(records, seconds),
-        **workload.summary(),
-        "vocab_size": vocab_size,
-        "threads": len(cpus()),
-    }
 
 
 def dtype_of(spec: RunSpec) -> str:
@@ -97,7 +56,7 @@ def measure(engine: str, spec: RunSpec) -> dict[str, Any]:
     ]
     return {
         **run_report(workload, vocab_size, records, result["seconds"]),
-        "engine": {**result["engine"], "settings": environment.shown_options(spec.settings)},
+        "engine": {**result["engine"], "settings": shown_options(spec.settings)},
         "peak_memory_bytes": result["peak_memory_bytes"],
     }
 

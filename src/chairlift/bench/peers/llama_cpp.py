@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chairlift.bench.offline.child_process import exit_with_parent, run_child
-from chairlift.bench.offline.offline_benchmark import WARM_UP, peak_memory, warm_up_items
+from chairlift.bench.offline.process_usage import peak_memory
 from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.run_spec import RunSpec
-from chairlift.bench.peers.external_python import cpus, max_request_tokens, run_report, workload_of
-from chairlift.bench.report import environment
+from chairlift.bench.offline.warm_up import WARM_UP, warm_up_items
+from chairlift.bench.peers.peer_workload import cpus, max_request_tokens, run_report, workload_of
+from chairlift.bench.report.redaction import shown_options
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.bench.server.server_address import Address
 from chairlift.bench.workload.workload import WorkloadRequest
@@ -166,7 +167,7 @@ def measure(server: Server, spec: RunSpec) -> dict[str, Any]:
             "version": version_of(program),
             "slots": slots,
             "context": context,
-            "settings": environment.shown_options(settings),
+            "settings": shown_options(settings),
         },
         "peak_memory_bytes": peak_memory(),
     }

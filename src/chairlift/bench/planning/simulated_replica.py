@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, SimResult, simulate
-from chairlift.bench.workload.generators import with_poisson_arrivals
+from chairlift.bench.workload.poisson_arrivals import with_poisson_arrivals
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig

@@ -4,15 +4,14 @@ import importlib.metadata
 import json
 import os
 import platform
-import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import chairlift
 from chairlift.core.cpu_affinity import usable_cpus
-from chairlift.llm.builtin_models import DEMO, embedded_folder
+from chairlift.llm.builtin_models import embedded_folder
 
 PACKAGES = ("chairlift", "torch", "numpy", "tokenizers", "transformers")
 SHAPE = (
@@ -95,14 +94,6 @@ def _gpus() -> list[str]:
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
-def redacted_model(model: str | None) -> str:
-    """Return a model's name without the folders of this machine: a hub id, or the last part of a path."""
-    if model is None:
-        return DEMO
-    path = Path(model).expanduser()
-    return path.resolve().name if path.exists() else model
-
-
 def model_shape(model: str | None) -> dict[str, Any] | None:
     """Return the size fields of a model's config.json, None without a local one."""
     folder = embedded_folder(model) or Path(str(model)).expanduser()
@@ -126,20 +117,3 @@ def _in_hub_cache(model: str) -> Path | None:
     except HFValidationError:
         return None
     return Path(path) if isinstance(path, str) else None
-
-
-def shown_command(arguments: Sequence[str]) -> str:
-    """Return a command line with only the last part of each path, to hide this machine's folders."""
-    return shlex.join(_shown_word(word) for word in arguments)
-
-
-def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options without the folders of this machine."""
-    return {name: _shown_word(value) if isinstance(value, str) else value for name, value in options.items()}
-
-
-def _shown_word(word: str) -> str:
-    flag, equals, value = word.partition("=")
-    if equals and (flag.startswith("--") or value.startswith(("/", "~"))):  # also NAME.SETTING=VALUE
-        return f"{flag}={_shown_word(value)}"
-    return Path(word).name or word if word.startswith(("/", "~")) or Path(word).parent.is_dir() else word

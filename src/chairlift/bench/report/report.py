@@ -18,6 +18,7 @@ from typing import Any
 from chairlift.bench.offline.comparison import ArmRuns, ratios
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.report import environment
+from chairlift.bench.report.redaction import redacted_model, shown_command, shown_options
 
 KIND = "chairlift bench offline"
 SCHEMA = 2
@@ -36,7 +37,7 @@ def with_environment(
         "schema": SCHEMA,
         **results,
         "environment": environment.environment(source, of_host=of_host),
-        "command": environment.shown_command(["chairlift", *words]),
+        "command": shown_command(["chairlift", *words]),
     }
 
 
@@ -53,7 +54,7 @@ def build_report(
         "arms": [
             {
                 "name": each.arm.name,
-                "options": environment.shown_options(each.arm.options),
+                "options": shown_options(each.arm.options),
                 "runs": [_without_large_fields(run) for run in each.runs],
             }
             for each in all_runs
@@ -66,8 +67,8 @@ def build_report(
             "tokens": first["workload_tokens"],
             "digest": first["workload_digest"],
         },
-        "model": {"name": environment.redacted_model(spec.model), "shape": environment.model_shape(spec.model)},
-        "options": environment.shown_options(spec.options),
+        "model": {"name": redacted_model(spec.model), "shape": environment.model_shape(spec.model)},
+        "options": shown_options(spec.options),
     }
     return with_environment(KIND, results, source, words)
 

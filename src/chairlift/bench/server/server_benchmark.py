@@ -10,10 +10,11 @@ from typing import Any
 import orjson
 
 from chairlift.bench.server.api_requests import PreparedRequests
+from chairlift.bench.server.arrival_times import arrival_times, with_arrival_times
 from chairlift.bench.server.benchmark_plan import BenchmarkPlan
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
-from chairlift.bench.server.loadgen import LoadPhase, arrival_times, with_arrival_times
+from chairlift.bench.server.loadgen import LoadPhase
 from chairlift.bench.server.overload import (
     GIVE_UP_SECONDS,
     PROBE_TOKENS,

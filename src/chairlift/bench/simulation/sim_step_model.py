@@ -86,21 +86,6 @@ class SimStepModel:
         )  # fmt: skip
 
 
-class StepTimer:
-    """Returns the duration of each step of a run, with noise from a seed."""
-
-    def __init__(self, times: SimStepModel, seed: int) -> None:
-        self._times = times
-        self._random = np.random.Generator(np.random.PCG64(seed % 2**64))
-
-    def __call__(self, plan: StepPlan) -> float:
-        """Return the seconds of the next step, with noise."""
-        seconds, noise = self._times.seconds(StepWork.of_plan(plan)), self._times.noise
-        if not noise:
-            return seconds
-        return seconds * float(np.exp(noise * self._random.standard_normal() - noise**2 / 2))
-
-
 SMOL135_CPU = SimStepModel(
     step=0.0136, row=0.000335, prefill_token=0.000376, context_token=4.23e-6, prefill_pair=4.8e-7,
     origin=(

@@ -14,12 +14,11 @@
 Only Random.random() is used, which Python promises never to change for a seed.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
-from chairlift.bench.workload.workload import MAX_SECONDS, Workload, WorkloadRequest
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError
 
 PREFIX_GROUPS = 8
@@ -146,41 +145,3 @@ def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
             f"unknown workload {name!r}; available are {', '.join(NAMES)} and a FILE.jsonl", option="workload"
         )
     return kind.items(_Draw(Random(f"{name} {seed}"), vocab_size))
-
-
-def with_poisson_arrivals(workload: Workload, rate: float) -> Workload:
-    """Return the workload with Poisson arrivals of `rate` requests per second, in the same order.
-
-    Raises ConfigError when the rate is not a positive number, and when the last would arrive after MAX_SECONDS.
-    """
-    if not 0 < rate < math.inf:
-        raise ConfigError(f"rate must be a positive number of requests per second, got {rate:g}", option="rate")
-    rng, at, items = Random(f"arrivals {workload.seed}"), 0.0, []
-    for item in workload.items:
-        at -= math.log1p(-rng.random()) / rate
-        items.append(replace(item, at=at))
-    if at > MAX_SECONDS:
-        raise ConfigError(
-            f"at a rate of {rate:g} per second the last request arrives after {at:.3g} seconds", option="rate"
-        )
-    return replace(workload, items=tuple(items))
-
-
-def assign_tenants(workload: Workload, tenants: Mapping[str, float]) -> Workload:
-    """Assign each request to a random tenant by shares of the load, such as {"big": 10, "small": 1}.
-
-    Raises ConfigError when there is no tenant, or a share is not positive.
-    """
-    if not tenants or not all(0 < share < math.inf for share in tenants.values()):
-        raise ConfigError(f"tenants need positive shares, got {dict(tenants)}", option="tenants")
-    rng, total = Random(f"tenants {workload.seed}"), sum(tenants.values())
-    items = [replace(item, tenant=_picked(rng.random() * total, tenants)) for item in workload.items]
-    return replace(workload, items=tuple(items))
-
-
-def _picked(point: float, tenants: Mapping[str, float]) -> str:
-    for name, share in tenants.items():
-        point -= share
-        if point < 0:
-            return name
-    return name

@@ -11,6 +11,7 @@ from chairlift.cli.router_options import upstream_config
 from chairlift.cli.server_options import credentials_reader, http_config, listen_address
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_FLEET, SIGNALS
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.settings.router_settings import REPLICA_ACCESS
 from chairlift.core.errors import ConfigError
 from chairlift.fleet.autoscaler_process import AutoscalerParts
@@ -19,9 +20,9 @@ from chairlift.fleet.autoscaler_process import run as scale
 
 def run(arguments: argparse.Namespace) -> int:
     """Scale until SIGTERM or Ctrl-C; returns the exit code. Raises ConfigError."""
-    environ = settings.process_environment()
+    environ = process_environment()
     groups = (*AUTOSCALER_FLEET, *AUTOSCALER, *SIGNALS, *REPLICA_ACCESS, *settings.AUTOSCALER_SERVER)
-    options = settings.resolve_group(groups, arguments, environ)
+    options = resolve_group(groups, arguments, environ)
     if options.get("cluster", LOCAL) == LOCAL:
         raise ConfigError(
             "an autoscaler needs the cluster of its replicas: ray, kubernetes://NAMESPACE/deployment/NAME or the URL "
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     queries, targets = autoscaler_options.parse_queries(options)
     autoscaler, listening = autoscaler_options.autoscaler_config(options, targets), listen_address(options)
     autoscaler_options.check_wake_signal(autoscaler, queries)
-    model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
+    model = resolve_group((settings.MODEL,), arguments, environ).get("model", "")
     upstream, tls = upstream_config(options), listening.tls_context()
     opened = open_cluster(options, Path())
     spec = replica_spec_options.replica_spec(model, options, upstream.read_key() if opened.starts_specs else "")

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from chairlift.cli.chat_backends import AnswerStats, ChatBackend, LocalBackend, Message, RemoteBackend
-from chairlift.cli.console import Console, escape_control_chars
+from chairlift.cli.console import Console
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_escapes import escape_control_chars
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
@@ -35,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError, ModelError and ChatFailed.
     """
-    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
-    sampling = settings.resolve_group(settings.CHAT_SETTINGS, arguments, environ)
+    console, environ = Console(quiet=arguments.quiet), process_environment()
+    sampling = resolve_group(settings.CHAT_SETTINGS, arguments, environ)
     with _open_backend(arguments, console, environ) as backend:
         chat = ChatSession(backend, console, sampling, shows_stats=arguments.stats)
         if arguments.system is not None:
@@ -52,7 +54,7 @@ def _open_backend(arguments: argparse.Namespace, console: Console, environ: Any)
     if arguments.url is not None:
         yield RemoteBackend(arguments.url, arguments.model, environ.get("CHAIRLIFT_API_KEY", ""))
         return
-    options = settings.resolve_group(settings.ENGINE, arguments, environ)
+    options = resolve_group(settings.ENGINE, arguments, environ)
     prepared = prepare(arguments.model, cast("Options", options))
     console.print_line(f"loading {arguments.model}" if arguments.model else no_model_given())
     service = prepared.start()

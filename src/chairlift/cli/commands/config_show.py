@@ -6,13 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.cli.console import escape_line
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import ENVIRONMENT, FILE, FLAG, process_environment, resolve
 from chairlift.cli.settings.setting_declaration import Setting
+from chairlift.cli.terminal_escapes import escape_line
 
 DEFAULT = "default"
 MODEL = "model"
-ORIGIN_PREFIXES = {settings.FLAG: "flag ", settings.ENVIRONMENT: "environment ", settings.FILE: ""}
+ORIGIN_PREFIXES = {
+    FLAG: "flag ",
+    ENVIRONMENT: "environment ",
+    FILE: "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError, and ArgumentTypeError for a value that cannot be parsed.
     """
-    environ = settings.process_environment()
+    environ = process_environment()
     rows_by_group = {
         title: [_row(setting, arguments, environ) for setting in _server_group(title, group)]
         for title, group in settings.GROUPS
@@ -80,7 +85,7 @@ def _server_group(title: str, group: Sequence[Setting]) -> Sequence[Setting]:
 
 def _row(setting: Setting, arguments: argparse.Namespace, environ: Mapping[str, str]) -> Row:
     is_model = setting is settings.MODEL
-    resolved = arguments.model_setting if is_model else settings.resolve(setting, arguments, environ)
+    resolved = arguments.model_setting if is_model else resolve(setting, arguments, environ)
     if resolved is not None:
         return Row(setting, resolved.value, resolved.source, resolved.origin)
     value = None if setting.default == "" else setting.default

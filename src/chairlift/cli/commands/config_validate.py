@@ -6,15 +6,17 @@ from functools import partial
 from typing import Any, cast
 
 from chairlift.cli.autoscaler_options import autoscaler_config
-from chairlift.cli.console import escape_line, log_config
+from chairlift.cli.console import log_config
 from chairlift.cli.fleet_options import validate_fleet_options
 from chairlift.cli.prompt_items import sampling_params
 from chairlift.cli.router_options import validate_router_options
 from chairlift.cli.server_options import engine_queue_size, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
+from chairlift.cli.settings.resolve_settings import process_environment
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.yaml_nodes import Problem
+from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import validate_options
 from chairlift.llm.options import Options
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError when no file is named.
     """
     variable = settings.CONFIG.variable
-    path = arguments.path or settings.process_environment().get(variable)
+    path = arguments.path or process_environment().get(variable)
     if not path:
         raise ConfigError(f"no settings file is named; give FILE.yaml or set {variable}", option="config")
     file = read_config(path)

@@ -11,8 +11,10 @@ from typing import Any, TypeVar, cast
 
 from chairlift import __version__
 from chairlift.cli import system_info
-from chairlift.cli.console import Console, escape_line
+from chairlift.cli.console import Console
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from chairlift.llm.builtin_models import DEMO, no_model_given
 
@@ -85,8 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.url is not None:
         return run_live(arguments)
-    environ = settings.process_environment()
-    options = settings.resolve_group(settings.ENGINE, arguments, environ)
+    environ = process_environment()
+    options = resolve_group(settings.ENGINE, arguments, environ)
     if arguments.model is None:
         with suppress(ModelError):  # the report has the problem of a damaged demo model
             Console(quiet=arguments.quiet).print_line(no_model_given())

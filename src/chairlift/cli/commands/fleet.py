@@ -11,6 +11,7 @@ from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.settings.router_settings import FLEET_ROUTER
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.fleet.fleet_process import FleetParts
@@ -20,15 +21,15 @@ from chairlift.router.router_process import RouterParts
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, then stop the replicas; returns the exit code. Raises ConfigError."""
-    environ = settings.process_environment()
+    environ = process_environment()
     options = {
         "hold_timeout": fleet_options.DEFAULT_HOLD_SECONDS,
         "empty_grace": 0.0,  # the list of the fleet's own replicas is right at once
-        **settings.resolve_group(settings.ROUTER_SERVER, arguments, environ),
-        **settings.resolve_group(FLEET_ROUTER, arguments, environ),
-        **settings.resolve_group((*FLEET, *AUTOSCALER, *SIGNALS), arguments, environ),
+        **resolve_group(settings.ROUTER_SERVER, arguments, environ),
+        **resolve_group(FLEET_ROUTER, arguments, environ),
+        **resolve_group((*FLEET, *AUTOSCALER, *SIGNALS), arguments, environ),
     }
-    model = settings.resolve_group((settings.MODEL,), arguments, environ).get("model", "")
+    model = resolve_group((settings.MODEL,), arguments, environ).get("model", "")
     queries, targets = autoscaler_options.parse_queries(options)
     autoscaler, listening = autoscaler_options.autoscaler_config(options, targets), listen_address(options)
     folder = fleet_options.state_folder(options, environ)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from chairlift.cli.console import Console
 from chairlift.cli.http_request import send_request
 from chairlift.cli.replica_spec_options import serve_arguments
-from chairlift.cli.settings import settings
 from chairlift.cli.settings.fleet_settings import REPLICA_OPTION
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ChairliftError, ConfigError
 
 REPLY_SECONDS = 30.0
@@ -27,10 +27,10 @@ class FleetUpdateFailed(ChairliftError):
 
 def run(arguments: argparse.Namespace) -> int:
     """Send the update, and wait for its end with --wait; returns the exit code. Raises what the fleet reports."""
-    model, environ = arguments.model, settings.process_environment()
+    model, environ = arguments.model, process_environment()
     if model is not None and Path(model).is_dir():
         model = str(Path(model).absolute())  # the fleet may have another current folder
-    options = settings.resolve_group((REPLICA_OPTION,), arguments, environ).get("replica_option")
+    options = resolve_group((REPLICA_OPTION,), arguments, environ).get("replica_option")
     if model is None and not options:
         raise ConfigError("nothing to update: give a MODEL or --replica-option NAME=VALUE", option="replica_option")
     body: dict[str, Any] = {} if model is None else {"model": model}

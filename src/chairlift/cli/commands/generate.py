@@ -9,13 +9,17 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any, TextIO
 
-from chairlift.cli.console import Console, escape_control_chars
+from chairlift.cli.console import Console
+from chairlift.cli.deferred_interrupt import deferred_interrupt
+from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.prompt_items import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
-from chairlift.cli.result_writer import OrderedWriter, as_json, check_outputs, deferred_interrupt
+from chairlift.cli.result_writer import OrderedWriter, as_json
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.settings.sampling_settings import SAMPLING
-from chairlift.core.engine_output import Timeline
+from chairlift.cli.terminal_escapes import escape_control_chars
 from chairlift.core.errors import ConfigError, InvalidRequest
+from chairlift.core.request_timeline import Timeline
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.builtin_models import is_demo, no_model_given
@@ -34,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError, ModelError and InvalidRequest for invalid input.
     """
     console = Console(quiet=arguments.quiet)
-    environ = settings.process_environment()
-    sampling = settings.resolve_group(SAMPLING, arguments, environ)
-    engine = settings.resolve_group(settings.ENGINE, arguments, environ)
+    environ = process_environment()
+    sampling = resolve_group(SAMPLING, arguments, environ)
+    engine = resolve_group(settings.ENGINE, arguments, environ)
     if arguments.timeout is not None and not arguments.timeout > 0:
         raise ConfigError(f"--timeout must be a positive number of seconds, got {arguments.timeout:g}")
     if arguments.prompt is None and arguments.prompts is None and stdin_has_input():

@@ -14,8 +14,10 @@ from chairlift.bench.planning.plan_report import plan_table, plan_values
 from chairlift.bench.planning.simulated_replica import RequestLoad
 from chairlift.bench.simulation.step_fit import read_step_model
 from chairlift.cli import system_info
-from chairlift.cli.console import Console, escape_line
+from chairlift.cli.console import Console
 from chairlift.cli.settings import plan_settings, settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
+from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.builtin_models import DEMO, no_model_given
@@ -32,9 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError for invalid input, for a memory that is too small and for targets that cannot be reached.
     """
-    environ = settings.process_environment()
-    options = DEFAULTS | settings.resolve_group(plan_settings.PLAN, arguments, environ)
-    engine = settings.resolve_group(ENGINE, arguments, environ)
+    environ = process_environment()
+    options = DEFAULTS | resolve_group(plan_settings.PLAN, arguments, environ)
+    engine = resolve_group(ENGINE, arguments, environ)
     console = Console(quiet=arguments.quiet)
     if arguments.model is None:
         console.print_line(no_model_given())

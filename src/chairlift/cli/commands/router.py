@@ -8,6 +8,7 @@ from chairlift.cli.router_options import discovery_sources, router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.router.router_process import RouterParts
 from chairlift.router.router_process import run as route
@@ -15,10 +16,10 @@ from chairlift.router.router_process import run as route
 
 def run(arguments: argparse.Namespace) -> int:
     """Route until SIGTERM or Ctrl-C; returns the exit code. Raises ConfigError."""
-    environ = settings.process_environment()
+    environ = process_environment()
     options = {
-        **settings.resolve_group(settings.ROUTER_SERVER, arguments, environ),
-        **settings.resolve_group(router_settings.ROUTER, arguments, environ),
+        **resolve_group(settings.ROUTER_SERVER, arguments, environ),
+        **resolve_group(router_settings.ROUTER, arguments, environ),
     }
     listening, config, sources = listen_address(options), router_config(options), discovery_sources(options)
     tls = listening.tls_context()

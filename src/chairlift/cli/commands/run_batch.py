@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from chairlift.cli.commands.serve import model_display_name
 from chairlift.cli.console import Console
 from chairlift.cli.http_request import server_url
-from chairlift.cli.result_writer import check_outputs
+from chairlift.cli.model_display_name import model_display_name
+from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.server_options import server_config
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.build import PreparedService, prepare
@@ -32,12 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError, ModelError and InvalidRequest for invalid input, OSError for an output that cannot be written.
     """
-    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
+    console, environ = Console(quiet=arguments.quiet), process_environment()
     for name in ("input", "output"):
         if getattr(arguments, name) is None:
             raise ConfigError(f"run-batch needs --{name} FILE.jsonl", option=name)
     check_outputs({"--output": arguments.output}, {"--input": arguments.input})
-    engine: Options = {"engine_mode": "process", **settings.resolve_group(settings.ENGINE, arguments, environ)}  # type: ignore[typeddict-item]
+    engine: Options = {"engine_mode": "process", **resolve_group(settings.ENGINE, arguments, environ)}  # type: ignore[typeddict-item]
     url = None if arguments.url is None else server_url(arguments.url)
     if url is not None and arguments.model is not None:
         raise ConfigError("MODEL and --url cannot be given together: the server has its own model", option="url")

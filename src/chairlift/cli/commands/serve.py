@@ -1,14 +1,15 @@
 """`chairlift serve`: the composition root of the API server process and its engine process."""
 
 import argparse
-from pathlib import Path
 
 from chairlift.cli.console import Console, ServiceConsole
+from chairlift.cli.model_display_name import model_display_name
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.registration_options import replica_registration
 from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader
+from chairlift.cli.settings.resolve_settings import process_environment, resolve, resolve_group
 from chairlift.cli.tracing_options import open_tracer
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare
@@ -24,11 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError and ModelError for invalid input.
     """
-    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
-    options = settings.resolve_group(settings.SERVER, arguments, environ)
-    engine: Options = {"engine_mode": "process", **settings.resolve_group(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
+    console, environ = Console(quiet=arguments.quiet), process_environment()
+    options = resolve_group(settings.SERVER, arguments, environ)
+    engine: Options = {"engine_mode": "process", **resolve_group(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
     engine["max_queue_size"] = engine_queue_size(options, engine)
-    if (seed := settings.resolve(settings.SERVE_SEED, arguments, environ)) is not None:
+    if (seed := resolve(settings.SERVE_SEED, arguments, environ)) is not None:
         engine["seed"] = seed.value
     listening = listen_address(options)
     tls = listening.tls_context()
@@ -57,15 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         prepared.close()
         service_console.close(code)
     return code
-
-
-def model_display_name(model: str) -> str:
-    """Return the default name of a model in the API.
-
-    It is the hub id or built-in name, or the last part of the folder.
-    """
-    path = Path(model).expanduser()
-    return path.resolve().name if path.exists() else model
 
 
 def _engine_pid(service: TextService) -> int | None:

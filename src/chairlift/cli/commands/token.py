@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cli.console import Console
-from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.settings.service_settings import TOKEN_COMMAND
 from chairlift.core.errors import ConfigError
 from chairlift.web.auth.credentials import SECRET_VARIABLE
@@ -20,8 +20,8 @@ MAX_LIFETIME_SECONDS = 3650 * 86_400
 
 def run(arguments: argparse.Namespace) -> int:
     """Create a token and print it; returns the exit code. Raises ConfigError."""
-    environ = settings.process_environment()
-    options = settings.resolve_group(TOKEN_COMMAND, arguments, environ)
+    environ = process_environment()
+    options = resolve_group(TOKEN_COMMAND, arguments, environ)
     names = ("audience", "issuer", "roles_claim", "tenant_claim")
     config = JWTConfig(**{name: options[f"jwt_{name}"] for name in names if f"jwt_{name}" in options})
     claims = _claims(arguments, config, int(time.time()))

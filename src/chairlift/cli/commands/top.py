@@ -11,9 +11,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.client_tls import tls_context
-from chairlift.cli.console import escape_line
 from chairlift.cli.server_load_reader import DOWN, FleetReader, FleetReading, FleetRow
-from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment
+from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if not 0.1 <= arguments.interval <= 3600:
         raise ConfigError(f"--interval must be from 0.1 to 3600 seconds, got {arguments.interval:g}", option="interval")
-    environ = settings.process_environment()
+    environ = process_environment()
     api_key, admin_key = (environ.get(name, "") for name in ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY"))
     tls = tls_context(arguments.tls_ca, arguments.tls_client_cert, arguments.tls_client_key)
     reader = FleetReader(arguments.url, api_key, admin_key, tls)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from chairlift.cli.client_tls import tls_context
 from chairlift.cli.diagnosis.server_reader import Keys, ServerReader
-from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import process_environment
 from chairlift.core.errors import ConfigError
 
 MIN_SECONDS, MAX_SECONDS = 0.1, 3600.0
@@ -18,7 +18,7 @@ def live_server(arguments: argparse.Namespace) -> tuple[ServerReader, Keys, floa
     """
     if not MIN_SECONDS <= arguments.interval <= MAX_SECONDS:
         raise ConfigError(f"--interval must be from 0.1 to 3600 seconds, got {arguments.interval:g}", option="interval")
-    environ = settings.process_environment()
+    environ = process_environment()
     keys = Keys(api=environ.get("CHAIRLIFT_API_KEY", ""), admin=environ.get("CHAIRLIFT_ADMIN_KEY", ""))
     replica_keys = keys
     if arguments.replica_key_file is not None:

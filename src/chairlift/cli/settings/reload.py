@@ -12,6 +12,7 @@ from chairlift.cli.server_options import check_queue_size, engine_queue_size, se
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS
+from chairlift.cli.settings.resolve_settings import resolve_group
 from chairlift.cli.settings.router_settings import FLEET_ROUTER, ROUTER
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.sources import check_is_file, read_file
@@ -62,10 +63,10 @@ class SettingsReloader:
         """Return the reloader of `serve`; `max_queue_size` is that of the running engine, in sequences."""
 
         def read_config(arguments: argparse.Namespace) -> HttpConfig:
-            server = settings.resolve_group(settings.SERVER, arguments, environ)
+            server = resolve_group(settings.SERVER, arguments, environ)
             config = server_config(names, server)
             # the next start would fail
-            engine_queue_size(server, settings.resolve_group(settings.SERVE_SETTINGS, arguments, environ))
+            engine_queue_size(server, resolve_group(settings.SERVE_SETTINGS, arguments, environ))
             check_queue_size(max_queue_size, config.http.admission.max_waiting_requests)
             return config.http
 
@@ -98,7 +99,7 @@ class SettingsReloader:
         arguments.settings_file = file
         try:
             config = self._read_config(arguments)
-            logging_values = settings.resolve_group(settings.LOGGING, arguments, environ)
+            logging_values = resolve_group(settings.LOGGING, arguments, environ)
         except argparse.ArgumentTypeError as error:
             raise ConfigError(str(error), option=settings.CONFIG.name) from None
         reloaded = ReloadedSettings(
@@ -116,7 +117,7 @@ class SettingsReloader:
 
 def _reader(group: Sequence[Setting], environ: Mapping[str, str]) -> ReadConfig:
     """Return what reads the HTTP settings of a router's settings."""
-    return lambda arguments: router_config(settings.resolve_group(group, arguments, environ)).http
+    return lambda arguments: router_config(resolve_group(group, arguments, environ)).http
 
 
 def _value(file: ConfigFile, setting: Setting) -> object:

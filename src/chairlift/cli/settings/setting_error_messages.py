@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Mapping
 
-from chairlift.cli.settings import settings
+from chairlift.cli.settings.resolve_settings import FILE, FLAG, resolve
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.core.errors import ChairliftError
 
@@ -18,10 +18,10 @@ def message_as_written(error: ChairliftError, arguments: argparse.Namespace, env
     if resolved is None:
         return error.message
     setting, source, origin = resolved
-    written = {setting.name: setting.dest if source == settings.FILE else origin}
+    written = {setting.name: setting.dest if source == FILE else origin}
     if setting.is_positional:
         written = {}
-    elif source == settings.FLAG:
+    elif source == FLAG:
         aliases = getattr(arguments, "written_flags", {})
         written |= {
             each.name: aliases.get(each.dest, each.flag) for each in arguments.parser.settings if "_" in each.name
@@ -31,7 +31,7 @@ def message_as_written(error: ChairliftError, arguments: argparse.Namespace, env
         # A name without an underscore is a word of plain English, too: only the subject of the sentence is the setting.
         before = r"(?<![\w-])" if "_" in name else r"(?:^|(?<=^unknown ))"
         message = re.sub(rf"{before}{name}(?![\w-])", replacement, message, count=0 if "_" in name else 1)
-    return message if source == settings.FLAG or origin in message else f"{message} ({origin})"
+    return message if source == FLAG or origin in message else f"{message} ({origin})"
 
 
 def _resolve_named(
@@ -46,7 +46,7 @@ def _resolve_named(
     if setting is None:
         return None
     try:
-        resolved = settings.resolve(setting, arguments, environ)
+        resolved = resolve(setting, arguments, environ)
     except argparse.ArgumentTypeError:
         return None
     return None if resolved is None else (setting, resolved.source, resolved.origin)

@@ -29,7 +29,7 @@ from chairlift.engine.ipc.engine_connection import EngineConnection
 from chairlift.engine.ipc.engine_process import EngineProcess, PrespawnedProcess, spawn
 from chairlift.engine.ipc.error_encoding import as_engine_error
 from chairlift.engine.ipc.in_flight_requests import InFlightRequest, InFlightRequests
-from chairlift.engine.ipc.liveness_limits import LivenessConfig, RestartBackoff
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import (
     Abort,
     EngineHeartbeat,
@@ -46,6 +46,7 @@ from chairlift.engine.ipc.messages import (
     encode,
 )
 from chairlift.engine.ipc.pending_calls import PendingCalls
+from chairlift.engine.ipc.restart_backoff import RestartBackoff
 from chairlift.engine.ipc.send_queue import SendQueue
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request

@@ -7,9 +7,11 @@ open ──► deferred ──enqueue──► waiting ──start_running──
 
 from collections.abc import Iterable
 
-from chairlift.core.engine_output import EngineOutput, FinishReason, Timeline, TokenLogprob
+from chairlift.core.engine_output import EngineOutput, FinishReason, TokenLogprob
 from chairlift.core.errors import ChairliftError
+from chairlift.core.request_timeline import Timeline
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.engine_counters import Counters
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from chairlift.engine.queue_wait import QueueWaitClock
 from chairlift.engine.scheduler.engine_limits import EngineLimits
@@ -17,7 +19,6 @@ from chairlift.engine.scheduler.oom_backoff import OOMBackoff
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.sequence_group import SequenceGroup
-from chairlift.engine.step_stats import Counters
 
 
 class SequenceTable:

@@ -6,7 +6,6 @@ from typing import Any
 
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
-from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 from chairlift.llm.transformers_compat.engine_source import EngineSource
 from chairlift.llm.transformers_compat.pause import PauseHolders
 from chairlift.llm.transformers_compat.request_tracker import RequestTracker
@@ -94,30 +93,3 @@ class ManagedEngine:
 def _close_when_idle(requests: RequestTracker, client: InlineClient) -> None:
     """Let the engine thread end after the last open request; any thread may run this, whatever locks it holds."""
     client.post(lambda: requests.close_when_none_is_open(client))
-
-
-class ShownEngine:
-    """Shows the current engine of a manager as a ContinuousBatchProcessor, one for each engine. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._processor: ContinuousBatchProcessor | None = None
-
-    def processor(self, client: InlineClient | None) -> ContinuousBatchProcessor | None:
-        """Return the processor that shows this engine, the same one each time; None without an engine."""
-        if client is None:
-            return None
-        with self._lock:
-            if self._processor is None or self._processor.client is not client:
-                self._processor = ContinuousBatchProcessor.of_client(client)
-            return self._processor
-
-    @property
-    def last(self) -> ContinuousBatchProcessor | None:
-        """The processor that was shown last, whose engine may have ended."""
-        return self._processor
-
-    def num_steps(self, client: InlineClient | None) -> int:
-        """Return how many steps this engine has run; without one those of the last engine."""
-        shown = self.processor(client) or self._processor
-        return 0 if shown is None or shown.client is None else shown.client.loop.scheduler.counters.steps

@@ -17,14 +17,16 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 from chairlift.llm.transformers_compat.engine_source import EngineSource, engine_source
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
-from chairlift.llm.transformers_compat.managed_engine import ManagedEngine, ShownEngine
+from chairlift.llm.transformers_compat.logit_processors import LogitProcessors
+from chairlift.llm.transformers_compat.managed_engine import ManagedEngine
 from chairlift.llm.transformers_compat.open_request import OpenRequest
 from chairlift.llm.transformers_compat.pause import paused
 from chairlift.llm.transformers_compat.prompt_token_ids import plain_ids, plain_prompts
 from chairlift.llm.transformers_compat.request_queue import RequestQueue, WaitingRequest
 from chairlift.llm.transformers_compat.request_tracker import RequestTracker
 from chairlift.llm.transformers_compat.result_queue import ResultHandler, ResultQueue
-from chairlift.llm.transformers_compat.settings import LogitProcessors, ManagerSettings
+from chairlift.llm.transformers_compat.settings import ManagerSettings
+from chairlift.llm.transformers_compat.shown_engine import ShownEngine
 
 log = logging.getLogger("ContinuousBatchingLogger")
 

@@ -1,12 +1,12 @@
 """ManagerSettings: the options of a manager, from transformers' two configurations and from keyword arguments."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
-from chairlift.core.sampling_params import INT_BOUNDS, MODEL_DEFAULTS, NEUTRAL_VALUES, SamplingParams
+from chairlift.core.sampling_params import INT_BOUNDS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.engine.config import CacheConfig
 from chairlift.llm.options import Options
@@ -218,39 +218,3 @@ def _token_ids(value: Any) -> tuple[int, ...]:
     ids = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
     checked = [integer("eos_token_id", token, -MAX_INT32, MAX_INT32) for token in ids]
     return tuple(token for token in checked if token >= 0)
-
-
-PENALTIES = ("presence_penalty", "frequency_penalty", "logit_bias", "bad_words_ids", "min_tokens")
-"""Parameters that change logits and have no neutral value of their own in NEUTRAL_VALUES."""
-
-
-class HasSettings(Protocol):
-    """What holds the settings that apply to the next request."""
-
-    settings: ManagerSettings
-
-
-class LogitProcessors:
-    """The sampling parameters of a manager under the name of transformers' list of processors.
-
-    Shows which parameters of requests without their own change the logits, and can drop them.
-    """
-
-    def __init__(self, holder: HasSettings) -> None:
-        self._holder = holder
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names of the parameters; a temperature of 0 is not one: it only chooses greedily."""
-        for name, value in self._holder.settings.sampling.items():
-            is_neutral = value == NEUTRAL_VALUES.get(name) or (name == "temperature" and value == 0)
-            if (name in NEUTRAL_VALUES or name in PENALTIES) and not is_neutral:
-                yield name
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def clear(self) -> None:
-        """Drop these parameters for later requests; greedy requests stay greedy."""
-        settings, dropped = self._holder.settings, set(self)
-        kept = {name: value for name, value in settings.sampling.items() if name not in dropped}
-        self._holder.settings = replace(settings, sampling=kept)

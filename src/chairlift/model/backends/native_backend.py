@@ -17,9 +17,11 @@ from chairlift.model.backends.native_linear_and_norm import NativeLinear, Native
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.backends.native_sampling import NativeSamplingOps
 from chairlift.model.config.decoder_config import DecoderConfig
-from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
+from chairlift.model.kernels.cpu.instruction_sets import selected_instruction_set
+from chairlift.model.kernels.cpu.kernel_cpus import ANYWHERE
+from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE
 from chairlift.model.kernels.cpu.packing import KINDS, PackedWeight, Packer
-from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps

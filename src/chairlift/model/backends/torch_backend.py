@@ -10,8 +10,8 @@ from chairlift.model.device.triton_package import can_use_triton
 from chairlift.model.kernels.float8_linear import check_products
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
-from chairlift.model.layers.fused_ops import batch_invariant_ops_for, ops_for
 from chairlift.model.layers.ops import Ops
+from chairlift.model.layers.select_ops import batch_invariant_ops_for, ops_for
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from chairlift.model.weights.float8_packer import Float8Packer
 from chairlift.model.weights.parameter_loader import ParameterLoader

@@ -19,7 +19,7 @@ from chairlift.model.config.runner_option_checks import check_options
 from chairlift.model.config.select_model_config import read_config
 from chairlift.model.config.transformers_config import TransformersConfig
 from chairlift.model.device.triton_package import check_triton
-from chairlift.model.weights.checkpoint import fingerprint
+from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 
 
 def load(config: RunnerConfig, communicator: Communicator | None = None) -> LoadedModel:

@@ -18,7 +18,8 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.transformers.layer_runner import base_states, not_causal, unsupported
+from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.unsupported_layers import not_causal, unsupported
 
 IMPLEMENTATION = "chairlift"
 """Name of the attention in transformers' interface."""

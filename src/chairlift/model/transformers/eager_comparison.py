@@ -19,7 +19,8 @@ from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.attention import select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.layer_runner import base_states, unsupported
+from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.unsupported_layers import unsupported
 
 CHUNKS = ((4, 3), (3, 4), (1, 1), (1, 1), (1, 1))
 """New tokens of the two sequences in each step."""

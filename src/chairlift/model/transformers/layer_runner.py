@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 
@@ -53,24 +52,3 @@ def takes_positions(base: nn.Module) -> bool:
 @cache
 def _has_position_ids(forward: Callable[..., Any]) -> bool:
     return "position_ids" in inspect.signature(forward).parameters
-
-
-def unsupported(reason: str) -> UnsupportedArchitecture:
-    """Return the error for a model whose layers do not fit; `details["reason"]` is the reason alone."""
-    return UnsupportedArchitecture(
-        f"this model cannot run on a paged KV cache: {reason}", reason=reason,
-        remedy="use a model whose layers all have causal attention",
-    )  # fmt: skip
-
-
-def not_causal() -> UnsupportedArchitecture:
-    """Return the error for a model whose tokens attend to later ones: no cache of earlier tokens can be right."""
-    return UnsupportedArchitecture(
-        "the tokens of this model attend to later tokens, which no KV cache has; it is not causal",
-        remedy="use a model that predicts the next token", is_causal=False,
-    )  # fmt: skip
-
-
-def is_not_causal(error: UnsupportedArchitecture) -> bool:
-    """Return whether an error is one of not_causal()."""
-    return error.details.get("is_causal") is False

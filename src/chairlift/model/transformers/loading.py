@@ -33,13 +33,7 @@ from chairlift.model.device.triton_package import check_triton
 from chairlift.model.transformers.attention import IMPLEMENTATION, MEASURING, PagedAttention, register, select_attention
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.eager_comparison import EagerStates, check_against_eager, eager_states
-from chairlift.model.transformers.layer_runner import (
-    LayerRunner,
-    base_states,
-    is_not_causal,
-    takes_positions,
-    unsupported,
-)
+from chairlift.model.transformers.layer_runner import LayerRunner, base_states, takes_positions
 from chairlift.model.transformers.long_context_checks import (
     check_block_sparse,
     check_cache_reads,
@@ -50,7 +44,8 @@ from chairlift.model.transformers.long_rope import use_long_factors
 from chairlift.model.transformers.module_kernels import ModuleKernels, choose_kernels
 from chairlift.model.transformers.pretrained import load_pretrained, make_without_weights
 from chairlift.model.transformers.sequence_cache_runner import SequenceCacheRunner
-from chairlift.model.weights.checkpoint import fingerprint
+from chairlift.model.transformers.unsupported_layers import is_not_causal, unsupported
+from chairlift.model.weights.checkpoint_fingerprint import fingerprint
 
 log = logging.getLogger(__name__)
 

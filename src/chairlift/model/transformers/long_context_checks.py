@@ -19,7 +19,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.transformers.attention import OTHER, LayerCall, PagedAttention
-from chairlift.model.transformers.layer_runner import base_states, unsupported
+from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.unsupported_layers import unsupported
 
 TOLERANCE = 1e-3
 """Largest relative difference between queries, keys or values of the same token at the same position."""

@@ -18,8 +18,8 @@ from chairlift.model.backends.native_linear_and_norm import NativeLinear
 from chairlift.model.backends.native_lm_head import NativeHead
 from chairlift.model.config.attention_backend_names import AUTO
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
+from chairlift.model.layers.select_ops import ops_for
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from chairlift.model.transformers.module_probing import are_close, sample_rows
 from chairlift.model.transformers.replace_modules import LayerMaker, Replaced, replace_modules

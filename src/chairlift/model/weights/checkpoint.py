@@ -12,13 +12,11 @@ Tensors are mapped, and copied one by one into the model's parameters. The weigh
 page cache, which the kernel can reclaim. After the model is built no file stays mapped.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -41,9 +39,6 @@ BASE_PREFIXES = ("embed_tokens.", "layers.", "norm.")
 IGNORED_PREFIXES = (
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
 )  # fmt: skip
-HEADER_LENGTH_BYTES = 8
-SAMPLE_BYTES = 64
-"""Bytes at three places of a tensor that its fingerprint has: training changes nearly every weight of a tensor."""
 
 QUANTIZED_DTYPES = ("F8_", "F6_", "F4", "I8")
 """Beginnings of safetensors' names of dtypes that only quantized weights have; U8 is also that of old masks."""
@@ -212,32 +207,6 @@ def canonical_name(name: str, architecture: str) -> str | None:
             if name.startswith(prefix):
                 return canonical + name.removeprefix(prefix)
     return f"model.{name}" if name.startswith(BASE_PREFIXES) else name
-
-
-def fingerprint(folder: Path, computation: str) -> str:
-    """Return a digest of a folder's config and of samples of every tensor, equal for copies on other machines.
-
-    `computation` names how the weights are used: dtype and quantization.
-    """
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for file in sorted(folder.glob("*.safetensors")):
-        digest.update(f"\n{file.name} {file.stat().st_size}\n".encode())
-        with file.open("rb") as opened:
-            _update_with_samples(digest, opened)
-    digest.update(f"\n{computation}".encode())
-    return digest.hexdigest()
-
-
-def _update_with_samples(digest: "hashlib._Hash", opened: BinaryIO) -> None:
-    """Add a safetensors file to a digest: its header, and bytes at the start, middle and end of each tensor."""
-    header = opened.read(int.from_bytes(opened.read(HEADER_LENGTH_BYTES), "little"))
-    digest.update(header)
-    first = opened.tell()
-    tensors = (entry for name, entry in json.loads(header).items() if name != "__metadata__")
-    for start, end in sorted(entry["data_offsets"] for entry in tensors):
-        for at in (start, (start + end) // 2, max(start, end - SAMPLE_BYTES)):
-            opened.seek(first + at)
-            digest.update(opened.read(min(SAMPLE_BYTES, end - at)))
 
 
 def _headers(file: Path) -> dict[str, StoredTensor]:

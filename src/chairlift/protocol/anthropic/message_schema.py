@@ -2,7 +2,8 @@
 
 from chairlift.protocol.anthropic.message_writer import END_TURN, MAX_TOKENS, REFUSAL, STOP_SEQUENCE, TOOL_USE
 from chairlift.protocol.request_schemas import Schema
-from chairlift.protocol.response_schemas import COUNT, MAYBE_TEXT, TEXT, array_schema, object_schema
+from chairlift.protocol.response_schemas import COUNT, MAYBE_TEXT, TEXT
+from chairlift.protocol.schema_builders import array_schema, object_schema
 
 _BLOCK: Schema = {"anyOf": [
     object_schema(type={"const": "text"}, text=TEXT),

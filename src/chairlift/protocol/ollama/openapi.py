@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from chairlift.protocol.ollama import fields
 from chairlift.protocol.openapi import Schema, body_schema, make_operation
-from chairlift.protocol.response_schemas import COUNT, TEXT, VERSION, array_schema, object_schema, with_optional
+from chairlift.protocol.response_schemas import COUNT, TEXT, VERSION
+from chairlift.protocol.schema_builders import array_schema, object_schema, with_optional
 
 LINES: Schema = {"application/x-ndjson": {"schema": {"type": ["string", "object"]}}}
 """Content of a stream: lines of JSON."""

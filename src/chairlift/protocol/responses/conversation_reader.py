@@ -6,7 +6,8 @@ import orjson
 
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short
-from chairlift.protocol.responses.response_store import ResponseStore, response_id_of
+from chairlift.protocol.responses.response_ids import response_id_of
+from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.translation.base import Json
 
 PREVIOUS = "previous_response_id"

@@ -1,14 +1,8 @@
 """RESPONSE and others: JSON schemas of the response bodies of /v1/responses."""
 
 from chairlift.protocol.request_schemas import Schema
-from chairlift.protocol.response_schemas import (
-    COUNT,
-    MAYBE_TEXT,
-    TEXT,
-    array_schema,
-    nullable,
-    object_schema,
-)
+from chairlift.protocol.response_schemas import COUNT, MAYBE_TEXT, TEXT
+from chairlift.protocol.schema_builders import array_schema, nullable, object_schema
 
 _STATUS: Schema = {"enum": ["completed", "incomplete", "in_progress", "failed"]}
 _LOGPROB: Schema = {"type": "number", "maximum": 0}

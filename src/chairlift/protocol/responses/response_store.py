@@ -5,7 +5,6 @@ before. A request that uses a response uses all before it, so an entry is never 
 dropped first is always the end of a conversation that nothing has used for long.
 """
 
-import secrets
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ MAX_CHAIN = 8192
 DEFAULT_READ_BYTES = 4_000_000
 """Bytes of stored items that one request may use, as many as a body has by default."""
 
-ID_BYTES = 24
-PREFIX = "resp_"
 SHOWN_ID_CHARS = 80
 
 
@@ -178,19 +175,3 @@ class ResponseStore:
     def _change_bytes(self, own: _TenantEntries, num_bytes: int) -> None:
         own.num_bytes += num_bytes
         self._num_bytes += num_bytes
-
-
-def new_response_id() -> str:
-    """Return an id that cannot be guessed."""
-    return PREFIX + secrets.token_hex(ID_BYTES)
-
-
-def item_id(kind: str, response_id: str, index: int) -> str:
-    """Return the id of an output item: it names its response."""
-    return f"{kind}_{response_id.removeprefix(PREFIX)}_{index}"
-
-
-def response_id_of(item: str) -> str:
-    """Return the id of the response that an item's id names."""
-    _, _, rest = item.partition("_")
-    return PREFIX + rest.rpartition("_")[0]

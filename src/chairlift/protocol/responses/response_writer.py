@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from chairlift.protocol.responses.request import ResponseRequest
-from chairlift.protocol.responses.response_store import item_id
+from chairlift.protocol.responses.response_ids import item_id
 from chairlift.protocol.translation.base import Json
 
 COMPLETED, INCOMPLETE, IN_PROGRESS, FAILED = "completed", "incomplete", "in_progress", "failed"

@@ -6,7 +6,8 @@ from typing import Any
 
 from chairlift.protocol.responses.event_stream import ResponseEvents
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
-from chairlift.protocol.responses.response_store import ResponseStore, new_response_id
+from chairlift.protocol.responses.response_ids import new_response_id
+from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.response_writer import ResponseWriter
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json
 

@@ -16,7 +16,7 @@ from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.probe import ProbeFailed, ReplicaClient
 from chairlift.router.router import Router
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.middleware import send_bytes
+from chairlift.web.send_response import send_bytes
 from chairlift.web.service.live_feed import HEARTBEAT_SECONDS, LiveFeed
 
 REPORT_SECONDS = 6.0

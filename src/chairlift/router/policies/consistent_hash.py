@@ -11,8 +11,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, log2
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 
 LOAD_FACTOR = 1.25
 """A replica gets no key while it has more than this many times its share of the open requests."""

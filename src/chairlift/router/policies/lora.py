@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from chairlift.router.policies.base import Picker, RoutingRequest
+from chairlift.router.policies.base import Picker
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 
 
 class AdapterFilter:

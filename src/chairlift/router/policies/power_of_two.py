@@ -5,8 +5,8 @@ from operator import attrgetter
 from random import Random
 from typing import Any
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate, have_equal_weights
+from chairlift.router.policies.routing_request import RoutingRequest
 
 
 class PowerOfTwoPicker:

@@ -8,8 +8,9 @@ wait_and_load; it gets every request of which no replica knows the beginning.
 from collections.abc import Sequence
 from statistics import median
 
-from chairlift.router.policies.base import Picker, RoutingRequest
+from chairlift.router.policies.base import Picker
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 
 COVERING_SHARE = 0.8
 """Share of the prompt from which a replica that has it wins over any score."""

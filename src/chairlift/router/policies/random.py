@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 
 
 class RandomPicker:

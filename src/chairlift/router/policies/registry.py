@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.policies.base import Filter, Picker, Policy, PolicyPipeline, Scorer
+from chairlift.router.policies.base import Filter, Picker, Policy, Scorer
 from chairlift.router.policies.consistent_hash import ConsistentHashPicker, client_address_key, session_key
 from chairlift.router.policies.least_connections import BestScorePicker, LoadScorer
 from chairlift.router.policies.lora import AdapterFilter, LoraPicker
+from chairlift.router.policies.policy_pipeline import PolicyPipeline
 from chairlift.router.policies.power_of_two import PowerOfTwoPicker
 from chairlift.router.policies.prefix import NUM_ALTERNATIVES, AffinityFilter, PrefixPicker, PrefixScorer, wait_and_load
 from chairlift.router.policies.random import RandomPicker

@@ -6,8 +6,8 @@ nginx's algorithm with credits as shares of 1 instead of weights, so that a cred
 
 from collections.abc import Sequence
 
-from chairlift.router.policies.base import RoutingRequest
 from chairlift.router.policies.candidate import Candidate
+from chairlift.router.policies.routing_request import RoutingRequest
 
 ROUNDING = 1e-9
 """Credits that differ by less are equal; their sums have rounding errors of about 1e-12."""

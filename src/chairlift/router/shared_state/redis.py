@@ -22,7 +22,7 @@ from chairlift.router.shared_state.cancellation import cancel_and_wait
 from chairlift.router.shared_state.local import LocalSessionTable
 from chairlift.router.shared_state.redis_connection import RedisConnection, RedisTiming, Reply
 from chairlift.router.shared_state.redis_url import RedisTarget
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 
 RECONCILED_AT_ONCE = 64
 """Number of tenants that are reported in a row after a new connection; requests are served in between."""

@@ -11,9 +11,9 @@ from chairlift.router.shared_state.base import (
     TenantSnapshot,
     TenantUsageTable,
 )
+from chairlift.web.tenant_limits import TenantLimits
 from chairlift.web.tenant_rate_limiter import (
     MAX_TENANTS,
-    TenantLimits,
     TenantRateLimiter,
     TenantReservation,
     TenantUsage,

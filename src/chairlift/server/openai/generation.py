@@ -24,8 +24,8 @@ from chairlift.web.admission import Permit
 from chairlift.web.admit import admit
 from chairlift.web.body import ClientGone, Scope, Send
 from chairlift.web.error_responses import Header
-from chairlift.web.middleware import send_bytes
 from chairlift.web.request_info import request_info
+from chairlift.web.send_response import send_bytes
 from chairlift.web.tenant_rate_limiter import TenantReservation
 from chairlift.web.write_timeout import WriteTimeout
 

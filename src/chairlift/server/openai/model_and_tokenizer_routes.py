@@ -19,7 +19,7 @@ from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.openai.template_messages import template_input
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.middleware import send_object
+from chairlift.web.send_response import send_object
 
 OWNER = "chairlift"
 FLAGS = {"add_special_tokens": True, "return_token_strs": False}

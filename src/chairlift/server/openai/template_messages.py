@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from chairlift.core.chat_template_limits import REASONING_FIELDS
 from chairlift.server.openai.tool_choice import parsed_arguments
+from chairlift.text.template_features import reads_tools, takes_system_messages
 from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import reads_tools, takes_system_messages
 from chairlift.text.tool_formats.generic_prompt import with_prompt, without_calls
 
 _TAKES_TEXT_ARGUMENTS = re.compile(r"arguments\s+is\s+(not\s+)?(string|mapping)\b")

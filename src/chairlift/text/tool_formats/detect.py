@@ -3,9 +3,9 @@
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from functools import lru_cache
 
 from chairlift.core.errors import ConfigError
+from chairlift.text.template_features import reads_tools
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
@@ -70,9 +70,6 @@ _MARKERS: tuple[tuple[ToolFormat, tuple[str, ...]], ...] = (
 )
 """Formats and the texts that a template of theirs has all of, the most specific ones first."""
 
-_BLOCK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
-_READS_TOOLS = re.compile(r"(?<![\w.\"'])(?:xml_)?tools\b(?![\"'(])")
-_REJECTS_SYSTEM = re.compile(r"raise_exception\([^)]*system[^)]*support", re.IGNORECASE)
 _PYTHONIC = re.compile(r"\w*func\w*\(\s*\w*param\w*\s*=")
 _NAMED_JSON = re.compile(r"""name\\?["']\s*:.{0,200}(parameters|arguments)\\?["']\s*:""", re.DOTALL)
 """The example of a call that such a template shows; a template that only prints the tools' names has no colon there."""
@@ -97,26 +94,6 @@ def detect_tool_format(template: str, special_tokens: Collection[str] = ()) -> T
     if found is MISTRAL and "[ARGS]" in template:
         found = MISTRAL_ARGS
     return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
-
-
-@lru_cache(maxsize=16)
-def reads_tools(template: str) -> bool:
-    """Return whether a template uses the variable `tools`, or `xml_tools` as SmolLM3's does."""
-    return any(_READS_TOOLS.search(block) for block in _BLOCK.findall(template))
-
-
-@lru_cache(maxsize=16)
-def takes_system_messages(template: str) -> bool:
-    """Return whether a template knows the role `system` and does not reject it."""
-    return "system" in template and _REJECTS_SYSTEM.search(template) is None
-
-
-def offers_direct_answer(template: str) -> bool:
-    """Return whether a template has the model call a tool that no request offers where it needs none (Command-R).
-
-    A grammar of the request's tools would make the model call one of these instead.
-    """
-    return "directly-answer" in template
 
 
 def tool_format_by_name(name: str, special_tokens: Collection[str] = ()) -> ToolFormat:

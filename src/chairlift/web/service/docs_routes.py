@@ -8,7 +8,7 @@ from chairlift.core.version import __version__
 from chairlift.protocol.openapi import Schema
 from chairlift.protocol.openapi_page import page
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.middleware import send_bytes, send_object
+from chairlift.web.send_response import send_bytes, send_object
 
 
 class DocsRoutes:

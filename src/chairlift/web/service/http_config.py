@@ -7,7 +7,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.host_check import check_allowed_host, check_origin
 from chairlift.web.http_protocol import HeadLimits
-from chairlift.web.tenant_rate_limiter import TenantLimits
+from chairlift.web.tenant_limits import TenantLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ import orjson
 
 from chairlift.core.errors import ChairliftError, Overloaded
 from chairlift.protocol.sse import named_event
-from chairlift.web.body import ClientGone, Receive, Scope, Send, abort_connection
+from chairlift.web.body import ClientGone, Receive, Scope, Send
+from chairlift.web.connection_end import abort_connection
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
 from chairlift.web.service.event_log import EventLog

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from chairlift.web.body import App, Receive, Scope, Send, header
 from chairlift.web.error_responses import Header, no_route
-from chairlift.web.middleware import send_bytes
+from chairlift.web.send_response import send_bytes
 
 CONTENT_SECURITY_POLICY = "; ".join((
     "default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self' data:",

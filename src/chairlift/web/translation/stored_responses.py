@@ -8,8 +8,8 @@ from chairlift.core.validation import invalid_param
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.middleware import send_object
 from chairlift.web.request_info import request_info
+from chairlift.web.send_response import send_object
 
 MAX_LIMIT = 100
 MAX_LIMIT_DIGITS = 3

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.engine_output import Timeline, TimelineEvent, Usage
+from chairlift.core.engine_output import Usage
+from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.text_event import TextEvent
 from chairlift.observability.tracing.span import RequestTrace, Span, SpanIds, SpanKind

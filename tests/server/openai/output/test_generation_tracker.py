@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.engine_output import FinishReason, Timeline, TimelineEvent
+from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import InvalidRequest, NoAllowedToken, NotFound, StructuredOutputTooComplex, Unavailable
+from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.llm.text_event import TextEvent
 from chairlift.observability.logging import current_trace_id
 from chairlift.server.openai.output.generation_tracker import GenerationTracker, with_client_field

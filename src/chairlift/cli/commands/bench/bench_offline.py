@@ -9,9 +9,11 @@ from chairlift.bench.offline.offline_benchmark import measure
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers.registry import peers_of
 from chairlift.bench.report import environment, plot, report, report_output
+from chairlift.bench.report.redaction import redacted_model
 from chairlift.cli.console import Console
-from chairlift.cli.result_writer import check_outputs
+from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given
@@ -26,9 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError, ModelError and InvalidRequest for invalid input.
     """
     console = Console(quiet=arguments.quiet)
-    environ = settings.process_environment()
-    workload = settings.resolve_group(bench_settings.WORKLOAD, arguments, environ)
-    engine = settings.resolve_group(settings.ENGINE, arguments, environ)
+    environ = process_environment()
+    workload = resolve_group(bench_settings.WORKLOAD, arguments, environ)
+    engine = resolve_group(settings.ENGINE, arguments, environ)
     spec = WorkloadSpec(name=workload.pop("workload", bench_settings.DEFAULT_WORKLOAD), **workload)
     run_spec = RunSpec(model=arguments.model, options=engine, workload=spec)
     arms, count = _check_arguments(arguments, run_spec)
@@ -101,7 +103,7 @@ def _run_arms(
     """
     if arguments.model is None:
         console.print_line(no_model_given())
-    console.print_line(f"workload {run_spec.workload.shown_name()} on {environment.redacted_model(arguments.model)}")
+    console.print_line(f"workload {run_spec.workload.shown_name()} on {redacted_model(arguments.model)}")
     if len(arms) == arguments.repeat == 1 and arguments.threads is None:
         options = {**run_spec.options, **arms[0].options}
         single = RunSpec(model=run_spec.model, options=options, workload=run_spec.workload)

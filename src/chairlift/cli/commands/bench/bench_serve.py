@@ -17,8 +17,10 @@ from chairlift.bench.server.server_address import Address
 from chairlift.bench.server.server_benchmark import ServerBenchmark, first_model
 from chairlift.bench.server.slo import SLO
 from chairlift.cli.console import Console
-from chairlift.cli.result_writer import check_outputs, deferred_interrupt
-from chairlift.cli.settings import bench_settings, settings
+from chairlift.cli.deferred_interrupt import deferred_interrupt
+from chairlift.cli.output_file_checks import check_outputs
+from chairlift.cli.settings import bench_settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ConfigError
 
 DEFAULT_VOCAB_SIZE = 1000
@@ -33,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError, InvalidRequest: the input is not valid.
         NoResponse: the server cannot be reached, or does not have the API or the model.
     """
-    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
-    load = settings.resolve_group(bench_settings.LOAD_SETTINGS, arguments, environ)
+    console, environ = Console(quiet=arguments.quiet), process_environment()
+    load = resolve_group(bench_settings.LOAD_SETTINGS, arguments, environ)
     measurement = _Measurement(arguments, load, environ.get("CHAIRLIFT_API_KEY", ""), console)
     source = environment.source()
     _raise_open_file_limit()

@@ -20,8 +20,9 @@ from chairlift.bench.simulation.step_fit import fit
 from chairlift.bench.simulation.step_samples import read_samples
 from chairlift.bench.workload.workload import Workload
 from chairlift.cli.console import Console
-from chairlift.cli.result_writer import check_outputs
+from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
+from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
@@ -43,10 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError and InvalidRequest for invalid input.
     """
     console = Console(quiet=arguments.quiet)
-    environ = settings.process_environment()
-    workload_settings = settings.resolve_group(bench_settings.WORKLOAD, arguments, environ)
-    fleet_settings = settings.resolve_group(bench_settings.SIMULATED_FLEET, arguments, environ)
-    engine = settings.resolve_group(settings.SIMULATE_SETTINGS, arguments, environ)
+    environ = process_environment()
+    workload_settings = resolve_group(bench_settings.WORKLOAD, arguments, environ)
+    fleet_settings = resolve_group(bench_settings.SIMULATED_FLEET, arguments, environ)
+    engine = resolve_group(settings.SIMULATE_SETTINGS, arguments, environ)
     check_outputs(
         {"--json": arguments.json, "--save-step-times": arguments.save_step_times},
         {"--workload": workload_settings.get("workload"), "--fit": arguments.fit, "--step-times": arguments.step_times},

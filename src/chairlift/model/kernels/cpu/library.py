@@ -1,17 +1,14 @@
 """NativeLibrary: the functions of the compiled kernels, loaded by ctypes."""
 
 import ctypes
-import logging
 import os
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.kernels.cpu.compile import LIBRARY, instruction_set_flags, processor_sets
+from chairlift.model.kernels.cpu.compile import LIBRARY
 from chairlift.model.kernels.cpu.kernel_structs import LMHeadCall, Plan, Step, Weight
-
-log = logging.getLogger(__name__)
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP = 0, 1, 2
 PANEL, GROUP, KEY_TILE = 64, 32, 16
@@ -21,8 +18,6 @@ ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 STACKED, GATES, UPS = 0, 1, 2
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
 
-INSTRUCTION_SET_VARIABLE = "CHAIRLIFT_CPU_KERNELS"
-"""Environment variable: the instruction set to use instead of the best one, for tests and comparisons."""
 
 LIBRARY_VARIABLE = "CHAIRLIFT_CPU_LIBRARY"
 """Environment variable: the library file to use instead of the one beside this module, such as one with sanitizers."""
@@ -123,35 +118,3 @@ class DecoderHandle:
         # __init__ may have failed before it set the attribute.
         if address := getattr(self, "address", None):
             load().decoder_free(address)
-
-
-def instruction_sets() -> tuple[str, ...]:
-    """Return the instruction sets whose kernels are compiled in and run on this processor, the best first.
-
-    Raises ConfigError.
-    """
-    native = load()
-    return tuple(name for name in instruction_set_flags() if native.has(name.encode()))
-
-
-@cache
-def warn_of_missing_sets() -> None:
-    """Say once that the library lacks the best kernels of this processor: it was compiled on another machine."""
-    best = processor_sets()[0]
-    if best not in load().compiled_sets().decode().split():
-        log.warning(
-            "the native kernels were compiled on a machine without %s: they run with %s, and slower; compile them "
-            "again with python -m chairlift.model.kernels.cpu.compile", best, instruction_sets()[0],
-        )  # fmt: skip
-
-
-def selected_instruction_set() -> str:
-    """Return the instruction set to compute with. Raises ConfigError if the forced one is not available."""
-    available = instruction_sets()
-    forced = os.environ.get(INSTRUCTION_SET_VARIABLE)
-    if forced is None:
-        warn_of_missing_sets()
-        return available[0]
-    if forced not in available:
-        raise ConfigError(f"{INSTRUCTION_SET_VARIABLE}={forced}: this machine has kernels for {', '.join(available)}")
-    return forced

@@ -6,19 +6,11 @@ With more than two usable processors, the kernels leave one to the API process a
 """
 
 import ctypes
-import math
 from functools import cache
-from pathlib import Path
 
-from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
-from chairlift.core.host.cpu_capacity import SYS_CPU, cpu_quota, one_cpu_per_core
+from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from chairlift.model.kernels.cpu.library import load
-
-ANYWHERE = -1
-
-SHARED_WITH_OTHERS = 2
-"""Up to this many usable processors, the kernels use all of them."""
 
 
 class ThreadPool:
@@ -48,26 +40,3 @@ class ThreadPool:
 def get_thread_pool(threads: int | None) -> ThreadPool:
     """Return the process's pool of this many threads; None chooses the number for this machine."""
     return ThreadPool(chosen_cpus(threads))
-
-
-def chosen_cpus(threads: int | None) -> tuple[int, ...]:
-    """Return the processor of each thread of a pool of this many; ANYWHERE if there are too few processors.
-
-    Raises ConfigError for less than one thread.
-    """
-    cores = usable_cores()
-    if threads is None:
-        threads = len(cores) if len(cores) <= SHARED_WITH_OTHERS else len(cores) - 1
-    if threads < 1:
-        raise ConfigError(f"cpu_threads must be at least 1, got {threads}", option="cpu_threads")
-    # Pinned, some threads would share a processor, and all others would wait for these at each barrier.
-    if threads > len(cores):
-        return (ANYWHERE,) * threads
-    return cores[-threads:]  # the first core handles most interrupts
-
-
-def usable_cores(*, sys_cpu: Path = SYS_CPU, quota: float | None = None) -> tuple[int, ...]:
-    """Return one processor per physical core that this process may use, ascending; `quota` limits their number."""
-    cores = one_cpu_per_core(usable_cpus(), sys_cpu)
-    quota = cpu_quota() if quota is None else quota
-    return cores if quota is None else cores[: max(1, math.floor(quota))]

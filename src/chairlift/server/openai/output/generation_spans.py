@@ -11,7 +11,8 @@ request was submitted, and early enough that no output came before the engine's 
 import time
 from collections.abc import Sequence
 
-from chairlift.core.engine_output import FinishReason, Timeline, Usage
+from chairlift.core.engine_output import FinishReason, Usage
+from chairlift.core.request_timeline import Timeline
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_event import TextEvent
 from chairlift.observability.tracing.gen_ai_attributes import gen_ai_attributes

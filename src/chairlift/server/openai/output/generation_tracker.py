@@ -6,9 +6,10 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chairlift.core.engine_output import FinishReason, Timeline, Usage
+from chairlift.core.engine_output import FinishReason, Usage
 from chairlift.core.errors import ChairliftError, EngineDead, Unavailable, error_from_wire
 from chairlift.core.load_report import ReplicaState
+from chairlift.core.request_timeline import Timeline
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_event import TextEvent
 from chairlift.observability.metrics import current_exemplar

@@ -1,0 +1,49 @@
+"""Tests of fingerprint."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from chairlift.model.weights.checkpoint_fingerprint import fingerprint
+from support_models import save_tiny
+
+NORM = "model.norm.weight"
+
+QUERY = "model.layers.1.self_attn.q_proj.weight"
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Change the dictionary of tensors of a folder with one file."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return save_tiny("llama", tmp_path / "llama", seed=1)
+
+
+def test_a_fingerprint_is_that_of_the_contents(llama: Path, tmp_path: Path) -> None:
+    """Copies on other machines have other times; trained weights have the same names and sizes."""
+    rewrite(llama, lambda tensors: None)  # in the form of later rewrites
+    copy = tmp_path / "copy"
+    shutil.copytree(llama, copy, copy_function=shutil.copyfile)
+    os.utime(copy / "model.safetensors", (0, 0))
+    original = fingerprint(llama, "float32 None")
+    assert fingerprint(copy, "float32 None") == original != fingerprint(copy, "float32 int8")
+    for name in (NORM, QUERY):
+        size = (copy / "model.safetensors").stat().st_size
+        rewrite(copy, lambda tensors, name=name: tensors.update({name: tensors[name] * 1.001}))
+        assert (copy / "model.safetensors").stat().st_size == size
+        assert fingerprint(copy, "float32 None") != original, name
+        rewrite(copy, lambda tensors, name=name: tensors.update({name: load_file(llama / "model.safetensors")[name]}))
+        assert fingerprint(copy, "float32 None") == original
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps({**config, "rope_theta": 5.0}), encoding="utf-8")
+    assert fingerprint(copy, "float32 None") != original
