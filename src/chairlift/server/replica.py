@@ -1,20 +1,18 @@
 """Replica: the state that all routes share: the text service, admission, tenant limits, lifecycle and telemetry."""
 
 import asyncio
-import contextvars
 import itertools
 import logging
 import math
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
-from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
+from chairlift.core.errors import ChairliftError, ModelNotFound
 from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.engine.step_stats import StepStats
@@ -22,45 +20,26 @@ from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
+from chairlift.server.body_reader import BodyReader
 from chairlift.server.config import ServerConfig
 from chairlift.server.handover import Handover
 from chairlift.server.live.engine_reader import EngineReader
 from chairlift.server.live.step_history import StepHistory
 from chairlift.server.load_reporter import LoadReporter
+from chairlift.server.model_formats import ModelFormats
 from chairlift.server.telemetry import Telemetry
-from chairlift.text.forced_call_grammar import marker_ids
-from chairlift.text.reasoning_formats import ReasoningFormat
-from chairlift.text.template_features import offers_direct_answer
-from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tool_formats.base import ToolFormat
-from chairlift.text.tool_formats.detect import detect_tool_format, keep_reasoning, tool_format_by_name
 from chairlift.web.admission import AdmissionController
-from chairlift.web.body import Receive, Scope, parse_json_object, read_body, timeout_of
+from chairlift.web.body import Scope, timeout_of
 from chairlift.web.ignored_fields import ignored_fields_header
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.request_info import request_info
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.malloc_tuning import MallocTrimmer, malloc_trimmer
 from chairlift.web.tenant_rate_limiter import TenantRateLimiter
 
 log = logging.getLogger(__name__)
 
-TEXT_THREADS = 4
 PULSE_SECONDS = 1.0
 NUM_RECENT_STEPS = 64
-TINY_BODY_BYTES = 1024
-"""Bodies up to this size are tokenized on the event loop: that takes 0.1 to 0.2 ms, as long as a thread handover."""
-
-SMALL_BODY_BYTES = 16_384
-"""Bodies up to this size are parsed on the event loop, which takes a millisecond at most."""
-
-MAY_HAVE_SCHEMA = re.compile(rb"json|tools|\\u0")
-"""Part of a body that may have a JSON Schema, whose lowering takes up to a tenth of a second; escapes may hide it."""
-
-LARGE_BODY_BYTES = 262_144
-"""A larger text takes hundreds of megabytes while it is tokenized: one thread does those, one at a time, and small
-requests do not wait for them."""
-
 T = TypeVar("T")
 
 
@@ -74,6 +53,7 @@ class Replica:
         admission: the admission queue in front of the engine.
         tenants: rate limits and usage of each tenant.
         history: what the last minutes came to.
+        bodies: reads the bodies of requests, and runs work on them in threads.
         handover: open requests that a router can resume on another replica.
         resources: measures the use of CPUs, memory and GPUs while update_gauges_forever() runs.
         engine_reader: asks the engine about its state.
@@ -101,12 +81,12 @@ class Replica:
         self.history = StepHistory()
         self.handover = Handover()
         self._numbers = itertools.count()
-        self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="chairlift-text")
-        self._large_threads = ThreadPoolExecutor(1, thread_name_prefix="chairlift-large")
+        self.bodies = BodyReader(self.lifecycle, self.admission, lambda: self.config.http)
         self._metrics_thread = ThreadPoolExecutor(1, thread_name_prefix="chairlift-metrics")
         self._service: TextService | None = None
         self._malloc_trimmer: MallocTrimmer | None = None
         self._llm: AsyncLLM | None = None
+        self._formats: ModelFormats | None = None
         self.engine_reader = EngineReader()
         self.engine_pid: Callable[[], int | None] = lambda: None
 
@@ -128,6 +108,7 @@ class Replica:
         """
         self.admission.max_running = max_running
         self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
+        self._formats = ModelFormats(service, self.config.tool_call_parser)
         self.engine_pid = engine_pid
         self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
         self.reporter.attach_service(service)
@@ -165,93 +146,13 @@ class Replica:
         assert self._llm is not None, "nothing is served yet"
         return self._llm
 
-    @cached_property
-    def template(self) -> str:
-        """The text of the model's chat templates, to detect their features."""
-        chat = self.service.chat_template
-        return "" if chat is None else chat.text
-
-    @cached_property
-    def tool_format(self) -> ToolFormat:
-        """Format of the model's tool calls, from the setting, or from the chat template and the special tokens.
-
-        Where a model may choose and reasons without a start marker, no grammar enforces the format: it would take the
-        reasoning for the answer. The same holds for a template that tells the model to call a tool of its own.
-        """
-        tokenizer, name = self.service.tokenizer, self.config.tool_call_parser
-        special = () if tokenizer is None else tokenizer.special_tokens
-        found = tool_format_by_name(name, special) if name is not None else detect_tool_format(self.template, special)
-        if (chat := self.service.chat_template) is not None and chat.keeps_reasoning:
-            found = keep_reasoning(found)
-        if self.reasoning_format is not None:
-            found = replace(found, follows_reasoning=True)
-        if self.reasoning_format is not None and self.reasoning_format.is_always_open:
-            found = replace(found, is_enforced=False, auto_notations=())
-        if offers_direct_answer(self.template):
-            found = replace(found, auto_notations=())
-        if tokenizer is None:
-            return found
-        return replace(found, token_ids=marker_ids(found, partial(tokenizer.encode, add_special_tokens=False)))
-
     @property
-    def reasoning_format(self) -> ReasoningFormat | None:
-        """How the model marks its reasoning; None where it has none."""
-        chat = self.service.chat_template
-        return None if chat is None else chat.reasoning_format
-
-    @cached_property
-    def has_special_reasoning_markers(self) -> bool:
-        """Whether the model marks its reasoning with special tokens, which must then stay in the text."""
-        reasoning, tokenizer = self.reasoning_format, self.service.tokenizer
-        return reasoning is not None and tokenizer is not None and reasoning.uses_any(tokenizer.special_tokens)
-
-    @cached_property
-    def token_pieces(self) -> TokenPieces:
-        """Text and bytes of single tokens. Raises InvalidRequest without a tokenizer."""
-        if self.service.tokenizer is None:
-            raise InvalidRequest("logprobs needs a tokenizer, which the model does not have", param="logprobs")
-        return TokenPieces(self.service.tokenizer)
-
-    async def run_by_body_size(self, work: Callable[[], T], scope: Scope, *, is_quick: bool = True) -> T:
-        """Run `work` on a request's body (templates, tokens): in a thread unless the body is tiny.
-
-        Work that may take longer than one pass over the body is not `is_quick`.
-        """
-        size = request_info(scope).body_bytes
-        if is_quick and size <= TINY_BODY_BYTES:
-            return work()
-        return await self.in_thread(work, is_large=size > LARGE_BODY_BYTES)
-
-    async def in_thread(self, work: Callable[[], T], *, is_large: bool = False) -> T:
-        """Run `work` in a thread, off the event loop; large work runs one after the other."""
-        threads = self._large_threads if is_large else self._threads
-        context = contextvars.copy_context()  # log lines of the thread carry the request's id
-        return await asyncio.get_running_loop().run_in_executor(threads, context.run, work)
+    def formats(self) -> ModelFormats:
+        """How the served model writes tool calls and reasoning."""
+        assert self._formats is not None, "nothing is served yet"
+        return self._formats
 
     # -- requests --------------------------------------------------------------------------------------------------
-
-    async def parse_body(
-        self, scope: Scope, receive: Receive, reader: Callable[[dict[str, Any]], T], *, is_work: bool = False
-    ) -> T:  # fmt: skip
-        """Return what `reader` parses from a request's JSON object.
-
-        Raises Unavailable if the server accepts no requests.
-
-        A large body, and one with a JSON Schema, is parsed in a thread. A request for the engine is not
-        parsed while the admission queue is full: under a flood of requests a rejection has to be cheap.
-        """
-        self.lifecycle.check()
-        config = self.config
-        body = await read_body(scope, receive, max_bytes=config.http.max_body_bytes, seconds=config.http.body_timeout)
-        info = request_info(scope)
-        info.body_bytes = size = len(body)
-        if is_work and info.permit is not None:
-            info.permit.set_body_bytes(size)
-        elif is_work:
-            self.admission.check(body_bytes=size)
-        if size <= SMALL_BODY_BYTES and not MAY_HAVE_SCHEMA.search(body):
-            return reader(parse_json_object(body))
-        return await self.in_thread(lambda: reader(parse_json_object(body)), is_large=size > LARGE_BODY_BYTES)
 
     def new_engine_request_id(self, request_id: str) -> str:
         """Return a unique engine request id that begins with the request's id, which a client may repeat."""
@@ -334,5 +235,5 @@ class Replica:
         if self._llm is not None:
             await asyncio.to_thread(self._llm.close)
         self.engine_reader.close()
-        for pool in (self._threads, self._large_threads, self._metrics_thread):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self.bodies.close()
+        self._metrics_thread.shutdown(wait=False, cancel_futures=True)

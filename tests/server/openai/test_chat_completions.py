@@ -185,7 +185,9 @@ def stream_chunks(num_resumed: int, end: int = len(MODEL_OUTPUT), *, step: int =
     request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=chat_request.params, resume=resume)
     processor = OutputProcessor(validated(request), "", tokenizer)
     processor.reasoning_state = ReasoningState.NOT_STARTED
-    replica: Any = SimpleNamespace(reasoning_format=THINK_TAGS, token_pieces=TokenPieces(tokenizer))
+    replica: Any = SimpleNamespace(
+        formats=SimpleNamespace(reasoning_format=THINK_TAGS, token_pieces=TokenPieces(tokenizer))
+    )
     renderer, data = _ChatHandler(RequestContext(replica, chat_request, "r", "", None)).renderer([processor]), b""
     for start in range(num_resumed, end, step):
         is_last = start + step >= len(ids)
@@ -240,7 +242,7 @@ def test_a_forced_call_may_follow_reasoning_that_the_prompt_started(start: str) 
         replica.attach_service(replace(service, chat_template=template), lambda: None, 2048)
         try:
             tools = [{"type": "function", "function": {"name": "f"}}]
-            request = read_chat({**HELLO, "tools": tools, "tool_choice": "required"}, replica.tool_format)
+            request = read_chat({**HELLO, "tools": tools, "tool_choice": "required"}, replica.formats.tool_format)
             handler = _ChatHandler(RequestContext(replica, request, "r", "", None))
             [processor] = handler.processors()
             [builder] = handler._delta_builders(processor)

@@ -35,7 +35,7 @@ class ChatCompletions:
         await handle_generation(replica, scope, receive, send, self._read, _ChatHandler)
 
     def _read(self, body: dict[str, Any]) -> ChatRequest:
-        return read_chat(body, self._replica.tool_format, self._replica.service.chat_template)
+        return read_chat(body, self._replica.formats.tool_format, self._replica.service.chat_template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,13 @@ class _ChatHandler:
     def processors(self) -> list[OutputProcessor]:
         request, replica, choice = self.context.request, self.context.replica, self.context.request.tools
         messages, tools = template_input(
-            request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
+            request.messages,
+            None if choice is None else choice.tools,
+            replica.formats.tool_format,
+            replica.formats.template,
         )
         params = request.params
-        if replica.has_special_reasoning_markers:
+        if replica.formats.has_special_reasoning_markers:
             params = dataclasses.replace(params, skip_special_tokens=False)
         return [replica.service.prepare_chat(
             messages, params, tools=tools, prefill="" if choice is None else choice.prefill,
@@ -64,7 +67,9 @@ class _ChatHandler:
     def renderer(self, processors: Sequence[OutputProcessor]) -> ChatRenderer:
         request, top = self.context.request, self.context.request.params.logprobs
         logprobs_formatter = (
-            ChatLogprobs(self.context.replica.token_pieces, top) if request.logprobs and top is not None else None
+            ChatLogprobs(self.context.replica.formats.token_pieces, top)
+            if request.logprobs and top is not None
+            else None
         )
         meta = ResponseMeta.of("chatcmpl", self.context.request_id, request.model)
         return ChatRenderer(request, meta, logprobs_formatter, self._delta_builders(processors[0]))
@@ -102,7 +107,7 @@ class _ChatHandler:
 
     def _reasoning_parser(self, processor: OutputProcessor) -> ReasoningParser | None:
         """Make the parser of one choice's reasoning; None where the output has none, or its tool parser reads it."""
-        reasoning, state = self.context.replica.reasoning_format, processor.reasoning_state
+        reasoning, state = self.context.replica.formats.reasoning_format, processor.reasoning_state
         structured = processor.request.params.structured
         if reasoning is None or reasoning.is_read_by_tool_format or state is ReasoningState.ENDED:
             return None

@@ -58,7 +58,7 @@ class _CompletionHandler:
             return None
         return [
             CompletionLogprobs(
-                self.context.replica.token_pieces, each.request.prompt_token_ids if params.echo else None,
+                self.context.replica.formats.token_pieces, each.request.prompt_token_ids if params.echo else None,
                 params.logprobs, each.request.resumed_tokens(index),
             )
             for each in processors for index in range(params.n)

@@ -118,7 +118,7 @@ async def prepare(
     replica, scope = admitted.replica, admitted.scope
     info = request_info(scope)
     with span_within(info.trace, "tokenize"):
-        processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
+        processors = await replica.bodies.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
     prompt = sum(len(each.request.prompt_token_ids) for each in processors)
     max_output_tokens = sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
     admitted.permit.set_prompt_tokens(prompt)
@@ -212,7 +212,7 @@ class Generation:
         tokens = usage.completion_tokens + (usage.prompt_tokens if params.echo else 0)
         embedding_bytes = sum(len(result.embedding) for result in results)
         is_long = tokens * (1 + (params.logprobs or 0)) > SHORT_TOKENS or embedding_bytes > SHORT_EMBEDDING_BYTES
-        return await self.replica.in_thread(body) if is_long else body()
+        return await self.replica.bodies.in_thread(body) if is_long else body()
 
 
 def _encode_response(renderer: Renderer, results: list[RequestOutput]) -> bytes:

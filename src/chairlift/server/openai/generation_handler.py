@@ -86,7 +86,7 @@ async def parse(
 
     Raises InvalidRequest, ModelNotFound and FingerprintMismatch.
     """
-    request = await replica.parse_body(scope, receive, read, is_work=True)
+    request = await replica.bodies.parse_body(scope, receive, read, is_work=True)
     replica.check_model(request.model)
     replica.reporter.check_fingerprint(request.resume_fingerprint)
     timeout = replica.timeout(scope, request.timeout)

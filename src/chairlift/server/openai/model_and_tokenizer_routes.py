@@ -70,13 +70,13 @@ class ModelInfoRoutes:
     ) -> None:  # fmt: skip
         """Parse a body by `table` and send what `work` returns for its fields."""
         replica = self._replica
-        fields, ignored = await replica.parse_body(scope, receive, lambda body: split_fields(body, table))
+        fields, ignored = await replica.bodies.parse_body(scope, receive, lambda body: split_fields(body, table))
         if "model" in fields:
             replica.check_model(fields["model"])
         if table is TOKENIZE:
             ignored += read_render_options(fields, replica.service.chat_template)[1]
         headers = replica.ignored_fields_header(ignored)
-        await send_object(send, await replica.run_by_body_size(partial(work, fields), scope), headers=headers)
+        await send_object(send, await replica.bodies.run_by_body_size(partial(work, fields), scope), headers=headers)
 
     @property
     def _max_model_len(self) -> int:
@@ -91,7 +91,7 @@ class ModelInfoRoutes:
     @cached_property
     def _details(self) -> dict[str, Any]:
         info, has_template = self._replica.service.client.info, self._replica.service.chat_template is not None
-        thinks = has_template and self._replica.reasoning_format is not None
+        thinks = has_template and self._replica.formats.reasoning_format is not None
         has = {COMPLETION: True, TOOLS: has_template, THINKING: thinks, EMBEDDING: info.hidden_size > 0}
         return model_details(info.facts, info.device, [name for name, is_there in has.items() if is_there])
 
@@ -100,7 +100,7 @@ class ModelInfoRoutes:
         tokens = self._tokens(fields, flags)
         response: dict[str, Any] = {"count": len(tokens), "max_model_len": self._max_model_len, "tokens": tokens}
         if flags["return_token_strs"]:
-            response["token_strs"] = [self._replica.token_pieces.text_of(token) for token in tokens]
+            response["token_strs"] = [self._replica.formats.token_pieces.text_of(token) for token in tokens]
         return response
 
     def _tokens(self, fields: Mapping[str, Any], flags: Mapping[str, bool]) -> "builtins.list[int]":
@@ -127,7 +127,10 @@ class ModelInfoRoutes:
         request = self._read_chat({name: fields[name] for name in CHAT if name in fields})
         choice = request.tools
         messages, tools = template_input(
-            request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
+            request.messages,
+            None if choice is None else choice.tools,
+            replica.formats.tool_format,
+            replica.formats.template,
         )
         rendered = service.chat_template.render(messages, tools=tools, options=request.rendering)
         prefill = "" if choice is None else choice.prefill
@@ -135,7 +138,7 @@ class ModelInfoRoutes:
 
     def _read_chat(self, fields: Mapping[str, Any]) -> ChatRequest:
         body = {"model": self._replica.config.served_names[0], **fields}
-        return read_chat(body, self._replica.tool_format, self._replica.service.chat_template)
+        return read_chat(body, self._replica.formats.tool_format, self._replica.service.chat_template)
 
     def _detokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         service = self._replica.service
