@@ -20,13 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
-from chairlift.cluster.local import launcher
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
+from chairlift.cluster.local import replica_exec_main
 from chairlift.cluster.local.local_cluster import LocalCluster
 from support_local_cluster import config_of
 
 STUBBORN = ("sh", "-c", '[ "$5" = ignore-sigterm ] && trap "" TERM; exec sleep 600', "replica")
-TRACED = (str(Path(launcher.__file__).parent), subprocess.__file__, shutil.__file__)
+TRACED = (str(Path(replica_exec_main.__file__).parent), subprocess.__file__, shutil.__file__)
 ACTING = (1, 3, 4, 6, 8, 10, 12)
 """Actions that start or stop replicas; the others list them."""
 

@@ -19,13 +19,14 @@ from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from chairlift.server.server_process import ServerParts, run
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.credentials import CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
-from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.bounded_http_protocol import HeadLimits
 from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.tenant_limits import TenantLimits
 from support_config import make_server_config

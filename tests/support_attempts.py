@@ -12,9 +12,9 @@ from chairlift.router.attempts.actions import Action, ResponseMode
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.chunks import Chunk, ChunkKind, parse_chunk
 from chairlift.router.attempts.events import FailureReason, TimerKind
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.hedging import HedgeConfig, HedgeController
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget, RetryBudgetConfig
 from chairlift.router.health.breaker import HealthOutcome
 

@@ -7,7 +7,7 @@ from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.history import PoolHistory
-from chairlift.autoscaler.load_window import LoadWindow, ReplicaCapacity
+from chairlift.autoscaler.load_and_demand_window import LoadWindow, ReplicaCapacity
 from chairlift.autoscaler.pool_load import pool_load
 from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
 from chairlift.core.load_report import ReplicaState

@@ -10,7 +10,7 @@ from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.registry import make_backend
 from chairlift.model.batch.forward_batch import ForwardBatch
-from chairlift.model.runner import executor_choice, torch_runner
+from chairlift.model.runner import executor_and_cuda_graph_choice, torch_runner
 from support_device_stream import SimulatedStream
 
 
@@ -44,11 +44,11 @@ class TensorAttention(ReferenceAttention):
 
 def use_device(monkeypatch: pytest.MonkeyPatch, stream: SimulatedStream, attention: Any = None) -> None:
     """Let runners that start from now on give their steps to the stream."""
-    monkeypatch.setattr(executor_choice, "device_stream", lambda loaded: stream)
+    monkeypatch.setattr(executor_and_cuda_graph_choice, "device_stream", lambda loaded: stream)
     monkeypatch.setattr(torch_runner, "make_backend", lambda *_, **options: attention or TensorAttention())
 
 
 def use_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runners that start from now on compute on the host."""
-    monkeypatch.setattr(executor_choice, "device_stream", lambda loaded: None)
+    monkeypatch.setattr(executor_and_cuda_graph_choice, "device_stream", lambda loaded: None)
     monkeypatch.setattr(torch_runner, "make_backend", make_backend)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.model.kernels.sampling_table import CHOICE, NUM_COLUMNS, NUM_OUTPUTS
+from chairlift.model.kernels.sampling_parameter_columns import CHOICE, NUM_COLUMNS, NUM_OUTPUTS
 from chairlift.model.sampling.device.fixed_point_sampling import SampleBuffers, table_of
 from chairlift.model.sampling.philox import uniforms
 from chairlift.model.sampling.truncated_sampling import TruncationParams, sample_tokens, wide

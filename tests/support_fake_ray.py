@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.cluster.ray.placement_group_name import GroupName

@@ -6,7 +6,8 @@ from typing import Any
 
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.pool_sample import PoolSample
-from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.core.clock import FakeClock
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.core.load_report import ReplicaState

@@ -20,8 +20,8 @@ from chairlift.router.attempts.actions import Action
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.chunks import parse_chunk
 from chairlift.router.attempts.events import FailureReason, TimerKind
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.breaker import HealthOutcome
@@ -32,8 +32,8 @@ from chairlift.router.policies.registry import POLICY_NAMES, make_policy
 from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.proxy.request_mover import RequestMover
 from chairlift.router.replica_set import ReplicaSet
+from chairlift.router.replicas.replica_status import ReplicaStatus
 from chairlift.router.replicas.reservation import Reservation
-from chairlift.router.replicas.routed_replica import ReplicaStatus
 from support_attempts import chunk_event
 
 MODEL = "m"

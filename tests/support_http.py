@@ -12,8 +12,8 @@ import uvloop
 from uvicorn.server import ServerState
 
 from chairlift.web.access_log import AccessRecord
+from chairlift.web.bounded_http_protocol import EarlyCheck, HeadLimits, bounded_protocol
 from chairlift.web.connection_end import abort_connection
-from chairlift.web.http_protocol import EarlyCheck, HeadLimits, bounded_protocol
 from chairlift.web.request_info import request_info
 from chairlift.web.send_response import send_bytes, send_object
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.kubernetes.cluster import KubernetesCluster
 from support_kubernetes_controllers import Controllers, deployment, digest, leader_worker_set
 from support_kubernetes_objects import COST

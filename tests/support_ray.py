@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.ray.cluster import RayCluster
 from chairlift.cluster.ray.config import RayConfig
 from chairlift.engine.runner.fake_model import FakeConfig

@@ -10,8 +10,8 @@ from chairlift.core.clock import FakeClock
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.events import NoReplica
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.router.health.served_models import ServedModels

@@ -15,9 +15,10 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_event import TextEvent
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.text_service import TextService
 from chairlift.server.openai.chat_delta import merged_delta
 from chairlift.text.chat_template import ChatTemplate
 from support_scripted_model import CONFIG, TEMPLATE, TOKENIZER, ReplyRunner

@@ -29,7 +29,8 @@ from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.step_result import StepResult
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from chairlift.server.server_process import ServerParts, run
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate

@@ -14,7 +14,8 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeRunner
 from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from chairlift.engine.step_plan import StepPlan
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import Tokenizer

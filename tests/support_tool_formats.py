@@ -4,17 +4,16 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from chairlift.text.tool_formats.base import (
+from chairlift.text.tool_formats.base import ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.detect import TOOL_FORMATS
+from chairlift.text.tool_formats.tool_call_parser import (
     Piece,
     ReasoningText,
     TextDelta,
     ToolCallArguments,
     ToolCallParser,
     ToolCallStart,
-    ToolFormat,
-    ToolSchemas,
 )
-from chairlift.text.tool_formats.detect import TOOL_FORMATS
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "f": {"type": "object", "properties": {"x": {"type": "integer"}, "s": {"type": "string"}}},

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from chairlift.core.request_output_kind import RequestOutputKind as RequestOutputKind
     from chairlift.core.sampling_params import SamplingParams as SamplingParams
     from chairlift.core.structured_output import StructuredOutput as StructuredOutput
-    from chairlift.core.structured_outputs_params import StructuredOutputsParams as StructuredOutputsParams
+    from chairlift.core.vllm_structured_outputs_params import StructuredOutputsParams as StructuredOutputsParams
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.outputs import CompletionOutput as CompletionOutput
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from chairlift.llm.outputs import RequestOutput as RequestOutput
     from chairlift.llm.transformers_compat.attach import attach as attach
     from chairlift.llm.transformers_compat.cache import PagedAttentionCache as PagedAttentionCache
-    from chairlift.llm.transformers_compat.config import ContinuousBatchingConfig as ContinuousBatchingConfig
     from chairlift.llm.transformers_compat.continuous_batch_processor import (
         ContinuousBatchProcessor as ContinuousBatchProcessor,
+    )
+    from chairlift.llm.transformers_compat.continuous_batching_config import (
+        ContinuousBatchingConfig as ContinuousBatchingConfig,
     )
     from chairlift.llm.transformers_compat.debugger import ContinuousBatchingDebugger as ContinuousBatchingDebugger
     from chairlift.llm.transformers_compat.generation_output import GenerationOutput as GenerationOutput
@@ -64,7 +66,7 @@ __all__ = [
 
 _MODULES = {
     "attach": "chairlift.llm.transformers_compat.attach",
-    "ContinuousBatchingConfig": "chairlift.llm.transformers_compat.config",
+    "ContinuousBatchingConfig": "chairlift.llm.transformers_compat.continuous_batching_config",
     "ContinuousBatchingManager": "chairlift.llm.transformers_compat.manager",
     "GenerationOutput": "chairlift.llm.transformers_compat.generation_output",
     "ContinuousBatchProcessor": "chairlift.llm.transformers_compat.continuous_batch_processor",
@@ -84,7 +86,7 @@ _MODULES = {
     "RequestOutputKind": "chairlift.core.request_output_kind",
     "SamplingParams": "chairlift.core.sampling_params",
     "StructuredOutput": "chairlift.core.structured_output",
-    "StructuredOutputsParams": "chairlift.core.structured_outputs_params",
+    "StructuredOutputsParams": "chairlift.core.vllm_structured_outputs_params",
 }
 
 

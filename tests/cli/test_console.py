@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.console import Console, ServiceConsole, configure_logging
+from chairlift.cli.console import Console, ServiceConsole
+from chairlift.cli.log_setup import configure_logging
 from chairlift.cli.settings.settings import LOGGING
 from chairlift.core.errors import ConfigError
 from chairlift.observability.logging import LEVELS, LogConfig
@@ -51,23 +52,6 @@ def logged_levels(text: str) -> list[str]:
 
 
 ALL = ["debug", "info", "warning", "error"]
-
-
-@pytest.mark.share(3)
-@pytest.mark.parametrize(
-    ("words", "levels"),
-    [
-        ([], ALL[2:]), (["-q"], ALL[3:]), (["-v"], ALL), (["--log-level", "info"], ALL[1:]),
-        (["-q", "--log-level", "debug"], ALL[3:]), (["-v", "--log-level", "error"], ALL[3:]),
-    ],
-)  # fmt: skip
-def test_the_flags_choose_the_level_of_the_log(
-    capsys: pytest.CaptureFixture[str], words: list[str], levels: list[str]
-) -> None:
-    configure()
-    configure(*words)
-    log_each_level()
-    assert logged_levels(capsys.readouterr().err) == levels
 
 
 def test_quiet_is_for_standard_error_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 from aiohttp import web
 
 from chairlift.cluster import webhook
-from chairlift.cluster.base import Cluster, ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import Cluster, ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.webhook import WebhookCluster, WebhookConfig, parse_replicas
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.errors import ConfigError

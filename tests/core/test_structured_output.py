@@ -10,7 +10,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_DEPTH, MAX_STRUCTURED_CHARS, StructuredOutput
-from chairlift.core.structured_outputs_params import StructuredOutputsParams
+from chairlift.core.vllm_structured_outputs_params import StructuredOutputsParams
 from support_shares import for_each
 
 KINDS: dict[str, Any] = {

@@ -9,9 +9,9 @@ import pytest
 from chairlift import demo
 from demo_model.conversations import SKILLS, Conversation, conversations, examination
 from demo_model.evaluate import COUNT
-from demo_model.sequence_packing import Writer, step_rows
 from demo_model.task import Task
 from demo_model.tokenizer_training import SAMPLE
+from demo_model.tokenizing_and_packing import Writer, step_rows
 from demo_model.train import LONG, LONG_EVERY, SHORT, TOKENS, drilling_at
 from support_shares import FULL
 

@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 from chairlift import demo
 from demo_model.conversations import SKILLS, Conversation, draw
 from demo_model.network_and_optimizers import Optimizers, loss_of, make_network
-from demo_model.sequence_packing import Rows, Writer, packed
+from demo_model.tokenizing_and_packing import Rows, Writer, packed
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,15 @@ from random import Random
 import pytest
 
 from demo_model.fact_tables import DAYS, MONTHS, NUMBERS
-from demo_model.skills import json_extraction, knowledge, memory, stories, sums_and_dates, text, tool_calls
+from demo_model.skills import (
+    json_extraction,
+    knowledge,
+    memory,
+    stories,
+    sums_and_dates,
+    tool_calls,
+    word_tasks,
+)
 from demo_model.task import Skill, Task, asked_politely, numbers_in
 
 MONTH_NAMES = list(MONTHS)
@@ -33,7 +41,7 @@ def test_sums_are_right_and_are_those_that_were_asked_for() -> None:
 
 
 def test_what_is_sorted_is_in_order_and_the_same() -> None:
-    for asked, answer, _ in drawn(text.sort):
+    for asked, answer, _ in drawn(word_tasks.sort):
         parts = answer.split(", ")
         if parts[0].isdigit():
             down = "large to small" in asked or "largest" in asked
@@ -43,15 +51,15 @@ def test_what_is_sorted_is_in_order_and_the_same() -> None:
 
 
 def test_letters_are_spelled_reversed_and_counted() -> None:
-    for asked, answer, _ in drawn(text.spell):
+    for asked, answer, _ in drawn(word_tasks.spell):
         assert answer.replace("-", "") in asked.lower() and all(len(part) == 1 for part in answer.split("-"))
-    for asked, answer, _ in drawn(text.reverse):
+    for asked, answer, _ in drawn(word_tasks.reverse):
         if ": " in answer:
             spelled, word = answer.split(": ")
             assert spelled.replace("-", "") == word and word[::-1] in asked
         else:
             assert " ".join(reversed(answer.split(" "))) in asked
-    for asked, answer, _ in drawn(text.count):
+    for asked, answer, _ in drawn(word_tasks.count):
         if "letters" in answer:
             spelled, number = answer.split(": ")
             assert len(spelled.split("-")) == numbers_in(number)[0] and spelled.replace("-", "") in asked
@@ -66,7 +74,7 @@ def test_letters_are_spelled_reversed_and_counted() -> None:
             assert all(abs(a - b) == 1 for a, b in pairwise(counted))
 
 
-@pytest.mark.parametrize("skill", [text.echo, text.copy, text.drill])
+@pytest.mark.parametrize("skill", [word_tasks.echo, word_tasks.copy, word_tasks.drill])
 def test_what_is_said_again_stands_in_what_was_said(skill: Skill) -> None:
     assert all(asked.rstrip("\"'").endswith(answer) for asked, answer, _ in drawn(skill))
 

@@ -10,8 +10,8 @@ from chairlift import demo
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tokenizer import HFTokenizer
 from demo_model import tokenizer_training
-from demo_model.skills.text import any_word
 from demo_model.skills.tool_calls import tool
+from demo_model.skills.word_tasks import any_word
 from support_shares import FULL
 
 SAMPLE = 3_000

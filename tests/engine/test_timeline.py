@@ -5,7 +5,7 @@ import random
 import pytest
 
 from chairlift.core.request_timeline import Timeline
-from chairlift.engine.queue_wait import QueueWaitClock, WaitReason
+from chairlift.engine.queue_wait_by_reason import QueueWaitClock, WaitReason
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.timeline import TimelineRecorder
 from support_engine import EngineHarness, make_request, make_scheduler, run_step

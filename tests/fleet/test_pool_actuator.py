@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.limits.budget import limit_to_budget
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.core.load_report import ReplicaState
 from support_fleet import NEW, FakeFleet

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from support_fleet import OLD, FakeFleet
 from support_server import run
 

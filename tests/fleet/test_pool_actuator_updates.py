@@ -3,7 +3,8 @@
 import pytest
 
 from chairlift.autoscaler.config import BudgetConfig
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.rolling_update import MAX_FAILURES
 from support_fleet import NEW, OLD, FakeFleet

@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.autoscaler.config import BudgetConfig
 from chairlift.autoscaler.decision import Decision
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.core.cluster_errors import ClusterFailed
 from support_fleet import NEW, OLD, FakeCluster, FakeFleet
 from support_server import run

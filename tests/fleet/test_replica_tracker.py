@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.fleet.replica_tracker import ReplicaTracker, StuckReplica, TrackedPool
 from chairlift.router.health.replica_load import ReplicaLoad, parse_load

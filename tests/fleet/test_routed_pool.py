@@ -12,7 +12,7 @@ import pytest
 from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.core.clock import FakeClock
 from chairlift.engine.step_plan import StepPlan
-from chairlift.fleet.cluster_source import ClusterSource
+from chairlift.fleet.cluster_discovery_source import ClusterSource
 from chairlift.fleet.routed_pool import RoutedPool
 from chairlift.router.config import RouterConfig
 from chairlift.router.endpoint import ReplicaKind

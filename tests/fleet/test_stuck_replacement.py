@@ -1,6 +1,6 @@
 """Tests of StuckReplacement."""
 
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.fleet.replica_tracker import StuckReplica, TrackedPool
 from chairlift.fleet.stuck_replacement import StuckReplacement
 

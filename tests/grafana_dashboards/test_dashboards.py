@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from grafana_dashboards.__main__ import DASHBOARDS, files, main
-from grafana_dashboards.panels import Dashboard
+from grafana_dashboards.dashboard_classes_and_promql import Dashboard
 from support_monitoring import exported_names, names_in, rules
 from support_source_tree import ROOT
 

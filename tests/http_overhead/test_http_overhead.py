@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from http_overhead.__main__ import compare_arms, main
-from http_overhead.engine_processes import BenchmarkSpec, run_http_server, run_offline_engine
+from http_overhead.engine_and_server_processes import BenchmarkSpec, run_http_server, run_offline_engine
 from http_overhead.resident_engine import run_seeds
 
 SPEC = BenchmarkSpec(

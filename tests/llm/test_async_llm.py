@@ -11,8 +11,8 @@ import pytest
 
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_event import TextEvent
-from chairlift.llm.text_service import ModelDefaults
 from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
 from support_process import engine_threads
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until

@@ -12,8 +12,9 @@ from chairlift.core.engine_output import Usage
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFiniteLogits
 from chairlift.engine.runner.fake_model import HIDDEN_SIZE, expected_embedding
 from chairlift.llm.embedding_and_score_outputs import EmbeddingOptions, check_pairs, normalized, score, score_pairs
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.outputs import RequestOutput
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.text_service import TextService
 from support_async_llm import run as run_async
 from support_services import FAKE, fake_service
 

@@ -14,7 +14,8 @@ from chairlift.core.errors import (
     InvalidRequest,
     TokenOutOfRange,
 )
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from support_services import FAKE, fake_service, is_idle, text_of, tokens_of
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)

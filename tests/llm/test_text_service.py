@@ -12,7 +12,8 @@ import pytest
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
-from chairlift.llm.text_service import ModelDefaults, TextService, plain
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService, plain
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ChatPrompt
 from support_services import FAKE, AsciiTokenizer, fake_service, is_idle

@@ -11,8 +11,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from chairlift.observability.logging import current_trace_id
-from chairlift.observability.metric_actions import ACTIONS
 from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics, current_exemplar
+from chairlift.observability.operator_actions_by_metric import ACTIONS
 from support_shares import for_each
 
 BOUNDED = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import ReasoningPrefix

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.cluster.base import ClusterReplica
+from chairlift.cluster.cluster_replica import ClusterReplica
 from chairlift.cluster.kubernetes.cluster import KubernetesCluster
 from chairlift.core.cluster_errors import ClusterFailed
 from chairlift.web.registry.json_client import JSONResponse

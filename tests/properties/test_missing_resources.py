@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.autoscaler.config import AutoscalerConfig, TargetConfig, ThresholdConfig, WindowConfig
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.router.health.replica_load import parse_load
 from support_autoscaler import history_of, pool, ready

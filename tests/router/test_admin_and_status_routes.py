@@ -9,7 +9,7 @@ from chairlift.cli.server_load_reader import row_of_replica
 from chairlift.protocol.response_schemas import ROUTED_MODELS
 from chairlift.router.discovery.base import SourceState, SourceStatus
 from chairlift.router.health.served_models import parse_models
-from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.web.auth.api_keys import read_keys
 from support_replica_set import probed
 from support_router import CHAT, HELLO

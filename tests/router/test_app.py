@@ -10,7 +10,7 @@ from chairlift.router.app import GENERATION_PATHS, router_app
 from chairlift.web.admission import AdmissionLimits, Permit
 from chairlift.web.auth.api_keys import read_keys
 from chairlift.web.auth.credentials import Credentials
-from chairlift.web.http_protocol import Rejection
+from chairlift.web.bounded_http_protocol import Rejection
 from support_router import CHAT, COMPLETIONS, HELLO
 from support_router_app import complete, echo, replica_and_router, routed
 from support_server import HELLO as FAKE_HELLO

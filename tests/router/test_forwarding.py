@@ -9,7 +9,7 @@ import pytest
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.endpoint import Endpoint
 from chairlift.router.forwarding import is_admin_path
-from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.web.service.http_config import HttpConfig
 from support_router import Connection, ReceivedRequest, scripted
 from support_router_app import echo, routed

@@ -10,7 +10,7 @@ import pytest
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.live.request_timelines import RequestTimeline
-from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.api_keys import KeyRing, read_keys
 from chairlift.web.auth.principal import ADMIN, USER, Principal
@@ -41,24 +41,6 @@ def limited(**limits: Any) -> dict[str, Any]:
 
 
 # -- sessions and models ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("how", ["header", "cookie", "user"])
-def test_a_session_stays_on_one_replica(how: str) -> None:
-    async def scenario() -> None:
-        async with routed(complete, complete, complete, session_cookie="sid", **SESSION) as fleet:
-            for session in range(8):
-                served_by = set()
-                for _ in range(3):
-                    body = {**HELLO, "user": f"u{session}"} if how == "user" else HELLO
-                    headers = {"header": {"x_session_id": f"s{session}"}, "cookie": {"cookie": f"sid=c{session}"}}
-                    response = await fleet.post(body, **headers.get(how, {}))
-                    served_by.add(response.json()["served_by"])
-                assert len(served_by) == 1, served_by
-            assert sum(bool(replica.requests) for replica in fleet.replicas) >= 2
-
-    run(scenario())
 
 
 def test_an_alias_reaches_its_pool_and_a_canary_keeps_sessions() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.router.prompt_prefix import count_prompt_tokens, pooled_fields, prompt_prefix
+from chairlift.router.prompt_prefix_and_length import count_prompt_tokens, pooled_fields, prompt_prefix
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_router import Connection, ReceivedRequest

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError, InvalidRequest, Overloaded, RateLimited, Unavailable
-from chairlift.router.attempts.resume import GenerationFields
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.routed_permit import RoutedPermit, max_output_tokens
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter
 from chairlift.web.admission import AdmissionController, AdmissionLimits

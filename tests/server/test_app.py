@@ -20,7 +20,7 @@ from chairlift.web.admission import AdmissionLimits, Permit
 from chairlift.web.auth.api_keys import KeyRing, read_keys
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.auth.principal import Principal
-from chairlift.web.http_protocol import Rejection
+from chairlift.web.bounded_http_protocol import Rejection
 from chairlift.web.service.http_app import OPEN, HttpApp
 from support_config import make_server_config
 from support_http import ListeningServer, run_scenario

@@ -13,7 +13,7 @@ from chairlift.core.errors import FingerprintMismatch
 from chairlift.core.host.resource_monitor import UNKNOWN, ResourceUsage
 from chairlift.core.load_report import LoadReport, LoadSummary, ReplicaReport, ReplicaState
 from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.llm.text_service import ModelDefaults
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.router.health.replica_load import parse_load_header
 from chairlift.server.load_reporter import HEADER_SECONDS, LoadReporter, service_fingerprint
 from chairlift.text.byte_tokenizer import ByteTokenizer

@@ -12,7 +12,7 @@ from chairlift.core.host.gpu_reader import GpuUsage
 from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request_timeline import Timeline, TimelineEvent
-from chairlift.engine.scheduler_state import CacheState
+from chairlift.engine.scheduler_and_cache_state import CacheState
 from chairlift.engine.step_stats import StepStats
 from chairlift.observability.metric_aliases import ALIAS_SETS
 from chairlift.server import telemetry as module

@@ -10,7 +10,8 @@ from soak.fault_injection import Fault, InjectedFault
 from soak.raw_client import Outcome, RequestResult
 from soak.request_mix import COMPLETE, SoakRequest
 from soak.server_samples import IdleSample, ProcessSample, ServerSample
-from soak.verdict import MAX_GROWTH, SoakResult, check_memory, engine_settled_at, is_during_fault, judge, window_growth
+from soak.soak_result import SoakResult
+from soak.verdict import MAX_GROWTH, check_memory, engine_settled_at, is_during_fault, judge, window_growth
 from support_shares import for_each
 
 SECONDS = 1800.0

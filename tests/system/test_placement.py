@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.engine.ipc.engine_main import NICENESS
 from chairlift.engine.runner.fake_model import FakeConfig
 from support_process import wait_until

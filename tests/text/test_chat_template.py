@@ -296,15 +296,6 @@ def test_the_date_of_a_template_comes_from_the_given_clock() -> None:
     assert template.render(user("a")).text == "03 Feb 2026"
 
 
-def test_several_templates_are_chosen_by_name(tmp_path: Path) -> None:
-    templates = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
-    template = ChatTemplate.load(save_tokenizer(tmp_path, *build_tokenizer("qwen"), templates), tokenizer_of("qwen"))
-    assert template.render(user("a")).text == "plain"
-    assert template.render(user("a"), tools=[TOOL]).text == "tools"
-    with pytest.raises(InvalidRequest, match=r"\['rag'\], but none is named 'default'"):
-        ChatTemplate({"rag": ""}, tokenizer_of("qwen")).render(user("a"))
-
-
 def test_files_beside_the_configuration_come_first(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("qwen")
     save_tokenizer(tmp_path, *build_tokenizer("qwen"), "in the configuration")

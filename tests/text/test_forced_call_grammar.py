@@ -128,13 +128,6 @@ def test_a_name_of_any_characters_round_trips(tool_format: ToolFormat, names: li
     assert not takes(compiled(tool_format, dict.fromkeys(names, INTEGER)), call(tool_format, stranger, '{"x": 7}'))
 
 
-def test_white_space_between_the_parts_of_arguments_has_an_end() -> None:
-    """A model that writes nothing else would do so until its last token."""
-    for count, fits in ((40, True), (41, False)):
-        for arguments in ("{" + " " * count + "}", '{"k"' + "\n" * count + ': ""}'):
-            assert takes(compiled(HERMES), call(HERMES, "g", arguments)) is fits
-
-
 def test_each_schema_has_its_own_definitions() -> None:
     def schema(kind: str) -> dict[str, Any]:
         inner = {"a": {"$ref": "#/$defs/q"}}

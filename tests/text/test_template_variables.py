@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.core.chat_template_limits import MAX_VARIABLES, MAX_VARIABLES_CHARS, REASONING_EFFORTS
+from chairlift.core.chat_template_names_and_limits import MAX_VARIABLES, MAX_VARIABLES_CHARS, REASONING_EFFORTS
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits
 from chairlift.text.template_variables import check_variables, effort_variables, find_variables, settable_variables

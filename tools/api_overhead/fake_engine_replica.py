@@ -12,7 +12,8 @@ from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ServerParts, run
 from chairlift.text.byte_tokenizer import ByteTokenizer

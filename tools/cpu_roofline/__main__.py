@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.bench.offline.subprocess_run import environ_with, exchange
-from chairlift.bench.report import environment, report, report_output
+from chairlift.bench.report import environment, model_size_fields, report, report_output
 from chairlift.bench.report.machine_noise import wait_until_quiet
 from cpu_roofline.hardware_peaks import TOOLS
 
@@ -45,7 +45,7 @@ def main(args: list[str]) -> int:
         _print_line(f"run {number + 1}: {runs[-1]['w1']['output_tokens_per_second']:.1f} output tokens/s")
     medians = summary(runs)
     result = {
-        "model": {"name": arguments.model.resolve().name, "shape": environment.model_shape(str(arguments.model))},
+        "model": {"name": arguments.model.resolve().name, "shape": model_size_fields.model_shape(str(arguments.model))},
         "options": options,
         "cores": len(os.sched_getaffinity(0)),
         "summary": medians,

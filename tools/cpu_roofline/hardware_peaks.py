@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from chairlift.bench.offline.subprocess_run import environ_with
-from chairlift.model.device.host_allocation import huge_pages
+from chairlift.model.device.huge_page_tensors import huge_pages
 from chairlift.model.kernels.cpu.compile import find_compiler
 
 NUM_ROWS = 256

@@ -9,10 +9,18 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from demo_model.skills import json_extraction, knowledge, memory, stories, sums_and_dates, text, tool_calls
+from demo_model.skills import (
+    json_extraction,
+    knowledge,
+    memory,
+    stories,
+    sums_and_dates,
+    tool_calls,
+    word_tasks,
+)
 from demo_model.task import Message, Skill, Task, assistant
 
-BETWEEN: tuple[Skill, ...] = (text.echo, knowledge.fact, sums_and_dates.total, knowledge.unknown)
+BETWEEN: tuple[Skill, ...] = (word_tasks.echo, knowledge.fact, sums_and_dates.total, knowledge.unknown)
 """Skills of the messages between a fact and the question about it."""
 
 PLAIN = 0.05
@@ -26,17 +34,18 @@ SYSTEMS = (
     "Be kind and short.",
 )  # fmt: skip
 CHATTING: dict[Skill, int] = {
-    knowledge.greeting: 5, knowledge.about: 12, text.echo: 12, text.copy: 14, text.spell: 7, text.reverse: 7,
-    text.count: 7,
-    text.sort: 14, sums_and_dates.total: 12, knowledge.fact: 12, sums_and_dates.date: 7, knowledge.listing: 4,
+    knowledge.greeting: 5, knowledge.about: 12, word_tasks.echo: 12, word_tasks.copy: 14, word_tasks.spell: 7,
+    word_tasks.reverse: 7, word_tasks.count: 7,
+    word_tasks.sort: 14, sums_and_dates.total: 12, knowledge.fact: 12, sums_and_dates.date: 7, knowledge.listing: 4,
     stories.story: 4,
-    json_extraction.filling: 16, text.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
+    json_extraction.filling: 16, word_tasks.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
 }  # fmt: skip
 """Skill -> its weight in conversations without tools."""
 
 SKILLS: dict[str, Skill] = {
-    "greeting": knowledge.greeting, "about": knowledge.about, "echo": text.echo, "copy": text.copy, "spell": text.spell,
-    "reverse": text.reverse, "count": text.count, "sort": text.sort, "sums": sums_and_dates.total,
+    "greeting": knowledge.greeting, "about": knowledge.about, "echo": word_tasks.echo, "copy": word_tasks.copy,
+    "spell": word_tasks.spell, "reverse": word_tasks.reverse, "count": word_tasks.count, "sort": word_tasks.sort,
+    "sums": sums_and_dates.total,
     "facts": knowledge.fact, "dates": sums_and_dates.date, "lists": knowledge.listing, "stories": stories.story,
     "json": json_extraction.filling,
     "tools": tool_calls.calling, "tool results": tool_calls.telling, "unknown": knowledge.unknown,
@@ -98,7 +107,7 @@ def conversation(rng: Random, drilling: float = 0.0) -> Conversation:
     """Draw a conversation of none but tasks that may be trained on; that share of them is nothing but copying."""
     chosen = rng.random()
     if chosen < drilling:
-        task = draw(rng, text.drill, held_out=False)
+        task = draw(rng, word_tasks.drill, held_out=False)
         return Conversation((*task.messages, assistant(task.answer)), (), (task.asked,))
     if chosen > 1 - PLAIN:
         return Conversation(text=rng.choice((stories.plain, knowledge.plain))(rng))

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from demo_model.sequence_packing import Rows
 from demo_model.tokenizer_training import SIZE
+from demo_model.tokenizing_and_packing import Rows
 
 CONTEXT = 2048
 """The model's context length, and the length of the longest rows."""

@@ -16,7 +16,7 @@ from chairlift.bench.report import environment
 from demo_model import tokenizer_training
 from demo_model.conversations import SKILLS, examination
 from demo_model.network_and_optimizers import Optimizers, loss_of, make_network
-from demo_model.sequence_packing import Rows, Writer, packed, step_rows
+from demo_model.tokenizing_and_packing import Rows, Writer, packed, step_rows
 
 TOKENS = 4096
 """Tokens of a training step, including padding."""

@@ -13,7 +13,8 @@ from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner

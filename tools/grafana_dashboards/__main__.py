@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from grafana_dashboards.dashboard_classes_and_promql import Dashboard
 from grafana_dashboards.fleet import FLEET
-from grafana_dashboards.panels import Dashboard
 from grafana_dashboards.replica import REPLICA
 from grafana_dashboards.slo import SLO
 from grafana_dashboards.tenants import TENANTS

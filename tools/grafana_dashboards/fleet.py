@@ -1,6 +1,15 @@
 """FLEET: the dashboard of routers and autoscalers: replicas, health, attempts, scaling."""
 
-from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles, or_zero, sum_rate
+from grafana_dashboards.dashboard_classes_and_promql import (
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Variable,
+    histogram_quantiles,
+    or_zero,
+    sum_rate,
+)
 
 HERE = 'instance=~"$router"'
 ROUTERS = f'{HERE},job="chairlift-router"'

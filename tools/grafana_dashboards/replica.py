@@ -1,6 +1,14 @@
 """REPLICA: the dashboard of replicas: requests, engine, KV cache, processes, machine, GPU."""
 
-from grafana_dashboards.panels import Dashboard, Panel, Query, Row, Variable, histogram_quantiles, sum_rate
+from grafana_dashboards.dashboard_classes_and_promql import (
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Variable,
+    histogram_quantiles,
+    sum_rate,
+)
 
 HERE = 'instance=~"$replica"'
 REPLICAS = f'{HERE},job="chairlift-replica"'

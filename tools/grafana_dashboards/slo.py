@@ -1,6 +1,16 @@
 """SLO: the dashboard of latency and availability targets."""
 
-from grafana_dashboards.panels import JOB, JOBS, Dashboard, Panel, Query, Row, Variable, share_met, sum_rate
+from grafana_dashboards.dashboard_classes_and_promql import (
+    JOB,
+    JOBS,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Variable,
+    share_met,
+    sum_rate,
+)
 
 MODEL = f'{JOB},model=~"$model"'
 

@@ -1,6 +1,17 @@
 """TENANTS: the dashboard of tenants: what each uses, and how well it is served."""
 
-from grafana_dashboards.panels import JOB, JOBS, Dashboard, Panel, Query, Row, Variable, or_zero, share_met, sum_rate
+from grafana_dashboards.dashboard_classes_and_promql import (
+    JOB,
+    JOBS,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Variable,
+    or_zero,
+    share_met,
+    sum_rate,
+)
 
 TENANT = f'{JOB},tenant=~"$tenant"'
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report import environment, report, report_output
-from http_overhead.engine_processes import BenchmarkSpec, run_http_server, run_offline_engine
+from http_overhead.engine_and_server_processes import BenchmarkSpec, run_http_server, run_offline_engine
 
 NUM_BLOCKS = 1200
 """Blocks of the KV cache in both engines: more than workload W1 needs."""

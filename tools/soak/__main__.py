@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from soak import report
+from soak.soak_result import SoakResult
 from soak.soak_run import SoakOptions, SoakRun
 from soak.soak_server import SoakServer
-from soak.verdict import SoakResult, judge
+from soak.verdict import judge
 
 SETTLE_SECONDS = 300.0
 """Time after a process's start from which on its memory is judged, in a long test."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from chairlift import __version__
 from soak.server_samples import ServerSample
-from soak.verdict import Finding, SoakResult, engine_settled_at
+from soak.soak_result import SoakResult
+from soak.verdict import Finding, engine_settled_at
 
 KEPT_METRICS = (
     "requests_open", "admission_waiting_requests", "sequences_running", "preemptions_total", "output_tokens_total",

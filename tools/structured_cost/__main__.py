@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import cast
 
-from chairlift.bench.report import environment, report, report_output
+from chairlift.bench.report import environment, model_size_fields, report, report_output
 from chairlift.bench.report.redaction import shown_options
 from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings import settings
@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace, words: Sequence[str]) -> int:
         prepared, requests=arguments.requests, output_tokens=arguments.output_tokens,
         repeat=arguments.repeat, seed=arguments.seed, note=report_output.print_line,
     )  # fmt: skip
-    results |= {"model": environment.model_shape(arguments.model), "options": shown_options(engine)}
+    results |= {"model": model_size_fields.model_shape(arguments.model), "options": shown_options(engine)}
     document = report.with_environment("chairlift structured cost", results, source, ["structured_cost", *words])
     lines = [
         f"throughput with schemas for half of {arguments.requests} requests: {results['ratio']:.3f} of that without",

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from chairlift.bench.offline.driver import drive_workload
-from chairlift.bench.offline.process_usage import peak_memory, threads
 from chairlift.bench.offline.request_records import summarize_requests
+from chairlift.bench.offline.torch_threads_and_peak_memory import peak_memory, threads
 from chairlift.bench.workload.generators import generate
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.structured_output import StructuredOutput

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chairlift.autoscaler.cold_starts import ColdStarts
 from chairlift.autoscaler.config import AutoscalerConfig, normal_wait_seconds
 from chairlift.autoscaler.decision import Decision
-from chairlift.autoscaler.load_window import LoadWindow, ReplicaCapacity
+from chairlift.autoscaler.load_and_demand_window import LoadWindow, ReplicaCapacity
 from chairlift.autoscaler.pool_load import PoolLoad, pool_load
 from chairlift.autoscaler.pool_sample import PoolSample
 

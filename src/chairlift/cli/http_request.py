@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.url_text import is_http_url, without_user_info
+from chairlift.observability.url_check_and_redaction import is_http_url, without_user_info
 
 MAX_RESPONSE_BYTES = 2**26
 PIECE_BYTES = 2**16

@@ -20,7 +20,7 @@ from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_command, command_words
 from chairlift.cli.settings.foreign_flag_actions import merge_model
 from chairlift.cli.settings.resolve_settings import process_environment
-from chairlift.web.service.early_reload import hold_reloads
+from chairlift.web.service.early_sighup import hold_reloads
 
 SERVICES = ("serve", "router", "fleet", "autoscaler")
 """Commands that read their files again at SIGHUP."""
@@ -98,7 +98,7 @@ def _open_closed_streams() -> None:
 
 
 def _print_error(sentence: str, code: int) -> int:
-    from chairlift.observability.url_text import without_user_info
+    from chairlift.observability.url_check_and_redaction import without_user_info
 
     print(f"chairlift: {without_user_info(' '.join(sentence.split()))}", file=sys.stderr, flush=True)
     return code
@@ -113,7 +113,7 @@ def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int
     if verbose:
         import traceback
 
-        from chairlift.observability.url_text import without_user_info
+        from chairlift.observability.url_check_and_redaction import without_user_info
 
         sys.stderr.write(without_user_info("".join(traceback.format_exception(error))))
     if isinstance(error, argparse.ArgumentTypeError):  # a variable or a line of the settings file
@@ -131,8 +131,8 @@ def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from chairlift.cli.console import configure_logging
-    from chairlift.cli.settings.sources import load_settings_file
+    from chairlift.cli.log_setup import configure_logging
+    from chairlift.cli.settings.load_settings_file import load_settings_file
     from chairlift.cli.settings.unused_settings import warn_unused_settings
 
     environ = process_environment()

@@ -38,7 +38,7 @@ def replica_registration(
     if not 0 <= weight <= MAX_WEIGHT:
         raise ConfigError(f"register_weight must be between 0 and {MAX_WEIGHT:g}, got {weight:g}",
                           option="register_weight")  # fmt: skip
-    from chairlift.web.registry.registries import make_registry
+    from chairlift.web.registry.make_registry import make_registry
     from chairlift.web.registry.replica_record import ReplicaRecord
     from chairlift.web.registry.replica_registration import ReplicaRegistration
 

@@ -12,13 +12,13 @@ from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.attempts.hedging import HedgeConfig
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.base import DiscoverySource
-from chairlift.router.discovery.sources import make_source
+from chairlift.router.discovery.make_source import make_source
 from chairlift.router.discovery.static import StaticSource
 from chairlift.router.health.breaker import BreakerConfig
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.probe_verdict import ProbeConfig
 from chairlift.router.health.webhook_notifier import NotifyConfig
-from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.shared_state.shared_state_config import SharedStateConfig
 

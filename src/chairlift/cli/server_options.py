@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cli.registration_options import replica_registration
-from chairlift.cli.settings.sources import check_is_file
+from chairlift.cli.settings.load_settings_file import check_is_file
 from chairlift.cli.tracing_options import check_endpoint, sampling_config
 from chairlift.core.errors import ConfigError
 from chairlift.core.sampling_params import MAX_CHOICES

@@ -14,7 +14,7 @@ from typing import Any
 from chairlift.cli.redacted_settings import without_secrets
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.setting_declaration import PREFIX
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.host.cpu_capacity import cpu_quota
 from chairlift.core.host.gpu_reader import GpuReader
 from chairlift.core.host.nvml import Nvml, NvmlFailed

@@ -17,7 +17,7 @@ from chairlift.observability.tracing.otlp_exporter import (
 )
 from chairlift.observability.tracing.span_queue import QueueLimits, SpanQueue
 from chairlift.observability.tracing.tracer import SamplingConfig, Tracer
-from chairlift.observability.url_text import is_http_url
+from chairlift.observability.url_check_and_redaction import is_http_url
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Cluster: the interface of everything that starts and stops replicas; ReplicaSpec and ClusterReplica.
+"""Cluster: the interface of everything that starts and stops replicas.
 
     controller ── scale(spec, 3, remove=("r-2",)) ──► cluster ──► processes, actors, pods
                ◄── list(): id, URL, state, age, version ──┘
@@ -11,30 +11,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from chairlift.cluster.cluster_replica import ClusterReplica
 from chairlift.core.errors import ConfigError
-
-
-class PlacementState(StrEnum):
-    """What a cluster knows about a replica; whether it serves is what its health check says."""
-
-    PENDING = "pending"
-    """It is asked for, and has no machine or process yet."""
-
-    RUNNING = "running"
-    """Its process runs; it may still load its model."""
-
-    STOPPING = "stopping"
-    """It was asked to stop."""
-
-    FAILED = "failed"
-    """It has ended by itself or cannot be started; `reason` says why."""
-
-
-COUNTED_STATES = frozenset({PlacementState.PENDING, PlacementState.RUNNING})
-"""States of the replicas that count towards the number which a cluster is to have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +51,6 @@ class ReplicaSpec:
         """Short digest of all fields: replicas of another version are replaced by an update."""
         content = json.dumps(asdict(self) | {"environ": dict(self.environ)}, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterReplica:
-    """A replica as its cluster sees it.
-
-    Attributes:
-        replica_id: the cluster's name of it, unique for ever.
-        url: where it listens; "" until that is known.
-        state: see PlacementState.
-        age_seconds: seconds since its start was asked for.
-        version: version of the ReplicaSpec that it was started with; "" if the cluster does not know.
-        node: machine that it runs on; "" if unknown.
-        replica_type: type of that machine.
-        reason: why it is in this state, for people; "" where there is nothing to say.
-    """
-
-    replica_id: str
-    url: str = ""
-    state: PlacementState
-    age_seconds: float = 0.0
-    version: str = ""
-    node: str = ""
-    replica_type: str = ""
-    reason: str = ""
 
 
 class Cluster(Protocol):

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from chairlift.cluster.base import COUNTED_STATES, ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import COUNTED_STATES, ClusterReplica, PlacementState
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
-from chairlift.observability.url_text import is_http_url
+from chairlift.observability.url_check_and_redaction import is_http_url
 from chairlift.web.registry.backoff import Backoff
 from chairlift.web.registry.json_client import JSONClient, JSONClientConfig, JSONResponse
 

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from chairlift.core import validation
-from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import TokenOutOfRange
+from chairlift.core.priority_and_timeout_limits import MAX_INT32
 from chairlift.core.request_output_kind import RequestOutputKind
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.core.structured_outputs_params import StructuredOutputsParams
+from chairlift.core.unknown_sampling_param_errors import explain_unknown_names
 from chairlift.core.validation import as_tuple, integer, invalid_param, number, strings, token_ids
-from chairlift.core.vllm_sampling_names import explain_unknown_names
+from chairlift.core.vllm_structured_outputs_params import StructuredOutputsParams
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20

@@ -3,9 +3,9 @@
 from itertools import chain, islice
 
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.queue_wait_by_reason import WaitReason
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler_state import CacheState, ChoiceSnapshot, SchedulerState, SequenceSnapshot
+from chairlift.engine.scheduler_and_cache_state import CacheState, ChoiceSnapshot, SchedulerState, SequenceSnapshot
 from chairlift.engine.sequence import Sequence, SequenceStatus
 
 MAX_SEQUENCES = 500

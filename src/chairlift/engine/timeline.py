@@ -6,7 +6,7 @@ wait for another request's prefix is recorded per sequence.
 """
 
 from chairlift.core.request_timeline import Timeline, TimelineEvent
-from chairlift.engine.queue_wait import QUEUE_WAIT_REASONS, QueueWaitClock, WaitReason
+from chairlift.engine.queue_wait_by_reason import QUEUE_WAIT_REASONS, QueueWaitClock, WaitReason
 
 
 class TimelineRecorder:

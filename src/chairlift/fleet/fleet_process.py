@@ -17,7 +17,7 @@ from chairlift.autoscaler.controller import Controller
 from chairlift.cluster.base import Cluster, ReplicaSpec
 from chairlift.core.errors import ChairliftError
 from chairlift.fleet.autoscaler_metrics import AutoscalerMetrics
-from chairlift.fleet.cluster_source import ClusterSource
+from chairlift.fleet.cluster_discovery_source import ClusterSource
 from chairlift.fleet.fleet_admin_routes import FleetAdminRoutes
 from chairlift.fleet.load_reader import LoadReader
 from chairlift.fleet.pool_actuator import PoolActuator

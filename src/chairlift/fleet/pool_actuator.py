@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from chairlift.autoscaler.decision import Decision
 from chairlift.autoscaler.pool_sample import PoolSample, ReplicaSample
-from chairlift.cluster.base import COUNTED_STATES, Cluster, ClusterReplica, PlacementState, RemovalOrder, ReplicaSpec
+from chairlift.cluster.base import Cluster, RemovalOrder, ReplicaSpec
+from chairlift.cluster.cluster_replica import COUNTED_STATES, ClusterReplica, PlacementState
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError
 from chairlift.core.load_report import ReplicaState

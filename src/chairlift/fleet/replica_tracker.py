@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from chairlift.autoscaler.pool_sample import ReplicaSample
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.replica_load import ReplicaLoad
 

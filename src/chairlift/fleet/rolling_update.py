@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from chairlift.autoscaler.pool_sample import ReplicaSample
-from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
 
 MAX_FAILURES = 5

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.core.errors import NotFound
-from chairlift.fleet.cluster_source import ClusterSource
+from chairlift.fleet.cluster_discovery_source import ClusterSource
 from chairlift.fleet.query_signals import Signals, add_signals
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.router import Router

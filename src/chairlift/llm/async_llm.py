@@ -13,7 +13,7 @@ from chairlift.core.errors import QueueFull
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import boolean
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.llm.batch_run import FULL_QUEUE_PAUSE
 from chairlift.llm.build import build_service
 from chairlift.llm.embedding_and_score_outputs import (
@@ -23,12 +23,14 @@ from chairlift.llm.embedding_and_score_outputs import (
     check_pairs,
     score_pairs,
 )
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
-from chairlift.llm.request_stream import RequestStream, SubmittedRequests
+from chairlift.llm.request_stream import RequestStream
+from chairlift.llm.submitted_requests import SubmittedRequests
 from chairlift.llm.text_event import TextEvent
-from chairlift.llm.text_service import Message, ModelDefaults, Prompt, RequestOptions, Resume, TextService, prompts_of
+from chairlift.llm.text_service import Message, Prompt, RequestOptions, Resume, TextService, prompts_of
 from chairlift.llm.vllm_compat.engine_args import EngineArgs
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import resolve_options

@@ -20,11 +20,13 @@ from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.builtin_models import DEMO, RANDOM, embedded_folder, warn_no_model
+from chairlift.llm.model_defaults import DEFAULT_POOLING, ModelDefaults
 from chairlift.llm.options import Options
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
-from chairlift.llm.text_service import DEFAULT_POOLING, ModelDefaults, TextService
+from chairlift.llm.text_service import TextService
 from chairlift.text.byte_tokenizer import ByteTokenizer
-from chairlift.text.chat_template import ChatTemplate, read_template, read_templates
+from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.chat_template_files import read_template, read_templates
 from chairlift.text.reasoning_formats import AUTO
 from chairlift.text.tokenizer import HFTokenizer, Tokenizer
 
@@ -235,7 +237,7 @@ def runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConf
 
 
 def _check_start(folder: Path | None, runner: "RunnerConfig", needs_full_length: bool) -> None:
-    from chairlift.model.runner.startup_check import check_start
+    from chairlift.model.runner.option_checks_for_model import check_start
 
     check_start(folder, runner, needs_full_length=needs_full_length)
 

@@ -21,7 +21,7 @@ def build_module_client(module: Any, options: Options) -> InlineClient:
     Raises ConfigError for an invalid option, ModelError for a model that cannot run.
     """
     from chairlift.model.runner.torch_runner import TorchRunner
-    from chairlift.model.transformers.loading import load_module
+    from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 
     values: dict[str, Any] = dict(options)
     scheduler, config = validate_options(options), runner_config(None, values)
@@ -56,7 +56,7 @@ def start_module_loop(module: Any, scheduler: Scheduler) -> ModuleLoop:
     Raises ConfigError if the scheduler's cache does not fit the model, ModelError for a model that cannot run.
     """
     from chairlift.model.runner.torch_runner import TorchRunner
-    from chairlift.model.transformers.loading import load_module
+    from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 
     cache, own = scheduler.cache.config, scheduler.config
     values: dict[str, Any] = {

@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import boolean
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
 from chairlift.llm.embedding_and_score_outputs import (
@@ -20,19 +20,11 @@ from chairlift.llm.embedding_and_score_outputs import (
     check_pairs,
     score_pairs,
 )
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress_bar import ProgressBar
-from chairlift.llm.text_service import (
-    Message,
-    ModelDefaults,
-    Prompt,
-    RequestOptions,
-    Resume,
-    TextService,
-    plain,
-    prompts_of,
-)
+from chairlift.llm.text_service import Message, Prompt, RequestOptions, Resume, TextService, plain, prompts_of
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import resolve_options
 

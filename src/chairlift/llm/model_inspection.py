@@ -31,7 +31,8 @@ def read_model_sizes(model: str | None, revision: str | None = None) -> ModelSiz
     Raises ModelError when there is no such model or no config.json.
     """
     from chairlift.model.config.decoder_config import DecoderConfig
-    from chairlift.model.config.model_folder import QUANTIZATION_FIELDS, check_not_quantized, read_json
+    from chairlift.model.config.model_folder import read_json
+    from chairlift.model.config.quantized_checkpoint import QUANTIZATION_FIELDS, check_not_quantized
     from chairlift.model.config.select_model_config import parse_config
 
     folder = model_folder(model, revision, config_only=True)

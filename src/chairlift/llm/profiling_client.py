@@ -19,9 +19,9 @@ from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
-from chairlift.observability.step_profile import StepProfile, phases_of
+from chairlift.observability.perfetto_profile import StepProfile, phases_of
 
 log = logging.getLogger(__name__)
 

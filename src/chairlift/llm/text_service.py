@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
-from chairlift.core.bounds import MAX_PRIORITY
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
+from chairlift.core.priority_and_timeout_limits import MAX_PRIORITY
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_request
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages
 from chairlift.text.reasoning_formats import ReasoningState
@@ -35,27 +36,8 @@ Message = Mapping[str, Any]
 GLANCE_CHARS = 8
 """Characters per context token that are tokenized first, to reject a much too long text early."""
 
-DEFAULT_POOLING = "last"
-"""Pooling of a model whose folder names none."""
 
 MAX_TENANT_CHARS = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDefaults:
-    """Default parameters of a request.
-
-    Attributes:
-        eos_token_ids: token ids that end an output.
-        sampling: temperature, top_k, top_p, min_p, repetition_penalty where the model folder names them.
-        max_tokens: None for as many as fit.
-        pooling: one of POOLING_TYPES, how embeddings are made.
-    """
-
-    eos_token_ids: tuple[int, ...] = ()
-    sampling: Mapping[str, float | int] = field(default_factory=dict)
-    max_tokens: int | None = None
-    pooling: str = DEFAULT_POOLING
 
 
 class RequestOptions(TypedDict, total=False):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
-from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import installed_backends
 from chairlift.model.config.decoder_config import DecoderConfig
@@ -125,7 +125,7 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
 
 def _measure_layers(report: ModelReport, folder: Path, config: TransformersConfig) -> TransformersConfig:
     """Report how transformers' layers would run; returns the config with their sizes, if no weights are needed."""
-    from chairlift.model.transformers.loading import measure_layers
+    from chairlift.model.transformers.model_loading_and_layer_measurement import measure_layers
 
     layers = report.attempt(lambda: measure_layers(folder, config))
     if layers is None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from chairlift.observability.recent_log import RecentLog
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 if TYPE_CHECKING:
     from chairlift.observability.background_handler import BackgroundHandler

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from chairlift.observability.fast_metrics import FastCounter, FastHistogram
 from chairlift.observability.logging import current_trace_id
-from chairlift.observability.metric_actions import ACTIONS
+from chairlift.observability.operator_actions_by_metric import ACTIONS
 
 PREFIX = "chairlift_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,7 +48,7 @@ class MetricSpec:
         help: one sentence for operators, with the unit.
         labels: names of the labels.
         buckets: upper bounds of a histogram.
-        action: what an operator does when the value is bad (metric_actions.py); "" for one that is never bad.
+        action: what an operator does when the value is bad (operator_actions_by_metric.py); "" where it never is.
     """
 
     kind: MetricKind

@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 MAX_RECORDS = 500
 

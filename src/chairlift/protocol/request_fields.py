@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from chairlift.core.bounds import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
-from chairlift.core.chat_template_limits import MAX_VARIABLES, REASONING_EFFORTS, REQUEST_FIELDS, RESERVED_VARIABLES
+from chairlift.core.chat_template_names_and_limits import (
+    MAX_VARIABLES,
+    REASONING_EFFORTS,
+    REQUEST_FIELDS,
+    RESERVED_VARIABLES,
+)
+from chairlift.core.priority_and_timeout_limits import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.request import POOLING_TYPES
 from chairlift.core.sampling_params import (
     FLOAT_BOUNDS,

@@ -7,7 +7,7 @@ tool name, arguments that are not JSON, a template that requires a user message 
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.core.chat_template_limits import REASONING_FIELDS
+from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
 
 Schema = dict[str, Any]
 

@@ -10,7 +10,7 @@ from chairlift.router.attempts.hedging import HedgeConfig
 from chairlift.router.attempts.retry_budget import RetryBudgetConfig
 from chairlift.router.health.config import HealthConfig
 from chairlift.router.health.webhook_notifier import NotifyConfig
-from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.shared_state.shared_state_config import SharedStateConfig

@@ -5,7 +5,7 @@ from enum import StrEnum
 from urllib.parse import urlsplit
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 MAX_WEIGHT = 1000.0
 

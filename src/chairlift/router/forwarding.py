@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import NotFound
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields
-from chairlift.router.generation import PoolPicker
 from chairlift.router.policies.routing_request import RoutingRequest
-from chairlift.router.prompt_prefix import count_prompt_tokens
+from chairlift.router.pool_picker import PoolPicker
+from chairlift.router.prompt_prefix_and_length import count_prompt_tokens
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
-from chairlift.router.routed_request_fields import (
+from chairlift.router.request_fields_and_upstream_request import (
     admin_headers,
     attempt_spans,
     client_address,

@@ -8,20 +8,17 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError
 from chairlift.observability.tracing.tracer import span_within
-from chairlift.router.attempts.actions import PickReplica, RecordOutcome
-from chairlift.router.attempts.events import NoReplica
+from chairlift.router.attempts.generation_fields import GenerationFields, read_generation_fields
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields, read_generation_fields
 from chairlift.router.live.request_timelines import HELD, RequestTimeline
-from chairlift.router.policies.routing_request import RoutingRequest
-from chairlift.router.prompt_prefix import count_prompt_tokens, pooled_fields
+from chairlift.router.pool_picker import PoolPicker
+from chairlift.router.prompt_prefix_and_length import count_prompt_tokens, pooled_fields
 from chairlift.router.proxy.attempt_spans import AttemptSpans
 from chairlift.router.proxy.attempt_task import UpstreamRequest
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.replicas.reservation import Reservation
-from chairlift.router.routed_permit import RoutedPermit, max_output_tokens
-from chairlift.router.routed_request_fields import (
+from chairlift.router.request_fields_and_upstream_request import (
     admin_headers,
     attempt_spans,
     client_address,
@@ -30,6 +27,7 @@ from chairlift.router.routed_request_fields import (
     timeout_seconds,
     upstream_request_of,
 )
+from chairlift.router.routed_permit import RoutedPermit, max_output_tokens
 from chairlift.router.router import Router
 from chairlift.router.telemetry import RequestTelemetry, outcome_label
 from chairlift.web.body import ClientGone, Receive, Scope, Send, parse_json_object, read_body
@@ -144,44 +142,6 @@ class GenerationRoute:
                     trace.server.attributes["chairlift.outcome"] = outcome_label(outcome)
                     if proxy.error_code and not proxy.passed_status:  # within a response whose status was 200
                         trace.server.fail(outcome)
-
-
-class PoolPicker:
-    """Picks the replicas of one request; see ReplicaPicker.
-
-    Attributes:
-        prompt_tokens: estimated tokens of the prompt.
-        timeline: the request's timeline, which gets its attempts; None for a request that has none.
-    """
-
-    def __init__(
-        self, router: Router, request: RoutingRequest, pool: str, timeline: RequestTimeline | None = None
-    ) -> None:  # fmt: skip
-        self._router, self._request, self._pool = router, request, pool
-        self.prompt_tokens, self.timeline = request.prompt_tokens, timeline
-
-    def pick(self, action: PickReplica) -> Reservation | None:
-        """Reserve a replica; where there is none, one is asked for as for a held request."""
-        reservation = self._router.pick(self._request, self._pool, action)
-        if self.timeline is not None:
-            replica_id = None if reservation is None else reservation.replica_id
-            cached_tokens = 0 if replica_id is None else self._request.matched_tokens(replica_id)
-            self.timeline.record_pick(action, replica_id, cached_tokens, self._router.clock.now())
-        if reservation is None and not action.replica_id:
-            self._router.hold.on_hold()
-        elif reservation is not None and action.replica_id:
-            self._router.telemetry.record_move()
-        return reservation
-
-    def no_replica(self, action: PickReplica) -> NoReplica:
-        """Return why there is none."""
-        return self._router.no_replica(self._pool, action)
-
-    def record_attempt(self, outcome: RecordOutcome) -> None:
-        """Count an attempt that has ended."""
-        self._router.telemetry.record_attempt(outcome)
-        if self.timeline is not None:
-            self.timeline.record_attempt(outcome, self._router.clock.now())
 
 
 async def _parse(body: bytes) -> dict[str, Any]:

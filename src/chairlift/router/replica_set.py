@@ -25,9 +25,10 @@ from chairlift.router.health.served_models import ServedModels
 from chairlift.router.policies.base import Policy
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.routing_request import RoutingRequest
-from chairlift.router.replicas.replica_events import ReplicaEvents
+from chairlift.router.replicas.replica_event_listeners import ReplicaEvents
+from chairlift.router.replicas.replica_status import ReplicaStatus
 from chairlift.router.replicas.reservation import Reservation
-from chairlift.router.replicas.routed_replica import ReplicaStatus, RoutedReplica
+from chairlift.router.replicas.routed_replica import RoutedReplica
 
 log = logging.getLogger(__name__)
 USABLE = frozenset({HealthState.HEALTHY, HealthState.EJECTED, HealthState.PROBING})

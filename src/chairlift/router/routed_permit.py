@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from chairlift.core.errors import Overloaded, Unavailable
 from chairlift.core.sampling_params import MAX_TOKENS
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.shared_state.tenant_limiter import SharedTenantLimiter, SharedTenantReservation
 from chairlift.web.admission import AdmissionController, Permit
 from chairlift.web.admit import admit

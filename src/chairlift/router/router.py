@@ -24,7 +24,7 @@ from chairlift.router.policies.base import AssignedReplica
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
 from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prefix_index import PrefixIndex
-from chairlift.router.prompt_prefix import PromptPrefix, count_prompt_tokens, prompt_prefix
+from chairlift.router.prompt_prefix_and_length import PromptPrefix, count_prompt_tokens, prompt_prefix
 from chairlift.router.proxy.request_mover import RequestMover
 from chairlift.router.proxy.request_proxy import RequestProxy
 from chairlift.router.proxy.upstream import Upstream

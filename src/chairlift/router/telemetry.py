@@ -16,7 +16,7 @@ from chairlift.router.discovery.base import SourceState, SourceStatus
 from chairlift.router.shared_state.base import SharedStateStatus
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
-from chairlift.web.request_result import request_result
+from chairlift.web.outcome_to_request_result import request_result
 
 WINDOW_SECONDS = 60.0
 MAX_VALUES = 4096

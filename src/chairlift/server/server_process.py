@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chairlift.core.cpu_affinity import pin_process, usable_cpus
+from chairlift.core.cpu_affinity_and_priority import pin_process, usable_cpus
 from chairlift.core.load_report import ReplicaState
 from chairlift.llm.text_service import TextService
 from chairlift.observability.tracing.tracer import Tracer

@@ -16,7 +16,7 @@ from chairlift.core.engine_output import Usage
 from chairlift.core.host.resource_monitor import ResourceUsage
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request_timeline import Timeline
-from chairlift.engine.scheduler_state import CacheState
+from chairlift.engine.scheduler_and_cache_state import CacheState
 from chairlift.engine.step_stats import StepStats
 from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.metric_aliases import ALIAS_SETS, AliasCollector
@@ -25,8 +25,8 @@ from chairlift.observability.request_counters import RequestCounters
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
-from chairlift.web.request_result import request_result
-from chairlift.web.service.event_log import EventLog
+from chairlift.web.outcome_to_request_result import request_result
+from chairlift.web.service.event_ring_buffer import EventLog
 
 MAX_RECORDS = 1000
 """Number of finished requests whose records are kept."""

@@ -4,7 +4,8 @@ A string of the JSON may contain text that the format's parser would read as a c
 """
 
 from chairlift.text.optional_call_grammar import marker_of
-from chairlift.text.tool_formats.base import SPACE, Piece, TextDelta, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import SPACE, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.tool_call_parser import Piece, TextDelta, ToolCallParser
 
 
 class CallsOrJsonParser:

@@ -16,13 +16,14 @@ from typing import Any
 
 import jinja2
 
-from chairlift.core.chat_template_limits import REASONING_FIELDS
+from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
 from chairlift.core.clock import Clock
-from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
+from chairlift.core.errors import ChairliftError, InvalidRequest, ModelError
+from chairlift.text.chat_template_files import read_templates
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
 from chairlift.text.reasoning_formats import AUTO, NONE, REASONING_MARKERS, choose_reasoning_format
 from chairlift.text.template_variables import check_variables, find_variables, settable_variables
-from chairlift.text.tokenizer import ChatPrompt, Tokenizer, read_json, special_pattern
+from chairlift.text.tokenizer import ChatPrompt, Tokenizer, special_pattern
 
 ROLES = frozenset({
     "system", "developer", "user", "assistant", "tool", "function", "model", "ipython", "environment", "context",
@@ -364,34 +365,3 @@ def _replace_characters(value: Any, pattern: re.Pattern[str], swap: Mapping[str,
     if isinstance(value, list):
         return [_replace_characters(item, pattern, swap) for item in value]
     return value
-
-
-def read_template(file: Path) -> str:
-    """Return the text of the operator's own template. Raises ConfigError naming the file."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"chat_template {file} cannot be read: {reason}", option="chat_template") from None
-
-
-def read_templates(folder: Path) -> dict[str, str]:
-    """Return template name -> Jinja text; empty when the folder has no template. Raises ModelError."""
-    files = {"default": folder / "chat_template.jinja"}
-    files |= {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-    try:
-        sources = {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"a chat template in {folder} cannot be read: {error}") from error
-    for name in () if sources else ("chat_template.json", "tokenizer_config.json"):
-        template = read_json(folder / name).get("chat_template")
-        if isinstance(template, str):
-            return {"default": template}
-        if isinstance(template, Mapping):
-            template = [{"name": key, "template": text} for key, text in template.items()]
-        if template is not None:
-            try:
-                return {str(entry["name"]): str(entry["template"]) for entry in template}
-            except (TypeError, KeyError) as error:
-                raise ModelError(f"{folder / name}: chat_template is neither text nor a list of named ones") from error
-    return sources

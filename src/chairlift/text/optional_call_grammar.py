@@ -10,9 +10,9 @@ GPT-OSS writes messages: those with a function as their recipient are enforced c
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chairlift.core.lark_grammar import ANY, lark_regex, text_up_to, text_without
+from chairlift.core.lark_grammar_terms import ANY, lark_regex, text_up_to, text_without
 from chairlift.core.structured_output import ReasoningPrefix
-from chairlift.text.forced_call_grammar import (
+from chairlift.text.call_grammar_rules import (
     MARKER,
     arguments_rules,
     call_rule,

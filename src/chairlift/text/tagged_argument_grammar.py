@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chairlift.core.lark_grammar import lark_regex, lark_string, text_up_to, text_without
-from chairlift.text.forced_call_grammar import lark_json, lark_marked
+from chairlift.core.lark_grammar_terms import lark_regex, lark_string, text_up_to, text_without
+from chairlift.text.call_grammar_rules import lark_json, lark_marked
 from chairlift.text.tool_formats.base import ArgumentTags, ToolSchemas
 from chairlift.text.tool_formats.xml_calls import is_string_schema
 

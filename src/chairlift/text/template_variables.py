@@ -6,7 +6,12 @@ from typing import Any
 
 from jinja2 import meta
 
-from chairlift.core.chat_template_limits import MAX_VARIABLES, MAX_VARIABLES_CHARS, REQUEST_FIELDS, RESERVED_VARIABLES
+from chairlift.core.chat_template_names_and_limits import (
+    MAX_VARIABLES,
+    MAX_VARIABLES_CHARS,
+    REQUEST_FIELDS,
+    RESERVED_VARIABLES,
+)
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.text.jinja_sandbox import ChatEnvironment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.autoscaler.load_window import LoadWindow
+from chairlift.autoscaler.load_and_demand_window import LoadWindow
 from chairlift.autoscaler.rules.expected_wait import ExpectedWaitRule
 from support_autoscaler import STARTING, pool, replicas_of, silent, window_of
 

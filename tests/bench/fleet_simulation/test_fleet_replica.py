@@ -2,9 +2,9 @@
 
 import pytest
 
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from chairlift.core.load_report import ReplicaState
 
 MACHINE = FleetMachine()

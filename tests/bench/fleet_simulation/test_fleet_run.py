@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from chairlift.autoscaler.pool_sample import PoolSample
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
-from chairlift.bench.fleet_simulation.interfaces import ScalingTarget
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals, ArrivalSource
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ScalingTarget
 from chairlift.bench.fleet_simulation.sim_router import SimRouter
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.config import SchedulerConfig

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_spec import PEAK_SHARE, FleetSpec
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from support_shares import for_each

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from chairlift.bench.fleet_simulation.batch_model import BatchModel
-from chairlift.bench.fleet_simulation.interfaces import ServingModel, SimRequest
 from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ServingModel, SimRequest
+from chairlift.bench.fleet_simulation.simplified_engine_model import BatchModel
 from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.engine.config import SchedulerConfig
 

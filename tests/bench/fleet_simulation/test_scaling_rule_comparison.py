@@ -5,10 +5,9 @@ from functools import cache
 
 import pytest
 
-from chairlift.bench.fleet_simulation.fleet_capacity import measure_capacity
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
+from chairlift.bench.fleet_simulation.replica_capacity_search import measure_capacity
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     HPA_CPU_RATIOS,
     RULE_NAMES,
@@ -16,6 +15,7 @@ from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     FleetLoad,
     compare_rules,
 )
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 

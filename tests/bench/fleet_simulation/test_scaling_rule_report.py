@@ -8,10 +8,10 @@ import pytest
 
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetArm, FleetLoad
 from chairlift.bench.fleet_simulation.scaling_rule_report import build_fleet_report, fleet_table
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 
 ARRIVALS = Arrivals(
     name="two", at=np.array([0.0, 90.0]), prompt_tokens=np.array([10, 20]), output_tokens=np.array([3, 4]),

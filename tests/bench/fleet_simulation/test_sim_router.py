@@ -2,14 +2,14 @@
 
 import pytest
 
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from chairlift.bench.fleet_simulation.sim_router import ReadyReplicas, SimRouter
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.registry import POLICY_NAMES, make_policy
 from chairlift.router.policies.routing_request import RoutingRequest
-from chairlift.router.prompt_prefix import prompt_prefix
+from chairlift.router.prompt_prefix_and_length import prompt_prefix
 from support_shares import for_each
 
 MACHINE = FleetMachine()

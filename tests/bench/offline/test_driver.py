@@ -11,7 +11,8 @@ from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import EngineDead, InvalidRequest
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from support_services import AsciiTokenizer, Gate, fake_service, is_idle, wait_until
 
 

@@ -8,7 +8,7 @@ import pytest
 from chairlift.bench.offline import offline_benchmark
 from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers import transformers_peer as peers
-from chairlift.bench.report import environment
+from chairlift.bench.report import model_size_fields
 from chairlift.core.errors import ConfigError, ModelError
 from support_models import save_tiny
 
@@ -41,7 +41,7 @@ def test_a_peer_does_the_same_work_with_the_same_report_fields(folder: Path, mod
 def test_without_a_model_it_is_the_embedded_one(folder: Path) -> None:
     spec = WorkloadSpec(name="w1", requests=2, seed=3)
     found = peers.measure(peers.static, RunSpec(model=None, options={"dtype": "float32"}, workload=spec))
-    assert found["vocab_size"] == environment.model_shape(None)["vocab_size"]  # type: ignore[index]
+    assert found["vocab_size"] == model_size_fields.model_shape(None)["vocab_size"]  # type: ignore[index]
     assert found["requests"]["completed"] == 2
 
 

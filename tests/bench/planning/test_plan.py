@@ -8,7 +8,7 @@ import pytest
 from chairlift.bench.planning.capacity import Targets
 from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
-from chairlift.bench.planning.parallelism import fitting_replicas
+from chairlift.bench.planning.parallel_sizes_and_memory import fitting_replicas
 from chairlift.bench.planning.plan import CapacityPlan, PlanInput, make_plan, simulated_replica
 from chairlift.bench.planning.simulated_replica import RequestLoad
 from chairlift.bench.simulation.sim_step_model import SimStepModel

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.bench.planning.device_speed import DeviceSpeed, host_speed
 from chairlift.bench.planning.model_memory import ModelMemory
-from chairlift.bench.planning.parallelism import ParallelSizes
+from chairlift.bench.planning.parallel_sizes_and_memory import ParallelSizes
 from chairlift.bench.planning.roofline import ALL_REDUCE_SECONDS, estimate_step_model
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, simulate

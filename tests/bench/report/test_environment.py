@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import chairlift
-from chairlift import demo
 from chairlift.bench.report import environment
-from chairlift.llm.builtin_models import DEMO, RANDOM
 
 
 def git(folder: Path, *words: str) -> str:
@@ -75,16 +73,3 @@ def test_hardware_says_what_without_saying_where() -> None:
     assert 1 <= found["usable_cores"] <= found["cores"] and found["memory_bytes"] > 2**28
     assert isinstance(found["cpu"], str) and isinstance(found["gpus"], list)
     assert socket.gethostname() not in json.dumps(found).split('"')
-
-
-def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
-    config = {"hidden_size": 8, "vocab_size": 9, "torch_dtype": "float32", "_name_or_path": "/home/x"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert environment.model_shape(str(tmp_path)) == {"vocab_size": 9, "hidden_size": 8}
-    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 1, "text_config": {"hidden_size": 8}}))
-    assert environment.model_shape(str(tmp_path)) == {"hidden_size": 8}
-    (tmp_path / "config.json").write_text("{")
-    assert environment.model_shape(str(tmp_path)) is None
-    assert environment.model_shape("owner/never-fetched") is environment.model_shape(RANDOM) is None
-    assert environment.model_shape(None) == environment.model_shape(DEMO) == environment.model_shape(str(demo.FOLDER))
-    assert environment.model_shape("no/such/folder/at/all") is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.server import overload
+from chairlift.bench.server import recovery_probes
 from chairlift.bench.server.benchmark_plan import BenchmarkPlan
 from chairlift.bench.server.http_client import NoResponse
 from chairlift.bench.server.server_benchmark import ServerBenchmark
@@ -130,7 +130,7 @@ def test_a_greeting_that_is_no_stream_is_no_greeting() -> None:
 
 @pytest.mark.full
 def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
+    monkeypatch.setattr(recovery_probes, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.005, verify=False)
     limits = {"admission": {"max_waiting_requests": 4}}
     plan = BenchmarkPlan(overload=(15.0,), concurrency=8, duration=1.0, pause=0.0)
@@ -153,7 +153,7 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 def test_rounds_are_measured_one_after_the_other_and_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
+    monkeypatch.setattr(recovery_probes, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.002, verify=False)
     plan = BenchmarkPlan(overload=(2.0,), rounds=2, concurrency=4, duration=0.5, pause=0.0)
     with fake_server(config) as server:

@@ -1,17 +1,12 @@
 """Fitting a step model to the steps of a run, and reading such a run from files."""
 
-from dataclasses import replace
-from pathlib import Path
-
-import msgspec
 import numpy as np
 import pytest
 
-from chairlift.bench.simulation.sim_step_model import COSTS, SMOL135_CPU, SimStepModel, StepWork, write_model
-from chairlift.bench.simulation.step_fit import LEAST_STEPS, fit, read_step_model
+from chairlift.bench.simulation.sim_step_model import COSTS, SimStepModel, StepWork
+from chairlift.bench.simulation.step_fit import LEAST_STEPS, fit
 from chairlift.bench.simulation.step_samples import StepSample
 from chairlift.core.errors import ConfigError
-from support_step_stats import make_stats
 
 TRUE = SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e-6, prefill_pair=6e-7)
 
@@ -76,39 +71,3 @@ def test_a_clock_that_begins_anew_is_another_run() -> None:
 def test_too_few_steps_are_refused_with_both_numbers() -> None:
     with pytest.raises(ConfigError, match=f"at least {LEAST_STEPS} steps in the trace, got 3"):
         fit(run(TRUE, 3))
-
-
-def test_step_times_are_read_without_their_noise(tmp_path: Path) -> None:
-    file = str(tmp_path / "times.json")
-    write_model(file, replace(SMOL135_CPU, noise=0.2))
-    assert read_step_model(file) == replace(SMOL135_CPU, noise=0.0)
-    Path(file).write_text('{"step": 0.5}', encoding="utf-8")
-    assert read_step_model(file) == SimStepModel(step=0.5, origin="step times of times.json")
-
-
-def test_measured_steps_are_fitted(tmp_path: Path) -> None:
-    file = tmp_path / "steps.jsonl"
-    steps = [
-        make_stats(
-            step,
-            num_sequences=rows,
-            started_ms=100.0 * step,
-            collect_started_ms=100.0 * step,
-            collect_ms=20.0 + 2 * rows,
-        )
-        for step, rows in enumerate([1, 5, 9, 20] * 10)
-    ]
-    file.write_bytes(b"\n".join(map(msgspec.json.encode, steps)))
-    model = read_step_model(str(file))
-    assert (model.step, model.row) == (pytest.approx(0.02), pytest.approx(0.002)) and model.noise == 0
-    assert model.origin.startswith("fitted to 40 steps; error: median 0.0%")
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"step": 1, "x": 2}', b"\xff"])
-def test_another_file_is_an_error(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "times.json"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError):
-        read_step_model(str(file))
-    with pytest.raises(ConfigError, match="cannot read"):
-        read_step_model(str(tmp_path / "missing.json"))

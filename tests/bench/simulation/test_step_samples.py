@@ -9,7 +9,7 @@ import pytest
 from chairlift.bench.simulation.sim_step_model import StepWork
 from chairlift.bench.simulation.step_samples import read_samples, sample
 from chairlift.core.errors import ConfigError
-from chairlift.observability.step_profile import StepProfile
+from chairlift.observability.perfetto_profile import StepProfile
 from support_step_stats import make_stats
 
 

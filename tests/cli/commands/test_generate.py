@@ -20,7 +20,8 @@ from chairlift.cli.commands import generate
 from chairlift.cli.main import main
 from chairlift.cli.result_writer import OrderedWriter
 from chairlift.llm.builtin_models import DEMO, RANDOM, no_model_given
-from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.model_defaults import ModelDefaults
+from chairlift.llm.text_service import TextService
 from support_forks import TORCH_MODULES, run_process
 from support_models import save_tiny
 from support_process import engine_threads

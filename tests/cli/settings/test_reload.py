@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from chairlift.cli.command_line import build_parser
+from chairlift.cli.settings.load_settings_file import load_settings_file
 from chairlift.cli.settings.reload import FIXED_ROUTER_SETTINGS, FIXED_SETTINGS, SettingsReloader
-from chairlift.cli.settings.sources import load_settings_file
 from chairlift.core.errors import ConfigError
 from support_process import TIMEOUT_SECONDS
 from support_server import real_server

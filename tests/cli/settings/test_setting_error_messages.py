@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 from chairlift.cli.command_line import build_parser
+from chairlift.cli.settings.load_settings_file import load_settings_file
 from chairlift.cli.settings.setting_error_messages import message_as_written
-from chairlift.cli.settings.sources import load_settings_file
 from chairlift.core.errors import ConfigError
 
 

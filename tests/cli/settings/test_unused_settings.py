@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings.sources import load_settings_file
+from chairlift.cli.settings.load_settings_file import load_settings_file
 from chairlift.cli.settings.unused_settings import unknown_variables, warn_unused_settings
 from support_shares import for_each
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.kubernetes.pod_removal_order import LOW_COST
 from chairlift.core.cluster_errors import ClusterDenied, ClusterFailed
 from support_kubernetes_cluster import SPEC, KubernetesScene, kubernetes_scene, run_scenario

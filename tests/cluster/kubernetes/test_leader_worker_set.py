@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.core.cluster_errors import ClusterFailed
 from support_kubernetes_cluster import SPEC, KubernetesScene, run_scenario
 

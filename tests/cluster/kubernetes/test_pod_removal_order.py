@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.kubernetes.pod_removal_order import LOW_COST, order_of_removal, target_without
 from chairlift.cluster.kubernetes.pods import Pod
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind

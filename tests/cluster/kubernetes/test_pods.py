@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.kubernetes.pods import Pod, parse_pod
 from chairlift.cluster.kubernetes.workload_url import parse_workload_url
 from support_shares import for_each

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.kubernetes import workload_reader
 from chairlift.cluster.kubernetes.workload_reader import MAX_ENDED
 from chairlift.core.cluster_errors import ClusterFailed

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cluster.base import Cluster, ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import Cluster, ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.local import local_cluster, state_folder
 from chairlift.cluster.local.local_cluster import LocalCluster
 from chairlift.cluster.local.readiness_probe import is_serving

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.local.local_replicas import LocalReplicas
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
 from chairlift.cluster.local.state_folder import StateFolder

@@ -54,22 +54,6 @@ def test_what_is_no_folder_of_a_replica_is_left_alone(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
-    mask = os.umask(0)
-    try:
-        folder = opened(tmp_path / "a" / "fleet")
-        replica_id = folder.create()
-        os.close(folder.take_lock(replica_id))
-        folder.write(ProcessRecord(replica_id=replica_id, port=1))
-        folder.close()
-    finally:
-        os.umask(mask)
-    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "a" / "fleet").rglob("*")}
-    assert len(modes) == 5
-    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
-    assert (tmp_path / "a" / "fleet").stat().st_mode & 0o777 == 0o700
-
-
 def test_a_folder_that_others_use_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     opened(tmp_path).close()

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.ray.cluster import KEEP_FAILED_SECONDS
 from chairlift.cluster.ray.replica_view import ABSENT_SECONDS
 from chairlift.cluster.ray.snapshot import ActorState

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.ray.cluster import KEEP_FAILED_SECONDS, MAX_FAILED_STOPS
+from chairlift.cluster.ray.crash_loop_backoff import MAX_FAILURES
 from chairlift.cluster.ray.snapshot import ActorState
-from chairlift.cluster.ray.start_delay import MAX_FAILURES
 from chairlift.core.cluster_errors import ClusterFailed
 from support_fake_ray import FAILED, RUNNING, SPEC, Controller, FakeRay
 from support_server import run

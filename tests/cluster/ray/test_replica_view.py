@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.cluster.base import PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_view import ABSENT_SECONDS, STOP_MARGIN_SECONDS, RayReplica, view_replicas
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_view import RayReplica
 from chairlift.cluster.ray.scale_plan import plan_scale

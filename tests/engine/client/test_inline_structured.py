@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import GenerateRequest

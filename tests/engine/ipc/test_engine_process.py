@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_process import (
     MAX_SOCKET_PATH_BYTES,

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.queue_wait_by_reason import WaitReason
 from chairlift.engine.scheduler.batching_policy import (
     BATCHING_POLICIES,
     DECODE_FIRST_SHARE,

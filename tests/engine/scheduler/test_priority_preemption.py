@@ -132,18 +132,6 @@ def test_a_slot_is_freed_where_decoding_takes_every_token() -> None:
 # -- as many as it takes -------------------------------------------------------------------------------------------
 
 
-def test_blocks_that_the_head_shares_with_a_victim_do_not_come_free() -> None:
-    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=32)
-    scheduler.add_request(make_request("peer", [501] * 40, 30, priority=0), 0.0)
-    run_step(scheduler)
-    scheduler.add_request(make_request("low", [502] * 32, 20, priority=5), 0.0)
-    run_step(scheduler)
-    scheduler.add_request(make_request("urgent", [502] * 32 + [503] * 38, 4, priority=0), 0.1)
-    for step in range(10):
-        run_step(scheduler, 0.2 + step)
-    assert scheduler.counters.preemptions == 0 and running(scheduler) == ["peer", "low"]
-
-
 def test_blocks_that_two_victims_share_come_free_when_both_leave() -> None:
     scheduler = make_scheduler(scheduling_policy="priority", num_blocks=24)
     scheduler.add_request(make_request("low 1", [*[501] * 32, 1], 20, priority=5), 0.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.queue_wait_by_reason import WaitReason
 from support_engine import make_request, make_result, make_scheduler, rows_of, run_step
 from support_shares import for_each
 

@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.kv.free_block_list import BlockId
-from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.queue_wait_by_reason import WaitReason
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler.step_scheduler import MAX_SKIPPED_WAITING

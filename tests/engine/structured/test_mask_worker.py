@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.engine.structured import mask_worker as mask_worker_module
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch

@@ -7,19 +7,16 @@ import subprocess
 import sys
 import threading
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from chairlift.core.errors import EngineDead
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.attach import attach
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
-from chairlift.llm.transformers_compat.managed_engine import SharedParameters
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
 from support_shares import for_each
@@ -177,31 +174,6 @@ def test_a_script_that_drops_its_manager_has_no_thread_left() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["FINISHED", "['MainThread']"]
-
-
-def test_changes_in_place_are_no_replacement() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    shared = SharedParameters(model)
-    with torch.no_grad():
-        model[0].weight.zero_()
-        model[1].bias.data = torch.ones(2)
-    shared.check()
-    model[1].bias = nn.Parameter(torch.ones(2))
-    with pytest.raises(RuntimeError, match=r"the parameter 1\.bias was replaced"):
-        shared.check()
-
-
-@pytest.mark.parametrize("model", [None, "folder", Path("folder")])
-def test_what_has_no_parameters_changes_nothing(model: Any) -> None:
-    SharedParameters(model).check()
-
-
-def test_a_removed_parameter_is_named() -> None:
-    model = nn.Linear(2, 2)
-    shared = SharedParameters(model)
-    model.bias = None
-    with pytest.raises(RuntimeError, match="bias"):
-        shared.check()
 
 
 def test_the_end_of_a_pause_names_a_replaced_parameter_and_requests_go_on() -> None:

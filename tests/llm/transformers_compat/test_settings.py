@@ -13,7 +13,7 @@ from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.llm.build import validate_options
 from chairlift.llm.transformers_compat import given_options as module
-from chairlift.llm.transformers_compat.config import ContinuousBatchingConfig
+from chairlift.llm.transformers_compat.continuous_batching_config import ContinuousBatchingConfig
 from chairlift.llm.transformers_compat.option_table import BATCHING, GENERATION
 from chairlift.llm.transformers_compat.settings import ManagerSettings, request_params, resolve_settings
 

@@ -17,7 +17,7 @@ from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, NonFini
 from chairlift.core.foreign_options import OptionEffect
 from chairlift.core.sampling_params import MAX_CHOICES, MAX_LOGPROBS
 from chairlift.llm.build import prepare
-from chairlift.llm.text_service import ModelDefaults
+from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS
 from support_async_llm import LONG, SLOW_ENGINE

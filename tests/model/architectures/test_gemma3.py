@@ -8,7 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from chairlift.model.architectures.registry import load_model, parameter_shapes
+from chairlift.model.architectures.model_building import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from support_batches import teacher_forced_logits
 from support_models import VARIANTS, tiny_config, tiny_hf_model

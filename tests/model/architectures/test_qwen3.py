@@ -5,7 +5,7 @@ import json
 import torch
 import transformers
 
-from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from support_models import tiny_config
 

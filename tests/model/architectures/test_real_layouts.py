@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.registry import load_model, parameter_shapes
+from chairlift.model.architectures.model_building import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.weights.checkpoint import Checkpoint
 from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint

@@ -18,7 +18,7 @@ from chairlift.model.attention.base import AttentionBackend, AttentionSpec, Page
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.batch.forward_batch import ForwardBatch
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from support_batches import Row, make_batch
 
 CPU = torch.device("cpu")

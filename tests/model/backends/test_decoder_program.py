@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
-from chairlift.model.architectures.registry import random_model
+from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.backends.native_backend import NativeBackend
 from chairlift.model.batch.input_batch import SlotBlockTables

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.architectures.tiny_model import tiny_config, tiny_model
 from chairlift.model.backends.native_backend import NativeBackend, check_fit

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import TokenMasks
-from chairlift.model.architectures.registry import random_model
+from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import EngineDead
-from chairlift.model.architectures.registry import load_model
+from chairlift.model.architectures.model_building import load_model
 from chairlift.model.architectures.tiny_model import tiny_config, tiny_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.communicator import Communicator

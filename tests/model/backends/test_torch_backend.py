@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.architectures.tiny_model import tiny_config
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ModelError
+from chairlift.core.priority_and_timeout_limits import MAX_INT32
 from chairlift.model.config.config_reader import ConfigReader
 from support_shares import for_each
 

@@ -2,14 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
+from chairlift.core.errors import ModelError, UnsupportedModel
 from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.config.model_folder import ORIGINAL, require_model, weight_files
-from support_shares import for_each
 
 
 def write(folder: Path, **files: object) -> Path:
@@ -63,48 +61,9 @@ def test_an_empty_folder_has_no_config(tmp_path: Path) -> None:
 LLAMA = {"architectures": ["LlamaForCausalLM"]}
 
 
-@for_each(
-    ("quantization", "method"),
-    [
-        ({"quant_method": "awq", "bits": 4}, "with AWQ "),
-        ({"quant_method": "gptq"}, "with GPTQ "),
-        ({"quant_method": "bitsandbytes"}, "with bitsandbytes "),
-        ({"load_in_4bit": True}, "with bitsandbytes "),
-        ({"quant_method": "compressed-tensors"}, "with compressed-tensors "),
-        ({"bits": 4}, ""),
-        (True, ""),
-    ],
-)
-def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, method: str) -> None:
-    with pytest.raises(UnsupportedModel) as caught:
-        parse_decoder_config({**LLAMA, "quantization_config": quantization})
-    assert f"the weights are quantized {method}(quantization_config in config.json)" in caught.value.message
-    assert caught.value.details["remedy"] == ORIGINAL
-
-
 def test_the_older_field_of_compressed_tensors_counts() -> None:
     with pytest.raises(UnsupportedModel, match=r"with compressed-tensors \(compression_config in config\.json\)"):
         parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})
-
-
-@for_each(
-    ("content", "message", "remedy"),
-    [
-        ({"architectures": ["Qwen2VLForConditionalGeneration"]}, "also takes images or audio", "the text model"),
-        ({"architectures": ["Mistral3ForConditionalGeneration"], "vision_config": {}}, "images", "the text model"),
-        ({"architectures": ["WhisperForConditionalGeneration"], "is_encoder_decoder": True}, "audio", "text model"),
-        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "an encoder-decoder",
-         "ends in ForCausalLM"),
-        ({"architectures": ["BertForMaskedLM"]}, "has no language model head", "ends in ForCausalLM"),
-        ({"architectures": ["Qwen3Model"]}, "has no language model head", "ends in ForCausalLM"),
-        ({"architectures": ["MambaForCausalLM"]}, "MambaForCausalLM; supported are LlamaForCausalLM", "add-a-model.md"),
-        ({}, "config.json names no architecture; supported are", "docs/add-a-model.md"),
-    ],
-)  # fmt: skip
-def test_an_unsupported_architecture_is_named_with_its_kind(content: dict[str, Any], message: str, remedy: str) -> None:
-    with pytest.raises(UnsupportedArchitecture) as caught:
-        parse_decoder_config(content)
-    assert message in caught.value.message and remedy in str(caught.value.details["remedy"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.device import page_prefault
-from chairlift.model.device.host_allocation import HUGE_PAGE
+from chairlift.model.device.huge_page_tensors import HUGE_PAGE
 from chairlift.model.device.page_prefault import PagePrefaulter, can_populate, lazy_zeros
 
 LARGE = (24, 2**20)

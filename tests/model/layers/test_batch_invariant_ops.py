@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.architectures.registry import load_model
+from chairlift.model.architectures.model_building import load_model
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import ACTIVATIONS

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.model.architectures.registry import random_model
+from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chairlift import demo
-from chairlift.model.architectures.registry import load_model
+from chairlift.model.architectures.model_building import load_model
 from chairlift.model.attention.triton import TritonAttention
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.architectures.registry import load_model
+from chairlift.model.architectures.model_building import load_model
 from chairlift.model.attention.base import PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention

@@ -11,7 +11,7 @@ from chairlift import LLM, SamplingParams
 from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.batch.input_batch import SlotBlockTables
 from chairlift.model.config.runner_config import RunnerConfig
-from chairlift.model.runner import executor_choice
+from chairlift.model.runner import executor_and_cuda_graph_choice
 from chairlift.model.runner.device_input_batch import DeviceInputBatch
 from chairlift.model.runner.input_batch_choice import InputBatch, host_tables, make_input_batch
 from support_device_stream import ImmediateStream
@@ -62,5 +62,5 @@ def test_an_engine_generates_the_same_tokens_with_both(
         return [list(result.outputs[0].token_ids) for result in results]
 
     expected = tokens()
-    monkeypatch.setattr(executor_choice, "make_input_batch", on_device)
+    monkeypatch.setattr(executor_and_cuda_graph_choice, "make_input_batch", on_device)
     assert tokens() == expected and made

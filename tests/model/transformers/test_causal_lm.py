@@ -12,9 +12,9 @@ from torch import nn
 from chairlift import LLM, SamplingParams
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LogitsRequest
+from chairlift.model.transformers.base_model_runner_protocol import base_states
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
-from chairlift.model.transformers.layer_runner import base_states
-from chairlift.model.transformers.loading import load_module
+from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 from support_batches import teacher_forced_logits
 from support_bridged_models import bridged_model, model_of
 from support_models import tiny_hf_model

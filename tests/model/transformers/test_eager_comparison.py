@@ -13,7 +13,7 @@ from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.transformers.attention import IMPLEMENTATION, select_attention
 from chairlift.model.transformers.eager_comparison import check_against_eager, eager_states
-from chairlift.model.transformers.loading import load_module
+from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 from chairlift.model.transformers.module_kernels import ModuleKernels
 from support_bridged_models import bridged_model
 

@@ -20,9 +20,8 @@ from chairlift.model.transformers.attention import (
     register,
     select_attention,
 )
+from chairlift.model.transformers.base_model_runner_protocol import base_states
 from chairlift.model.transformers.causal_lm import base_of
-from chairlift.model.transformers.layer_runner import base_states
-from chairlift.model.transformers.loading import load_module
 from chairlift.model.transformers.long_context_checks import (
     check_block_sparse,
     check_cache_reads,
@@ -30,6 +29,7 @@ from chairlift.model.transformers.long_context_checks import (
     check_far_tokens,
     kept_windows,
 )
+from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 from support_bridged_models import bridged_model, greedy, model_of
 from support_models import COMMON
 from support_shares import for_each

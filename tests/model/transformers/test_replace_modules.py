@@ -10,9 +10,9 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.pytorch_utils import Conv1D
 
 from chairlift.model.transformers.activation_detection import Activation
+from chairlift.model.transformers.linear_layers_with_shared_input import find_shared_inputs
 from chairlift.model.transformers.module_probing import are_close
 from chairlift.model.transformers.replace_modules import fused_norm, replace_modules
-from chairlift.model.transformers.shared_inputs import find_shared_inputs
 from support_replaced_modules import Maker, Model, Norm, Parallel
 
 DTYPES = (torch.float32, torch.bfloat16)

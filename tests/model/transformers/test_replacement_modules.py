@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from chairlift.model.transformers.linear_layers_with_shared_input import find_shared_inputs
 from chairlift.model.transformers.replace_modules import replace_modules
 from chairlift.model.transformers.replacement_modules import FastNorm, Multiply, PackedLinear
-from chairlift.model.transformers.shared_inputs import find_shared_inputs
 from support_replaced_modules import Maker, Model, Parallel
 
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ModelError
-from chairlift.model.architectures.registry import load_model, parameter_shapes
+from chairlift.model.architectures.model_building import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
 from chairlift.model.weights.checkpoint import Checkpoint, canonical_name
 from support_models import save_tiny

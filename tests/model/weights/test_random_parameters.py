@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.random_parameters import random_parameters

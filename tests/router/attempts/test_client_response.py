@@ -14,8 +14,8 @@ from chairlift.router.attempts.attempt_reader import AttemptReader
 from chairlift.router.attempts.chunks import Chunk
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.attempts.events import ReplicaPicked
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.request_machine import RequestMachine
-from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
 from support_attempts import DONE, STREAM, WHOLE, chunk, chunk_event
 

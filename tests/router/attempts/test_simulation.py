@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from chairlift.router.attempts.actions import CompleteResponse
-from chairlift.router.attempts.resume import GenerationFields
+from chairlift.router.attempts.generation_fields import GenerationFields
 from support_attempts import LIMITS, STREAM, WHOLE, World, make_world
 
 UNRESUMABLE = GenerationFields(is_streamed=True)

@@ -9,7 +9,7 @@ import pytest
 
 from chairlift.router.attempts.hedging import HedgeConfig
 from chairlift.router.endpoint import ReplicaKind
-from chairlift.router.model_routes import ModelRoutes
+from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_request_proxy import DONE, client_event, know_weights, text_event, token_stream

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, Overloaded
-from chairlift.server.openai.generation import AdmittedRequest
+from chairlift.server.openai.admitted_request_and_generation import AdmittedRequest
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import ClientGone
 from chairlift.web.request_info import SCOPE_KEY, RequestInfo

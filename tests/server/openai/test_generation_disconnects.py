@@ -1,4 +1,4 @@
-"""generation.py: disconnects, tokenization in a thread, and rejections before tokenization."""
+"""admitted_request_and_generation.py: disconnects, tokenization in a thread, and rejections before tokenization."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.replica import TINY_BODY_BYTES
+from chairlift.server.body_reader import TINY_BODY_BYTES
 from chairlift.text.tokenizer import ChatPrompt
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits

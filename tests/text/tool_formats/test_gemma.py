@@ -1,7 +1,8 @@
 """GEMMA, GEMMA4, TOOL_CODE: calls as Gemma writes them, complete, malformed and cut."""
 
-from chairlift.text.tool_formats.base import ToolCallArguments, ToolCallStart, ToolFormat
+from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
+from chairlift.text.tool_formats.tool_call_parser import ToolCallArguments, ToolCallStart
 from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, read
 

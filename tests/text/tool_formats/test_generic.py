@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.text.tool_formats.base import TextDelta
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.generic_prompt import prompt_of
+from chairlift.text.tool_formats.tool_call_parser import TextDelta
 from support_shares import for_each
 from support_tool_formats import Merged, check_every_split, read
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from chairlift.text.tool_formats.base import ToolCallArguments, ToolCallStart, ToolFormat
+from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.glm import GLM
+from chairlift.text.tool_formats.tool_call_parser import ToolCallArguments, ToolCallStart
 from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split
 

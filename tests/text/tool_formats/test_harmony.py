@@ -2,8 +2,8 @@
 
 import pytest
 
-from chairlift.text.tool_formats.base import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.harmony import HARMONY, HARMONY_WITH_CHANNELS, MAX_HEADER_CHARS
+from chairlift.text.tool_formats.tool_call_parser import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
 from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, merged, push_all
 

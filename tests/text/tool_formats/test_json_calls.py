@@ -2,8 +2,9 @@
 
 import pytest
 
-from chairlift.text.tool_formats.base import TextDelta, ToolCallArguments, ToolCallStart, ToolFormat
+from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.json_calls import COMMAND_R, FORCED, GRANITE, HERMES, LLAMA3, MISTRAL, PHI4
+from chairlift.text.tool_formats.tool_call_parser import TextDelta, ToolCallArguments, ToolCallStart
 from support_tool_formats import Merged, check_every_split, merged, push_all, read
 
 F = '{"name": "f", "arguments": {"x": 1}}'

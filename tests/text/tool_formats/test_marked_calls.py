@@ -2,8 +2,9 @@
 
 import pytest
 
-from chairlift.text.tool_formats.base import TextDelta, ToolCallArguments, ToolCallStart, ToolFormat
+from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.marked_calls import DEEPSEEK, KIMI
+from chairlift.text.tool_formats.tool_call_parser import TextDelta, ToolCallArguments, ToolCallStart
 from support_tool_formats import Merged, check_every_split
 
 BEGIN, SEP, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"

@@ -1,7 +1,7 @@
 """PYTHONIC: Python calls become calls with JSON arguments, without evaluation."""
 
-from chairlift.text.tool_formats.base import ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.pythonic import PYTHONIC
+from chairlift.text.tool_formats.tool_call_parser import ToolCallArguments, ToolCallStart
 from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, read
 

@@ -2,9 +2,9 @@
 
 import gc
 
-from chairlift.text.tool_formats.base import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
-from chairlift.text.tool_formats.readers import read_closing, read_until, scan_answer
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import read_closing, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ReasoningText, TextDelta, ToolCallArguments, ToolCallStart
 from support_shares import for_each
 from support_tool_formats import Merged, halves, merged, push_all
 

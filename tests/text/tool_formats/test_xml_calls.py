@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.text.tool_formats.base import ToolCallArguments, ToolCallStart, ToolFormat
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.tool_call_parser import ToolCallArguments, ToolCallStart
 from chairlift.text.tool_formats.xml_calls import (
     DEEPSEEK_DSML,
     MINIMAX,

@@ -12,7 +12,7 @@ from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.api_keys import read_keys
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.http_protocol import Rejection
+from chairlift.web.bounded_http_protocol import Rejection
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.request_info import request_info
 from chairlift.web.send_response import send_object

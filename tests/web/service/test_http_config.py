@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.web.admission import AdmissionLimits
-from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.bounded_http_protocol import HeadLimits
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_shares import for_each

@@ -10,7 +10,7 @@ import pytest
 
 from chairlift.core.errors import EngineDead, Overloaded
 from chairlift.web.service import live_feed
-from chairlift.web.service.event_log import EventLog
+from chairlift.web.service.event_ring_buffer import EventLog
 from chairlift.web.service.live_feed import LiveFeed
 from support_live import watching
 from support_router import serving

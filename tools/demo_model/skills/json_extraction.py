@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from demo_model.fact_tables import DAYS, MONTHS
-from demo_model.skills.text import new_word
+from demo_model.skills.word_tasks import new_word
 from demo_model.task import Check, Task, one
 from demo_model.words import ADJECTIVES, CITIES, JOBS, NAMES, NOUNS
 

@@ -5,7 +5,7 @@ from random import Random
 
 from demo_model.chairlift_facts import QUESTIONS, TERMS
 from demo_model.fact_tables import CAPITALS, COLOURS, KINDS, LEGS, NUMBERS, OPPOSITES, PLANETS, SOUNDS, SYMBOLS
-from demo_model.skills.text import new_word
+from demo_model.skills.word_tasks import new_word
 from demo_model.task import Check, Task, asked_politely, cased, one
 from demo_model.words import ADJECTIVES, CITIES, JOBS, NAMES, NOUNS, VERBS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from demo_model.fact_tables import DAYS
 from demo_model.skills.json_extraction import a_city, a_name
-from demo_model.skills.text import new_word, sentence
+from demo_model.skills.word_tasks import new_word, sentence
 from demo_model.task import Check, Message, Task, asked_politely, user
 from demo_model.words import ADJECTIVES, NOUNS, VERBS
 

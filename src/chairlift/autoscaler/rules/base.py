@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from chairlift.autoscaler.load_window import LoadWindow
+from chairlift.autoscaler.load_and_demand_window import LoadWindow
 from chairlift.autoscaler.pool_load import Quantity
 
 NO_NUMBERS: Mapping[str, float | None] = {}

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from chairlift.autoscaler.load_window import LoadWindow
+from chairlift.autoscaler.load_and_demand_window import LoadWindow
 from chairlift.autoscaler.rules.base import RuleResult
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from chairlift.autoscaler.pool_sample import ReplicaSample
-from chairlift.bench.fleet_simulation.interfaces import ServingModel, SimRequest
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ServingModel, SimRequest
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.replicas.move_decision import ReplicaQueue

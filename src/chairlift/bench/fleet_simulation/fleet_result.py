@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from chairlift.bench.report.percentiles import summarize
 
 REVERSAL_SECONDS = 600.0

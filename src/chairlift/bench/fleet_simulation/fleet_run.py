@@ -14,10 +14,10 @@ from random import Random
 from typing import Literal
 
 from chairlift.autoscaler.pool_sample import PoolSample
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult, FleetState
-from chairlift.bench.fleet_simulation.interfaces import (
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import (
     RequestSource,
     ScalingRule,
     ScalingTarget,

@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass, field, replace
 
-from chairlift.bench.fleet_simulation.fleet_capacity import measure_capacity
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
 from chairlift.bench.fleet_simulation.load.public_traces import read_arrivals
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import RATE_CURVES, ArrivalOptions, draw_arrivals
+from chairlift.bench.fleet_simulation.replica_capacity_search import measure_capacity
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetLoad
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
 from chairlift.core.errors import ConfigError
 
 TRACE_SUFFIXES = (".csv", ".jsonl")

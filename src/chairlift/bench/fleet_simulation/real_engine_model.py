@@ -2,9 +2,9 @@
 
 import math
 
-from chairlift.bench.fleet_simulation.interfaces import SimRequest, SimStepOutputs
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest, SimStepOutputs
 from chairlift.bench.simulation.sim_step_model import SimStepModel
-from chairlift.bench.simulation.step_timer import StepTimer
+from chairlift.bench.simulation.step_duration_sampler import StepTimer
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.request import GenerateRequest

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
 from chairlift.bench.fleet_simulation.load.conversations import (
@@ -14,6 +13,7 @@ from chairlift.bench.fleet_simulation.load.conversations import (
     ConversationSource,
 )
 from chairlift.bench.fleet_simulation.scaling_rules import StaticRule
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
 from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.engine.config import SchedulerConfig
 

@@ -19,9 +19,9 @@ import numpy as np
 from chairlift.autoscaler.config import AutoscalerConfig, TargetConfig, ThresholdConfig
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
-from chairlift.bench.fleet_simulation.interfaces import ScalingRule
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals, ArrivalSource
 from chairlift.bench.fleet_simulation.scaling_rules import AutoscalerRule, HpaRule, PlannedRule, StaticRule
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ScalingRule
 from chairlift.core.errors import ConfigError
 
 PLAN_WINDOW_SECONDS = 15.0

@@ -7,8 +7,8 @@ from chairlift.autoscaler.config import AutoscalerConfig
 from chairlift.autoscaler.decide import decide
 from chairlift.autoscaler.history import PoolHistory
 from chairlift.autoscaler.pool_sample import PoolSample
-from chairlift.bench.fleet_simulation.interfaces import ScalingTarget
 from chairlift.bench.fleet_simulation.load.arrivals import Floats
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ScalingTarget
 from chairlift.core.load_report import ReplicaState
 
 

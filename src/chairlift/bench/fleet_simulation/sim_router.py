@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import overload
 
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from chairlift.router.policies.candidate import Candidate, CandidateSequence
 from chairlift.router.policies.registry import STICKY_POLICIES, make_policy
 from chairlift.router.policies.routing_request import RoutingRequest

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from chairlift.bench.offline.child_process import exit_with_parent, run_child
 from chairlift.bench.offline.driver import DriveResult, ProgressCallback, drive_workload
-from chairlift.bench.offline.process_usage import peak_memory, threads
 from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.step_recorder import StepRecorder
+from chairlift.bench.offline.torch_threads_and_peak_memory import peak_memory, threads
 from chairlift.bench.offline.warm_up import warm_up
 from chairlift.bench.workload.workload import Workload
 from chairlift.llm.build import PreparedService, prepare

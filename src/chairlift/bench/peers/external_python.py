@@ -16,7 +16,7 @@ from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.subprocess_run import exchange
 from chairlift.bench.offline.warm_up import WARM_UP, warm_up_items
-from chairlift.bench.peers.peer_workload import cpus, max_request_tokens, run_report, workload_of
+from chairlift.bench.peers.peer_workload_and_report import cpus, max_request_tokens, run_report, workload_of
 from chairlift.bench.report.redaction import shown_options
 from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.llm.builtin_models import embedded_folder

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chairlift.bench.offline.child_process import exit_with_parent, run_child
-from chairlift.bench.offline.process_usage import peak_memory
 from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.bench.offline.torch_threads_and_peak_memory import peak_memory
 from chairlift.bench.offline.warm_up import WARM_UP, warm_up_items
-from chairlift.bench.peers.peer_workload import cpus, max_request_tokens, run_report, workload_of
+from chairlift.bench.peers.peer_workload_and_report import cpus, max_request_tokens, run_report, workload_of
 from chairlift.bench.report.redaction import shown_options
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.bench.server.server_address import Address

@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from chairlift.bench.offline.child_process import exit_with_parent, run_child
-from chairlift.bench.offline.process_usage import peak_memory, threads
 from chairlift.bench.offline.request_records import RequestRecord, summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.bench.offline.torch_threads_and_peak_memory import peak_memory, threads
 from chairlift.bench.offline.warm_up import WARM_UP, warm_up_items
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError, ModelError

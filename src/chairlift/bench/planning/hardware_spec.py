@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 
 from chairlift.bench.planning.device_speed import DeviceSpeed, gpu_speed, host_speed
-from chairlift.bench.planning.parallelism import GPU_OVERHEAD, GPU_SHARE, HOST_OVERHEAD, HOST_SHARE, DeviceMemory
+from chairlift.bench.planning.parallel_sizes_and_memory import (
+    GPU_OVERHEAD,
+    GPU_SHARE,
+    HOST_OVERHEAD,
+    HOST_SHARE,
+    DeviceMemory,
+)
 from chairlift.core.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from chairlift.bench.planning.capacity import CapacityEstimate, Targets, Trial, find_capacity, try_rate
 from chairlift.bench.planning.hardware_spec import Hardware
 from chairlift.bench.planning.model_memory import ModelMemory
-from chairlift.bench.planning.parallelism import ReplicaMemory, fitting_replicas
+from chairlift.bench.planning.parallel_sizes_and_memory import ReplicaMemory, fitting_replicas
 from chairlift.bench.planning.roofline import estimate_step_model
 from chairlift.bench.planning.simulated_replica import RequestLoad, SimulatedReplica
 from chairlift.bench.simulation.sim_step_model import SimStepModel

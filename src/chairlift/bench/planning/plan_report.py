@@ -10,7 +10,7 @@ simulated   the real scheduler on the step times above it
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from chairlift.bench.planning.parallelism import gigabytes, max_pipeline, tensor_sizes
+from chairlift.bench.planning.parallel_sizes_and_memory import gigabytes, max_pipeline, tensor_sizes
 from chairlift.bench.planning.plan import CapacityPlan
 
 SCHEMA = 1

@@ -16,7 +16,7 @@ import math
 
 from chairlift.bench.planning.device_speed import DeviceSpeed
 from chairlift.bench.planning.model_memory import ModelMemory
-from chairlift.bench.planning.parallelism import ParallelSizes
+from chairlift.bench.planning.parallel_sizes_and_memory import ParallelSizes
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 
 TENSOR_EFFICIENCY = 0.95

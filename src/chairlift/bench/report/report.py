@@ -17,7 +17,7 @@ from typing import Any
 
 from chairlift.bench.offline.comparison import ArmRuns, ratios
 from chairlift.bench.offline.run_spec import RunSpec
-from chairlift.bench.report import environment
+from chairlift.bench.report import environment, model_size_fields
 from chairlift.bench.report.redaction import redacted_model, shown_command, shown_options
 
 KIND = "chairlift bench offline"
@@ -67,7 +67,7 @@ def build_report(
             "tokens": first["workload_tokens"],
             "digest": first["workload_digest"],
         },
-        "model": {"name": redacted_model(spec.model), "shape": environment.model_shape(spec.model)},
+        "model": {"name": redacted_model(spec.model), "shape": model_size_fields.model_shape(spec.model)},
         "options": shown_options(spec.options),
     }
     return with_environment(KIND, results, source, words)

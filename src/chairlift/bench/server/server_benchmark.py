@@ -15,16 +15,14 @@ from chairlift.bench.server.benchmark_plan import BenchmarkPlan
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcome
 from chairlift.bench.server.loadgen import LoadPhase
-from chairlift.bench.server.overload import (
+from chairlift.bench.server.overload import judge, median_phase, tokens_per_request
+from chairlift.bench.server.phase_summary import distribution_of, summarize_phase
+from chairlift.bench.server.recovery_probes import (
     GIVE_UP_SECONDS,
     PROBE_TOKENS,
     QUEUEING_GIVE_UP_SECONDS,
     RecoveryProbes,
-    judge,
-    median_phase,
-    tokens_per_request,
 )
-from chairlift.bench.server.phase_summary import distribution_of, summarize_phase
 from chairlift.bench.server.response_recorder import ResponseRecorder, error_message_of
 from chairlift.bench.server.server_memory import MemoryWatch
 from chairlift.bench.workload.workload import WorkloadRequest

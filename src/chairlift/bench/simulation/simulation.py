@@ -10,7 +10,7 @@ from chairlift.bench.offline.request_records import RequestRecord, summarize_req
 from chairlift.bench.offline.step_recorder import StepRecorder
 from chairlift.bench.report.percentiles import summarize
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel
-from chairlift.bench.simulation.step_timer import StepTimer
+from chairlift.bench.simulation.step_duration_sampler import StepTimer
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import EngineOutput

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from chairlift.cli.chat_backends import AnswerStats, ChatBackend, LocalBackend, Message, RemoteBackend
 from chairlift.cli.console import Console
+from chairlift.cli.escape_control_chars import escape_control_chars
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
-from chairlift.cli.terminal_escapes import escape_control_chars
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.builtin_models import no_model_given

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import ENVIRONMENT, FILE, FLAG, process_environment, resolve
 from chairlift.cli.settings.setting_declaration import Setting
-from chairlift.cli.terminal_escapes import escape_line
 
 DEFAULT = "default"
 MODEL = "model"

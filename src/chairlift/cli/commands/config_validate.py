@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any, cast
 
 from chairlift.cli.autoscaler_options import autoscaler_config
-from chairlift.cli.console import log_config
+from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.fleet_options import validate_fleet_options
+from chairlift.cli.log_setup import log_config
 from chairlift.cli.prompt_items import sampling_params
 from chairlift.cli.router_options import validate_router_options
 from chairlift.cli.server_options import engine_queue_size, validate_server_options
@@ -16,7 +17,6 @@ from chairlift.cli.settings.config_file import ConfigFile, read_config
 from chairlift.cli.settings.resolve_settings import process_environment
 from chairlift.cli.settings.setting_declaration import Setting
 from chairlift.cli.settings.yaml_nodes import Problem
-from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import validate_options
 from chairlift.llm.options import Options

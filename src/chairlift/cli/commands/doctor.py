@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from chairlift import __version__
 from chairlift.cli import system_info
 from chairlift.cli.console import Console
+from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
-from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from chairlift.llm.builtin_models import DEMO, no_model_given
 

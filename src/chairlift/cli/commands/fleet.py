@@ -2,7 +2,7 @@
 
 import argparse
 
-from chairlift.cli import autoscaler_options, fleet_options, replica_spec_options
+from chairlift.cli import autoscaler_options, fleet_options, fleet_state_files, replica_spec_options
 from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import open_cluster
 from chairlift.cli.redacted_settings import shown_settings
@@ -32,12 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
     model = resolve_group((settings.MODEL,), arguments, environ).get("model", "")
     queries, targets = autoscaler_options.parse_queries(options)
     autoscaler, listening = autoscaler_options.autoscaler_config(options, targets), listen_address(options)
-    folder = fleet_options.state_folder(options, environ)
+    folder = fleet_state_files.state_folder(options, environ)
     opened = open_cluster(options, folder)
     keys = ["", ""]
     if opened.starts_specs:
-        names = (fleet_options.REPLICA_KEY_FILE, fleet_options.REPLICA_ADMIN_KEY_FILE)
-        keys = [fleet_options.replica_key(folder, name) for name in names]
+        names = (fleet_state_files.REPLICA_KEY_FILE, fleet_state_files.REPLICA_ADMIN_KEY_FILE)
+        keys = [fleet_state_files.replica_key(folder, name) for name in names]
         options["replica_key_file"], options["replica_admin_key_file"] = (str(folder / name) for name in names)
     spec = replica_spec_options.replica_spec(model, options, *keys)
     config, tls = router_config(options), listening.tls_context()

@@ -11,13 +11,13 @@ from typing import Any, TextIO
 
 from chairlift.cli.console import Console
 from chairlift.cli.deferred_interrupt import deferred_interrupt
+from chairlift.cli.escape_control_chars import escape_control_chars
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.prompt_items import STDIN, PromptItem, at_line, read_prompt, read_prompts, stdin_has_input
 from chairlift.cli.result_writer import OrderedWriter, as_json
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.cli.settings.sampling_settings import SAMPLING
-from chairlift.cli.terminal_escapes import escape_control_chars
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.request_timeline import Timeline
 from chairlift.llm.batch_run import run_batch

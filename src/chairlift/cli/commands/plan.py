@@ -12,12 +12,12 @@ from chairlift.bench.planning.model_shape import shape_of_content, shape_of_load
 from chairlift.bench.planning.plan import PlanInput, make_plan
 from chairlift.bench.planning.plan_report import plan_table, plan_values
 from chairlift.bench.planning.simulated_replica import RequestLoad
-from chairlift.bench.simulation.step_fit import read_step_model
+from chairlift.bench.simulation.step_model_file import read_step_model
 from chairlift.cli import system_info
 from chairlift.cli.console import Console
+from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.settings import plan_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
-from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.builtin_models import DEMO, no_model_given

@@ -11,9 +11,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from chairlift.cli.client_tls import tls_context
+from chairlift.cli.escape_control_chars import escape_line
 from chairlift.cli.server_load_reader import DOWN, FleetReader, FleetReading, FleetRow
 from chairlift.cli.settings.resolve_settings import process_environment
-from chairlift.cli.terminal_escapes import escape_line
 from chairlift.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from chairlift.cli.diagnosis.server_checks import ServerChecks
 from chairlift.cli.diagnosis.server_reader import PARTS, SECOND_PARTS, Keys, ServerReader, read_all
 from chairlift.cli.diagnosis.server_snapshot import ServerSnapshot
 from chairlift.core.errors import ConfigError
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 MAX_REASON_CHARS = 300
 

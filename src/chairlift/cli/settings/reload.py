@@ -6,16 +6,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from chairlift.cli.commands.config_validate import invalid_values
-from chairlift.cli.console import log_config
+from chairlift.cli.log_setup import log_config
 from chairlift.cli.router_options import router_config
 from chairlift.cli.server_options import check_queue_size, engine_queue_size, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS
+from chairlift.cli.settings.load_settings_file import check_is_file, read_file
 from chairlift.cli.settings.resolve_settings import resolve_group
 from chairlift.cli.settings.router_settings import FLEET_ROUTER, ROUTER
 from chairlift.cli.settings.setting_declaration import Setting
-from chairlift.cli.settings.sources import check_is_file, read_file
 from chairlift.core.errors import ConfigError
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import ReloadedSettings

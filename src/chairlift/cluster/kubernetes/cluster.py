@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from chairlift.cluster.base import ClusterReplica, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica
 from chairlift.cluster.kubernetes.api_client import APIClient
 from chairlift.cluster.kubernetes.api_resources import MALFORMED
 from chairlift.cluster.kubernetes.deletion_costs import DeletionCosts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.kubernetes.workload_url import WorkloadKind, WorkloadURL
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

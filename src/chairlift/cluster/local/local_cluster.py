@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
 
-from chairlift.cluster.base import ClusterReplica, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.local_replicas import LocalReplicas
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState

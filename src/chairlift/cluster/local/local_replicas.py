@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from chairlift.cluster.base import PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.placement import choose_cpus, choose_gpus, choose_port, describe_cpus
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
@@ -30,7 +31,7 @@ from chairlift.cluster.local.restart_policy import (
 )
 from chairlift.cluster.local.state_folder import StateFolder
 from chairlift.core.cluster_errors import ClusterFailed
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 
 log = logging.getLogger(__name__)
 

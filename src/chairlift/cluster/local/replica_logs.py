@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from chairlift.cluster.local.state_folder import LOG_FILE, OLD_LOG_FILE, StateFolder, open_private
+from chairlift.cluster.local.private_files import open_private
+from chairlift.cluster.local.state_folder import LOG_FILE, OLD_LOG_FILE, StateFolder
 
 log = logging.getLogger(__name__)
 

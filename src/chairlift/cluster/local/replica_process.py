@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from chairlift.cluster.local import launcher
-from chairlift.cluster.local.state_folder import LOG_FILE, open_private
+from chairlift.cluster.local import replica_exec_main
+from chairlift.cluster.local.private_files import open_private
+from chairlift.cluster.local.state_folder import LOG_FILE
 
 REAP_SECONDS = 0.2
 """Longest wait for the system to report the end of a child that has closed its files."""
@@ -36,7 +37,7 @@ def spawn(folder: Path, lock: int, command: Sequence[str], environ: Mapping[str,
     """
     with open(folder / LOG_FILE, "ab", opener=open_private) as output:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", launcher.__file__, str(folder), ",".join(map(str, cpus)), *command],
+            [sys.executable, "-I", "-S", replica_exec_main.__file__, str(folder), ",".join(map(str, cpus)), *command],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(environ), pass_fds=(lock,),
             start_new_session=True,
         )  # fmt: skip

@@ -25,9 +25,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from chairlift.cluster.local.launcher import PID_FILE
+from chairlift.cluster.local.private_files import write_private
 from chairlift.cluster.local.process_record import ProcessRecord
 from chairlift.cluster.local.processes_and_sessions import holders_of_removed, is_session_leader
+from chairlift.cluster.local.replica_exec_main import PID_FILE
 from chairlift.core.cluster_errors import ClusterFailed
 
 log = logging.getLogger(__name__)
@@ -208,19 +209,6 @@ class StateFolder:
                 log.warning("the record of replica %s cannot be read: %s", path.name, error)
                 record = None
             yield path.name, record
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file that this user alone can read: a reader sees the old text or the new one."""
-    new = path.with_suffix(".new")
-    with open(new, "w", encoding="utf-8", opener=open_private) as file:
-        file.write(text)
-    new.rename(path)
-
-
-def open_private(path: str, flags: int) -> int:
-    """Open a file that this user alone can read, for `open`."""
-    return os.open(path, flags, 0o600)
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -17,16 +17,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chairlift.cluster.base import ClusterReplica, PlacementState, ReplicaSpec
+from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.local.readiness_probe import is_serving
 from chairlift.cluster.ray.config import RayConfig, require_ray
+from chairlift.cluster.ray.crash_loop_backoff import MAX_FAILURES, StartDelay
 from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.cluster.ray.placement import choose_bundle
 from chairlift.cluster.ray.placement_group_name import GroupName, next_number
 from chairlift.cluster.ray.replica_view import RayReplica, view_replicas
 from chairlift.cluster.ray.scale_plan import leftovers, plan_scale
 from chairlift.cluster.ray.snapshot import RayGroup, RaySnapshot, to_snapshot
-from chairlift.cluster.ray.start_delay import MAX_FAILURES, StartDelay
 from chairlift.core.cluster_errors import ClusterFailed
 
 log = logging.getLogger(__name__)

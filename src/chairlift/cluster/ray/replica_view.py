@@ -13,7 +13,7 @@ CREATED             absent         PENDING when young, FAILED later
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from chairlift.cluster.base import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.ray.placement import missing_resources
 from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.snapshot import ActorReport, ActorState, RayGroup, RayNode, RaySnapshot

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from chairlift.cluster.base import COUNTED_STATES, PlacementState
+from chairlift.cluster.cluster_replica import COUNTED_STATES, PlacementState
 from chairlift.cluster.ray.replica_view import RayReplica
 
 

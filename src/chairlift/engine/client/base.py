@@ -10,7 +10,7 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 
 OutputSink = Callable[[list[EngineOutput]], None]

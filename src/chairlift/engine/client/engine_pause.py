@@ -1,11 +1,8 @@
-"""EngineHold and close_at_exit: an engine thread that waits between two steps, and its end with the interpreter."""
+"""EngineHold: an engine thread that waits between two steps."""
 
-import atexit
 import queue
 import threading
-import weakref
 from collections.abc import Callable
-from typing import Protocol
 
 
 class EngineHold:
@@ -36,21 +33,3 @@ class EngineHold:
         """Let the engine thread go on."""
         self._is_released.set()
         self._calls.put(None)
-
-
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-_open_clients: "weakref.WeakSet[_Closable]" = weakref.WeakSet()
-
-
-def close_at_exit(client: _Closable) -> None:
-    """Close a client when the interpreter ends: an engine thread inside a native kernel would abort it."""
-    _open_clients.add(client)
-
-
-@atexit.register
-def _close_all() -> None:
-    for client in list(_open_clients):
-        client.close()

@@ -18,13 +18,14 @@ from chairlift.engine import state_snapshot
 from chairlift.engine.batch_recorder import with_compiling_requests
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
-from chairlift.engine.client.engine_pause import EngineHold, close_at_exit
-from chairlift.engine.client.output_sinks import call_sinks
+from chairlift.engine.client.close_at_exit import close_at_exit
+from chairlift.engine.client.engine_pause import EngineHold
+from chairlift.engine.client.output_delivery import call_sinks
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher

@@ -18,7 +18,7 @@ from typing import Any
 
 import zmq
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
@@ -51,7 +51,7 @@ from chairlift.engine.ipc.send_queue import SendQueue
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import zmq
 
-from chairlift.core.cpu_affinity import lower_priority, pin_process, thread_ids, usable_cpus
+from chairlift.core.cpu_affinity_and_priority import lower_priority, pin_process, thread_ids, usable_cpus
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop

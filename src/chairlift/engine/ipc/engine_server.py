@@ -8,7 +8,7 @@ client B ─┴─ receive() ──► EngineServer ──submit──► engine
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -20,9 +20,9 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.output_collector import OutputCollector
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
-from chairlift.engine.client.base import OutputSink
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.client_session import ClientSession
 from chairlift.engine.ipc.liveness_limits import OperationTimer, SilenceTimer
 from chairlift.engine.ipc.messages import (
     ACK_WINDOW,
@@ -47,7 +47,6 @@ from chairlift.engine.ipc.messages import (
     encode,
     encode_reply,
 )
-from chairlift.engine.ipc.output_queue import OutputQueue
 from chairlift.engine.ipc.snapshot_request_ids import display_id, with_ids, with_row_ids
 from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
 from chairlift.engine.step_stats import StepStats
@@ -66,41 +65,6 @@ Send = Callable[[bytes, bytes], bool]
 
 Post = Callable[[Callable[[], None]], None]
 """Schedules a call in the engine server's thread; may be called from any thread."""
-
-
-@dataclass(slots=True, eq=False)
-class ClientSession:
-    """The state of one connected client.
-
-    Attributes:
-        identity: the socket identity of the client.
-        number: position in the order of connection.
-        interval: seconds between two heartbeats, and between two checks of its output queue.
-        silence_limit: seconds of silence after which it is disconnected.
-        silence: how long it has sent nothing.
-        heartbeat_at: latest time of the next heartbeat to it.
-        sink: receives the outputs of its requests, one list a step.
-        output_queue: outputs not sent yet; the engine thread adds to it, and waits above its high-water mark.
-        num_unread: messages with outputs that the client has not acknowledged.
-        is_flush_scheduled: whether a flush follows: soon, or after the next acknowledgement.
-        engine_ids: its open requests: client id -> engine id.
-        next_flush_at: earliest time of the next outputs.
-        steps: while it watches, step stats not sent yet; they go out with its outputs, else with a heartbeat.
-    """
-
-    identity: bytes
-    number: int
-    interval: float
-    silence_limit: float
-    silence: SilenceTimer
-    heartbeat_at: float
-    sink: OutputSink
-    output_queue: OutputQueue = field(default_factory=OutputQueue)
-    num_unread: int = 0
-    is_flush_scheduled: bool = False
-    next_flush_at: float = 0.0
-    engine_ids: dict[str, str] = field(default_factory=dict)
-    steps: StepStatsQueue | None = None
 
 
 class EngineServer:

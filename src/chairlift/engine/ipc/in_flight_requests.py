@@ -8,7 +8,7 @@ from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.client.base import OutputSink
-from chairlift.engine.client.output_sinks import call_sinks
+from chairlift.engine.client.output_delivery import call_sinks
 from chairlift.engine.ipc.messages import Submit, encode
 
 

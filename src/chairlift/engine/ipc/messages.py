@@ -21,7 +21,7 @@ from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.error_encoding import as_engine_error, encode_value
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
-from chairlift.engine.scheduler_state import CacheState, SchedulerState
+from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 

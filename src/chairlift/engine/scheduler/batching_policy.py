@@ -6,7 +6,7 @@ from typing import Protocol
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.queue_wait_by_reason import WaitReason
 
 DEFAULT_SAFETY_MARGIN = 0.2
 

@@ -13,7 +13,7 @@ from chairlift.core.request_timeline import Timeline
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_counters import Counters
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
-from chairlift.engine.queue_wait import QueueWaitClock
+from chairlift.engine.queue_wait_by_reason import QueueWaitClock
 from chairlift.engine.scheduler.engine_limits import EngineLimits
 from chairlift.engine.scheduler.oom_backoff import OOMBackoff
 from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue

@@ -33,7 +33,7 @@ from itertools import islice
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
-from chairlift.engine.queue_wait import WaitReason
+from chairlift.engine.queue_wait_by_reason import WaitReason
 from chairlift.engine.scheduler.batching_policy import StepContext, make_batching_policy
 from chairlift.engine.scheduler.deadlines import Deadlines, Unreachable
 from chairlift.engine.scheduler.itl_controller import ItlController

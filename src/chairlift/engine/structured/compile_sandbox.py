@@ -33,8 +33,8 @@ from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFa
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_matcher import BITS, exceeded_limit, short_message
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.largest_schema_part import describe_size
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of, special_token_ids
-from chairlift.engine.structured.size_description import describe_size
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from chairlift.core.lark_grammar import (
+from chairlift.core.lark_grammar_terms import (
     WHITESPACE,
     escape_regex,
     lark_regex,

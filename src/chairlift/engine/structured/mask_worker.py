@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from chairlift.core.cpu_affinity import cpus_apart_from, pin_thread
+from chairlift.core.cpu_affinity_and_priority import cpus_apart_from, pin_thread
 from chairlift.engine.step_plan import Int32, TokenMasks
 from chairlift.engine.structured.grammar_matcher import GrammarMatcher, MaskBatch
 from chairlift.engine.structured.mask_filler import MaskFiller

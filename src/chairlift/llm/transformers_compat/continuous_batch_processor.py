@@ -21,7 +21,7 @@ from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.build_from_module import start_module_loop
 from chairlift.llm.transformers_compat.cache import LayerLayout, PagedAttentionCache
-from chairlift.llm.transformers_compat.option_messages import ENGINE_LIMITS, with_given_names
+from chairlift.llm.transformers_compat.option_names_in_errors import ENGINE_LIMITS, with_given_names
 from chairlift.llm.transformers_compat.request_state import RequestState
 from chairlift.llm.transformers_compat.request_status import RequestStatus
 from chairlift.llm.transformers_compat.result_queue import ResultQueue

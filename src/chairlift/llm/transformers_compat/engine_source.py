@@ -11,7 +11,7 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.build import model_folder, prepare, validate_options
 from chairlift.llm.build_from_module import build_module_client
 from chairlift.llm.options import Options
-from chairlift.llm.transformers_compat.option_messages import naming_given_options
+from chairlift.llm.transformers_compat.option_names_in_errors import naming_given_options
 from chairlift.llm.transformers_compat.settings import ManagerSettings, resolve_settings
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.foreign_options import Check, OptionEffect
-from chairlift.llm.transformers_compat.option_messages import manager_hint
+from chairlift.llm.transformers_compat.option_names_in_errors import manager_hint
 from chairlift.llm.transformers_compat.option_table import (
     BATCHING,
     ENGINE_OPTIONS,

@@ -15,9 +15,10 @@ from typing import Any, Self
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
+from chairlift.llm.transformers_compat.engine_shown_as_processor import ShownEngine
 from chairlift.llm.transformers_compat.engine_source import EngineSource, engine_source
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
-from chairlift.llm.transformers_compat.logit_processors import LogitProcessors
+from chairlift.llm.transformers_compat.logit_processor_list_view import LogitProcessors
 from chairlift.llm.transformers_compat.managed_engine import ManagedEngine
 from chairlift.llm.transformers_compat.open_request import OpenRequest
 from chairlift.llm.transformers_compat.pause import paused
@@ -26,7 +27,6 @@ from chairlift.llm.transformers_compat.request_queue import RequestQueue, Waitin
 from chairlift.llm.transformers_compat.request_tracker import RequestTracker
 from chairlift.llm.transformers_compat.result_queue import ResultHandler, ResultQueue
 from chairlift.llm.transformers_compat.settings import ManagerSettings
-from chairlift.llm.transformers_compat.shown_engine import ShownEngine
 
 log = logging.getLogger("ContinuousBatchingLogger")
 

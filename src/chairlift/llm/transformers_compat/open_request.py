@@ -8,7 +8,11 @@ from chairlift.core.request import GenerateRequest
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
-from chairlift.llm.transformers_compat.option_messages import ENGINE_LIMITS, naming_given_options, with_given_names
+from chairlift.llm.transformers_compat.option_names_in_errors import (
+    ENGINE_LIMITS,
+    naming_given_options,
+    with_given_names,
+)
 from chairlift.llm.transformers_compat.request_queue import WaitingRequest
 from chairlift.llm.transformers_compat.request_status import RequestStatus
 from chairlift.llm.transformers_compat.settings import ManagerSettings, request_params

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
+from chairlift.core.priority_and_timeout_limits import MAX_INT32
 from chairlift.core.sampling_params import INT_BOUNDS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.engine.config import CacheConfig
@@ -18,7 +18,7 @@ from chairlift.llm.transformers_compat.given_options import (
     log_once,
     read_fields,
 )
-from chairlift.llm.transformers_compat.option_messages import (
+from chairlift.llm.transformers_compat.option_names_in_errors import (
     ENGINE_LIMITS,
     MANAGER_OPTIONS,
     REQUEST_FIELDS,

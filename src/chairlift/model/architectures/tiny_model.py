@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from chairlift.model.architectures.registry import random_model
+from chairlift.model.architectures.model_building import random_model
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.rope_config import RopeConfig

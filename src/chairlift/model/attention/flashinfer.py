@@ -23,8 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.model.attention.attention_library import AttentionLibrary, LibraryAttention, apply_sinks, library_cache
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
+from chairlift.model.attention.external_attention_package import (
+    AttentionLibrary,
+    LibraryAttention,
+    apply_sinks,
+    library_cache,
+)
 from chairlift.model.attention.visible_pages import list_pages
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.config.attention_backend_names import LIBRARY_MODULES

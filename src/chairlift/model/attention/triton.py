@@ -29,7 +29,7 @@ from chairlift.model.kernels.cuda.attention_kernels import (
     write_kv_kernel,
 )  # fmt: skip
 from chairlift.model.kernels.cuda.attention_tiles import AttentionTiles, decode_tiles, extend_tiles, head_width
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """Types of queries, keys and values; the cache has one of them, or FLOAT8."""

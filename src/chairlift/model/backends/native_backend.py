@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.backends.native_attention import NativeAttention
@@ -25,8 +25,8 @@ from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps
+from chairlift.model.weights.packed_weight_cache import WeightStore
 from chairlift.model.weights.parameter_loader import ParameterLoader
-from chairlift.model.weights.weight_store import WeightStore
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.torch_backend import TorchBackend
 from chairlift.model.config.decoder_config import DecoderConfig

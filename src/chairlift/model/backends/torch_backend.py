@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION
 from chairlift.model.device.triton_package import can_use_triton
 from chairlift.model.kernels.float8_linear import check_products

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ModelError
+from chairlift.core.priority_and_timeout_limits import MAX_INT32
 from chairlift.model.device.dtypes import DTYPES, parse_dtype
 
 

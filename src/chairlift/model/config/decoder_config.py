@@ -18,13 +18,10 @@ from typing import Any
 from chairlift.core.errors import ModelError
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.model_folder import (
-    architecture_names,
-    check_not_quantized,
-    read_json,
-    unsupported_architecture,
-)
+from chairlift.model.config.model_folder import read_json
+from chairlift.model.config.quantized_checkpoint import check_not_quantized
 from chairlift.model.config.rope_config import RopeConfig, lacking_feature, read_ropes
+from chairlift.model.config.unsupported_architecture import architecture_names, unsupported_architecture
 
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 OTHER_ACTIVATIONS = ("relu", "relu2", "gelu_new", "gelu_fast", "quick_gelu", "gelu_python", "mish", "tanh", "xielu")

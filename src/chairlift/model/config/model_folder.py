@@ -1,11 +1,10 @@
 """require_model, weight_files: what a model folder holds, its JSON files, its safetensors files. Imports no torch."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from chairlift.core.errors import ModelError, UnsupportedArchitecture, UnsupportedModel
+from chairlift.core.errors import ModelError, UnsupportedModel
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -17,19 +16,7 @@ HEADER_LENGTH_BYTES = 8
 GGUF_MAGIC = b"GGUF"
 QUANTIZATION_FILES = {"quant_config.json": "AWQ", "quantize_config.json": "GPTQ"}
 """File that a quantized checkpoint without a quantization_config has -> its method."""
-QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
-"""Fields of a quantized checkpoint's config.json; the second is that of compressed-tensors."""
-QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
-"""Methods of quantization_config that are written in another way than the file has them."""
 
-ENCODER_TASKS = (
-    "Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification",
-    "ForQuestionAnswering", "ForMultipleChoice", "ForNextSentencePrediction", "ForRewardModel",
-)  # fmt: skip
-"""Ends of the names of architectures without a language model head for the next token."""
-OTHER_INPUTS = ("vision_config", "audio_config", "image_token_id", "image_token_index", "audio_token_index")
-"""Fields of config.json that only models with images, video or audio have."""
-MULTIMODAL_NAMES = ("VL", "Vision", "Llava", "Audio", "Speech", "Whisper", "Omni")
 
 ORIGINAL = "use the original model in safetensors, with --quantization int8 on a CPU or fp8 on a GPU"
 
@@ -70,48 +57,6 @@ def require_model(path: Path, name: str) -> Path:
 def unsupported_model(problem: str, remedy: str) -> UnsupportedModel:
     """Return the error whose message has a problem and its remedy."""
     return UnsupportedModel(f"{problem}; {remedy}", remedy=remedy)
-
-
-def check_not_quantized(content: Mapping[str, Any]) -> None:
-    """Raise UnsupportedModel for the config.json of a quantized checkpoint."""
-    field = next((name for name in QUANTIZATION_FIELDS if content.get(name)), None)
-    if field is None:
-        return
-    entry = content[field]
-    method = entry.get("quant_method") if isinstance(entry, Mapping) else None
-    if method is None and isinstance(entry, Mapping) and (entry.get("load_in_4bit") or entry.get("load_in_8bit")):
-        method = "bitsandbytes"
-    described = f"with {QUANTIZATION_NAMES.get(str(method), method)} " if method else ""
-    raise unsupported_model(
-        f"the weights are quantized {described}({field} in config.json); quantized checkpoints are not "
-        "supported", ORIGINAL,
-    )  # fmt: skip
-
-
-def unsupported_architecture(content: Mapping[str, Any], supported: Iterable[str]) -> UnsupportedArchitecture:
-    """Return the error for a config.json whose `architectures` are not supported."""
-    names = architecture_names(content)
-    what = f"config.json names architecture {', '.join(names)}" if names else "config.json names no architecture"
-    remedy = "use a model of a supported architecture; docs/add-a-model.md explains how to add one"
-    has_other_name = any(word in name for name in names for word in MULTIMODAL_NAMES)
-    if has_other_name or any(field in content for field in OTHER_INPUTS):
-        what += ", which also takes images or audio; only models of text are supported"
-        remedy = "use the text model of the same release"
-        return UnsupportedArchitecture(f"{what}; {remedy}", remedy=remedy)
-    if content.get("is_encoder_decoder") is True:
-        what += ", an encoder-decoder; only models that predict the next token are supported"
-    elif names and all(name.endswith(ENCODER_TASKS) for name in names):
-        what += ", which has no language model head; it yields embeddings or classes instead of text"
-    else:
-        return UnsupportedArchitecture(f"{what}; supported are {', '.join(supported)}", remedy=remedy)
-    remedy = "use a model whose architecture ends in ForCausalLM"
-    return UnsupportedArchitecture(f"{what}; {remedy}", remedy=remedy)
-
-
-def architecture_names(content: Mapping[str, Any]) -> Sequence[str]:
-    """Return the texts in `architectures` of config.json."""
-    names = content.get("architectures")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def read_json(path: Path) -> dict[str, Any]:

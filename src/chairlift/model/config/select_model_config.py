@@ -8,8 +8,9 @@ from typing import Any
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.config.decoder_config import DEFAULTS, parse_decoder_config
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.model_folder import architecture_names, read_json
+from chairlift.model.config.model_folder import read_json
 from chairlift.model.config.transformers_config import parse_transformers_config
+from chairlift.model.config.unsupported_architecture import architecture_names
 
 AUTO, NATIVE, TRANSFORMERS = "auto", "native", "transformers"
 """Values of the option `model_impl`."""

@@ -13,12 +13,8 @@ from typing import Any
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.config.config_reader import ConfigReader
 from chairlift.model.config.model_config import ModelConfig
-from chairlift.model.config.model_folder import (
-    OTHER_INPUTS,
-    architecture_names,
-    check_not_quantized,
-    unsupported_architecture,
-)
+from chairlift.model.config.quantized_checkpoint import check_not_quantized
+from chairlift.model.config.unsupported_architecture import OTHER_INPUTS, architecture_names, unsupported_architecture
 
 EXTRA = "chairlift[transformers]"
 HEAD_NAMES = ("ForCausalLM", "LMHeadModel")

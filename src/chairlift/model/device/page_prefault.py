@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chairlift.core.cpu_affinity import lower_priority
-from chairlift.model.device.host_allocation import HUGE_PAGE, host_zeros, huge_pages
+from chairlift.core.cpu_affinity_and_priority import lower_priority
+from chairlift.model.device.huge_page_tensors import HUGE_PAGE, host_zeros, huge_pages
 
 log = logging.getLogger(__name__)
 

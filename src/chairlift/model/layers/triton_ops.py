@@ -11,7 +11,7 @@ from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels import float8_linear
 from chairlift.model.kernels.cuda import float8_kernels
 from chairlift.model.kernels.cuda import layer_kernels as kernels
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from chairlift.model.kernels.float8_linear import Float8Weight
 from chairlift.model.layers.ops import TorchOps
 

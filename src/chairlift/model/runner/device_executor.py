@@ -134,7 +134,7 @@ class _DecodeStep:
 
 
 class DeviceExecutor:
-    """Computes and samples steps on a device; see StepExecutor (executor_choice.py).
+    """Computes and samples steps on a device; see StepExecutor (executor_and_cuda_graph_choice.py).
 
     Attributes:
         is_asynchronous: True: the masks of a step must be supplied before the next step is launched.

@@ -23,10 +23,10 @@ from chairlift.model.backends.loaded_model import LoadedModel
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
-from chairlift.model.device.step_errors import StepErrors
-from chairlift.model.runner.executor_choice import has_graphs, make_executor, run_step
+from chairlift.model.device.step_error_translation import StepErrors
+from chairlift.model.runner.executor_and_cuda_graph_choice import has_graphs, make_executor, run_step
 from chairlift.model.runner.free_memory import gibibytes
-from chairlift.model.runner.warmup_plans import peak_plans
+from chairlift.model.runner.warmup_and_peak_memory_plans import peak_plans
 
 NUM_BLOCKS = 2
 """Blocks of the temporary cache."""

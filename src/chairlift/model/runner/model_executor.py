@@ -48,7 +48,7 @@ class PendingSample:
 
 @dataclass(slots=True)
 class ModelExecutor:
-    """Computes steps within its calls; see StepExecutor (executor_choice.py)."""
+    """Computes steps within its calls; see StepExecutor (executor_and_cuda_graph_choice.py)."""
 
     loaded: LoadedModel
     backend: AttentionBackend

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from chairlift.core.model_facts import ModelFacts
-from chairlift.model.architectures.registry import parameter_shapes
+from chairlift.model.architectures.model_building import parameter_shapes
 from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.runner_config import FLOAT8_QUANTIZATION

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from chairlift.model.architectures.registry import load_model
+from chairlift.model.architectures.model_building import load_model
 from chairlift.model.architectures.tiny_model import tiny_model
 from chairlift.model.attention.registry import backend_factory
 from chairlift.model.backends.communicator import Communicator
@@ -33,7 +33,7 @@ def load(config: RunnerConfig, communicator: Communicator | None = None) -> Load
     check_kv_cache_device(config.kv_cache_dtype, device)
     check_quantization_device(config.quantization, device)
     if config.model and isinstance(shape := read_config(Path(config.model), config.model_impl), TransformersConfig):
-        from chairlift.model.transformers.loading import load_folder
+        from chairlift.model.transformers.model_loading_and_layer_measurement import load_folder
 
         return load_folder(Path(config.model), shape, config, device)
     chosen: list[ModelBackend] = []

@@ -28,19 +28,25 @@ from chairlift.model.config.attention_backend_names import resolve_backend_name
 from chairlift.model.config.device_option import check_kv_cache_device, use_device
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.config.runner_option_checks import check_options
-from chairlift.model.device.host_allocation import keep_freed_memory
+from chairlift.model.device.huge_page_tensors import keep_freed_memory
 from chairlift.model.device.kv_dtype import kv_cache_dtype
 from chairlift.model.device.page_prefault import PagePrefaulter
-from chairlift.model.device.step_errors import StepErrors
+from chairlift.model.device.step_error_translation import StepErrors
 from chairlift.model.layers.causal_lm_protocol import CausalLM
-from chairlift.model.runner.executor_choice import StepExecutor, UnreadResult, graph_report, make_executor, run_step
+from chairlift.model.runner.executor_and_cuda_graph_choice import (
+    StepExecutor,
+    UnreadResult,
+    graph_report,
+    make_executor,
+    run_step,
+)
 from chairlift.model.runner.free_memory import free_memory
 from chairlift.model.runner.kv_cache_sizing import KVCacheSize, agree_on_sizes, size_kv_cache
 from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
 from chairlift.model.runner.step_memory_estimate import memory_shapes
-from chairlift.model.runner.warmup_plans import warmup_plans
+from chairlift.model.runner.warmup_and_peak_memory_plans import warmup_plans
 
 
 @dataclass(frozen=True, slots=True)

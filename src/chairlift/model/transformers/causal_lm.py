@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
-from chairlift.model.transformers.layer_runner import LayerRunner
+from chairlift.model.transformers.base_model_runner_protocol import LayerRunner
 from chairlift.model.transformers.module_kernels import ModuleKernels
 
 

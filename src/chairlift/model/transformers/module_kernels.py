@@ -21,10 +21,10 @@ from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.select_ops import ops_for
 from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
+from chairlift.model.transformers.linear_layers_with_shared_input import find_shared_inputs
 from chairlift.model.transformers.module_probing import are_close, sample_rows
 from chairlift.model.transformers.replace_modules import LayerMaker, Replaced, replace_modules
 from chairlift.model.transformers.replacement_modules import Multiply, PackedLinear
-from chairlift.model.transformers.shared_inputs import find_shared_inputs
 
 MAX_TORCH_SHARE = 0.2
 """Share of the parameters that torch may multiply with in one thread, beside the threads of the native kernels."""

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from chairlift.model.transformers.activation_detection import Activation, activation_name
 from chairlift.model.transformers.gated_mlp import FusedMLP, find_gated_mlp
+from chairlift.model.transformers.linear_layers_with_shared_input import SharedLinear, SharedProduct
 from chairlift.model.transformers.module_probing import are_close, sample_rows, takes_one_tensor
 from chairlift.model.transformers.replacement_modules import FastNorm, FusedRMSNorm, Multiply, PackedLinear
-from chairlift.model.transformers.shared_inputs import SharedLinear, SharedProduct
 
 SCALES = (1.0, 1e-3)
 """Factors of the sample rows of a norm; with the second, the number added to the mean square shows."""

@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.device.kv_dtype import as_elements
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.transformers.layer_runner import base_states
+from chairlift.model.transformers.base_model_runner_protocol import base_states
 from chairlift.model.transformers.unsupported_layers import unsupported
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chairlift.observability.tracing.span import RequestTrace, Span, SpanKind
 from chairlift.observability.tracing.trace_context import TraceContext
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

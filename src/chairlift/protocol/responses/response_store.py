@@ -13,7 +13,7 @@ import orjson
 
 from chairlift.core.errors import NotFound
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.compact_json import compact_json
+from chairlift.protocol.json_without_spare_memory import compact_json
 from chairlift.protocol.translation.base import Json
 
 ENTRY_OVERHEAD_BYTES = 1024

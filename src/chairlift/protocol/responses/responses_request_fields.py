@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from chairlift.core.chat_template_limits import REASONING_EFFORTS
+from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.protocol.request_fields import CHAT, MAX_CHAT_LOGPROBS, MAX_MESSAGES, Effect, Field
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema

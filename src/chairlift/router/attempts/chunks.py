@@ -17,9 +17,9 @@ from typing import Any
 
 import orjson
 
-from chairlift.core.bounds import MAX_INT32
 from chairlift.core.errors import ChairliftError
-from chairlift.router.attempts.unparsed_response import rename_model
+from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.router.attempts.raw_response_model_and_usage import rename_model
 
 DATA = b"data: "
 CHOICES = b',"choices":['

@@ -6,8 +6,9 @@ from chairlift.router.attempts.actions import ResponseMode
 from chairlift.router.attempts.attempt import Attempt
 from chairlift.router.attempts.chunks import Chunk, ChunkKind, ChunkRewriter
 from chairlift.router.attempts.events import ReplicaPicked
-from chairlift.router.attempts.resume import DeliveredTokens, GenerationFields
-from chairlift.router.attempts.unparsed_response import UsageReader, rename_model, rename_models
+from chairlift.router.attempts.generation_fields import GenerationFields
+from chairlift.router.attempts.raw_response_model_and_usage import UsageReader, rename_model, rename_models
+from chairlift.router.attempts.resume import DeliveredTokens
 
 
 class ClientResponse:

@@ -21,9 +21,9 @@ from chairlift.router.attempts.chunks import BadChunk
 from chairlift.router.attempts.client_response import ClientResponse
 from chairlift.router.attempts.events import AttemptEvent, Event, FailureReason, TimerKind
 from chairlift.router.attempts.final_errors import FailureCause, end_with_reported_error, respond_reported_error
+from chairlift.router.attempts.generation_fields import GenerationFields
 from chairlift.router.attempts.hedging import HedgeController
 from chairlift.router.attempts.open_attempts import OpenAttempts
-from chairlift.router.attempts.resume import GenerationFields
 from chairlift.router.attempts.retry_budget import RetryBudget
 from chairlift.router.health.breaker import HealthOutcome
 

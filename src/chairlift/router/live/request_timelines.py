@@ -13,7 +13,7 @@ from typing import Any
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
-from chairlift.web.service.event_log import EventLog
+from chairlift.web.service.event_ring_buffer import EventLog
 
 MAX_REQUESTS = 200
 """Ended requests that are kept."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from chairlift.router.health.health_state import Transition
-from chairlift.web.service.event_log import EventLog
+from chairlift.web.service.event_ring_buffer import EventLog
 
 MAX_TRANSITIONS = 100
 

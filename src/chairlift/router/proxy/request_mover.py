@@ -21,7 +21,8 @@ from chairlift.router.replicas.move_decision import (
     ReplicaQueue,
     choose_moves,
 )
-from chairlift.router.replicas.routed_replica import MAX_REPORT_AGE_SECONDS, ReplicaStatus
+from chairlift.router.replicas.replica_status import ReplicaStatus
+from chairlift.router.replicas.routed_replica import MAX_REPORT_AGE_SECONDS
 
 log = logging.getLogger(__name__)
 

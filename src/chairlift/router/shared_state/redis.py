@@ -18,10 +18,10 @@ from chairlift.router.shared_state.base import (
     TenantCharge,
     TenantSnapshot,
 )
-from chairlift.router.shared_state.cancellation import cancel_and_wait
 from chairlift.router.shared_state.local import LocalSessionTable
 from chairlift.router.shared_state.redis_connection import RedisConnection, RedisTiming, Reply
 from chairlift.router.shared_state.redis_url import RedisTarget
+from chairlift.router.shared_state.task_cancellation import cancel_and_wait
 from chairlift.web.tenant_limits import TenantLimits
 
 RECONCILED_AT_ONCE = 64

@@ -19,8 +19,8 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError
 from chairlift.router.shared_state import redis_scripts
 from chairlift.router.shared_state.base import SharedStateStatus
-from chairlift.router.shared_state.cancellation import cancel_and_wait
 from chairlift.router.shared_state.redis_url import RedisTarget
+from chairlift.router.shared_state.task_cancellation import cancel_and_wait
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.compact_json import compact_json
+from chairlift.protocol.json_without_spare_memory import compact_json
 
 MAX_CUSTOM_ID_CHARS = 512
 MAX_REPORTED = 5

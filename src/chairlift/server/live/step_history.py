@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from chairlift.core.load_report import LoadReport
 from chairlift.engine.step_stats import StepStats
-from chairlift.web.service.event_log import EventLog
+from chairlift.web.service.event_ring_buffer import EventLog
 
 NUM_SECONDS = 300
 """Samples that are kept, one a second."""

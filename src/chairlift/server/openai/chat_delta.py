@@ -7,7 +7,7 @@ from typing import Any
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.text.reasoning_parser import ReasoningDelta, ReasoningParser
-from chairlift.text.tool_formats.base import (
+from chairlift.text.tool_formats.tool_call_parser import (
     Piece,
     ReasoningText,
     TextDelta,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.core.chat_template_limits import REASONING_EFFORTS
+from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.request_schemas import MAX_DOCUMENTS
 from chairlift.text.chat_template import ChatTemplate, RenderOptions

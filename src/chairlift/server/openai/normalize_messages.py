@@ -6,7 +6,7 @@ in fields or parts, annotations, and keys of their own.
 
 from typing import Any
 
-from chairlift.core.chat_template_limits import REASONING_FIELDS
+from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.request_schemas import TEXT_PARTS
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.core.structured_outputs_params import UNSUPPORTED_OPTIONS, VLLM_KINDS
 from chairlift.core.validation import invalid_param
+from chairlift.core.vllm_structured_outputs_params import UNSUPPORTED_OPTIONS, VLLM_KINDS
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower

@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from chairlift.core.chat_template_limits import REASONING_FIELDS
+from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
 from chairlift.server.openai.tool_choice import parsed_arguments
 from chairlift.text.template_features import reads_tools, takes_system_messages
 from chairlift.text.tool_formats.base import ToolFormat

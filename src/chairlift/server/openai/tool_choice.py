@@ -17,15 +17,11 @@ from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.text.calls_or_json import calls_or_json_parser
-from chairlift.text.forced_call_grammar import (
-    forced_call_parser,
-    generic_grammar,
-    reasoning_prefix,
-    tool_call_grammar,
-)
+from chairlift.text.forced_call_grammar import forced_call_parser, generic_grammar, reasoning_prefix, tool_call_grammar
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
 from chairlift.text.tagged_argument_grammar import NoTaggedArgumentsError
-from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 NONE, AUTO, REQUIRED, FUNCTION, ALLOWED_TOOLS = "none", "auto", "required", "function", "allowed_tools"
 CUSTOM = "custom"

@@ -1,10 +1,11 @@
-"""ToolFormat, ToolCallParser: what a format of tool calls is, and the pieces that its parser returns."""
+"""ToolFormat, CallNotation: what a format of tool calls is, and the text around its calls."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from chairlift.core.structured_output import ReasoningPrefix
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 ToolSchemas = Mapping[str, Mapping[str, Any]]
 """Tool name -> JSON Schema of its arguments."""
@@ -16,55 +17,6 @@ NAMES = "\ue002"
 """In a regular expression of a ToolFormat: any name of a tool."""
 MAX_NAME_CHARS = 256
 """Most characters that a parser reads as the name of a function before it treats them as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """New text of the assistant."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningText:
-    """New text of the model's reasoning, in formats that mark it themselves."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallStart:
-    """The start of a call; `index` counts the calls of an answer from 0."""
-
-    index: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallArguments:
-    """More of the JSON text of a call's arguments."""
-
-    index: int
-    text: str
-
-
-Piece = TextDelta | ReasoningText | ToolCallStart | ToolCallArguments
-
-
-class ToolCallParser(Protocol):
-    """Separates the calls of one answer from its text while the answer streams.
-
-    The pieces, merged, do not depend on how the answer is split. No text is lost, except the syntax of calls. The
-    arguments of a call are streamed once its name is known. No input raises, and each character takes constant time.
-    """
-
-    def push(self, delta: str) -> list[Piece]:
-        """Add new text; return the pieces that are certain now."""
-        ...
-
-    def flush(self) -> list[Piece]:
-        """Return the held-back pieces at the end of the answer, which ends the parser."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

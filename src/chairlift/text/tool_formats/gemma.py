@@ -9,13 +9,14 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import read_closing, read_until, scan_answer
 from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import JsonCalls
 from chairlift.text.tool_formats.non_json_values import cut_gemma_json, gemma_json, quoted_by, read_raw
 from chairlift.text.tool_formats.pythonic import read_python_block
-from chairlift.text.tool_formats.readers import read_closing, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 _WORDS = re.compile(r"\w\s+\w")
 _NAME = re.compile(r"\s*call:\s*([\w.-][\w.:-]*)\s*")

@@ -7,10 +7,16 @@ Without the grammar the object may stand in a fence.
 
 from functools import partial
 
-from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
+    read_closing,
+    read_past_space,
+    read_until,
+    scan_answer,
+)
+from chairlift.text.tool_formats.base import ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import read_objects
-from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 TOOL_CALLS, RESPONSE, TOOL_RESULTS = "tool_calls", "response", "tool_results"
 MAX_KEY_CHARS = 32

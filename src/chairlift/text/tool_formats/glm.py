@@ -7,6 +7,13 @@ glm   <tool_call>f, then <arg_key>k</arg_key><arg_value>v</arg_value> for each a
 import re
 from functools import partial
 
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
+    ValueEnds,
+    read_closing,
+    read_token,
+    read_until,
+    scan_answer,
+)
 from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
 from chairlift.text.tool_formats.base import (
     MAX_NAME_CHARS,
@@ -14,14 +21,13 @@ from chairlift.text.tool_formats.base import (
     SPACES,
     ArgumentTags,
     CallNotation,
-    ToolCallParser,
     ToolFormat,
     ToolSchemas,
 )
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.json_values import read_json_value
-from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 from chairlift.text.tool_formats.xml_calls import function_name, read_argument
 
 _WORDS = re.compile(r"\w\s+\w")

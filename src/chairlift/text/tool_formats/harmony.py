@@ -12,9 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from chairlift.core.structured_output import ReasoningPrefix
-from chairlift.text.tool_formats.base import CallNotation, ToolCallParser, ToolFormat, ToolSchemas
-from chairlift.text.tool_formats.json_values import json_string, read_json_value
-from chairlift.text.tool_formats.readers import (
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
     read_closing,
     read_past_space,
     read_text,
@@ -22,7 +20,10 @@ from chairlift.text.tool_formats.readers import (
     read_until,
     scan_answer,
 )
+from chairlift.text.tool_formats.base import CallNotation, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_values import json_string, read_json_value
 from chairlift.text.tool_formats.scanner import EndOfAnswer, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 END = "<|end|>"

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import at_marker, read_past_space, read_token
 from chairlift.text.tool_formats.base import SPACE
-from chairlift.text.tool_formats.readers import at_marker, read_past_space, read_token
 from chairlift.text.tool_formats.scanner import EndOfAnswer, Scan, Scanner
 
 _OUTSIDE_STRINGS = frozenset(f'{SPACE}{{}}[]:,"+-.0123456789Etruefalsn')

@@ -11,17 +11,17 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from chairlift.text.tool_formats.base import (
-    MAX_NAME_CHARS,
-    NUMBER,
-    CallNotation,
-    ToolCallParser,
-    ToolFormat,
-    ToolSchemas,
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
+    read_closing,
+    read_past_space,
+    read_token,
+    read_until,
+    scan_answer,
 )
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, NUMBER, CallNotation, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_values import read_json_value
-from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 FENCE = "```"
 

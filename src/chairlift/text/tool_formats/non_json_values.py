@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import at_marker
 from chairlift.text.tool_formats.json_values import is_json, json_string
-from chairlift.text.tool_formats.readers import at_marker
 from chairlift.text.tool_formats.scanner import Scan, Scanner
 
 ReadQuoted = Callable[[Scanner, list[str]], Scan[None]]

@@ -9,12 +9,19 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
+    read_closing,
+    read_past_space,
+    read_token,
+    read_until,
+    scan_answer,
+)
 from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
-from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACE, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACE, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.non_json_values import cut_python_json, python_json, read_python_string, read_raw
-from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 MARKERS = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>")
 FENCE = "```"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TypeVar
 
-from chairlift.text.tool_formats.base import (
-    SPACE,
+from chairlift.text.tool_formats.base import SPACE
+from chairlift.text.tool_formats.tool_call_parser import (
     Piece,
     ReasoningText,
     TextDelta,

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
-from chairlift.text.tool_formats.base import (
-    MAX_NAME_CHARS,
-    SPACES,
-    ArgumentTags,
-    CallNotation,
-    ToolCallParser,
-    ToolFormat,
-    ToolSchemas,
+from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
+    ValueEnds,
+    read_closing,
+    read_token,
+    read_until,
+    read_value,
+    scan_answer,
 )
+from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACES, ArgumentTags, CallNotation, ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.json_calls import read_objects
 from chairlift.text.tool_formats.json_values import is_json, json_string, read_valid_json
-from chairlift.text.tool_formats.readers import ValueEnds, read_closing, read_token, read_until, read_value, scan_answer
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 _NAME = re.compile(r"\s*([^\s<>{}\[\]\"']+)\s*")
 _TAG = re.compile(r"""(?P<key>[^"]*)(?:"(?:\s+string="(?P<is_string>\w+)")?)?(?P<rest>.*)""")

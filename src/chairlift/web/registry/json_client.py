@@ -15,7 +15,7 @@ import orjson
 
 from chairlift.core.errors import ConfigError
 from chairlift.core.router_errors import DiscoveryFailed
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 MAX_RESPONSE_BYTES = 16 * 2**20
 """Longest response, and longest line of a stream."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.url_text import without_user_info
+from chairlift.observability.url_check_and_redaction import without_user_info
 
 TLS_OPTIONS = ("tls", "ca_file", "cert_file", "key_file")
 """Options of every registry that is reached by HTTP."""

@@ -16,8 +16,8 @@ from chairlift.web.auth.credentials import Credentials
 from chairlift.web.auth.host_check import HostCheck
 from chairlift.web.auth.middleware import AuthMiddleware
 from chairlift.web.body import App, Receive, Scope, Send, check_type
+from chairlift.web.bounded_http_protocol import AcquirePermit, EarlyCheck, Rejection
 from chairlift.web.error_responses import Header
-from chairlift.web.http_protocol import AcquirePermit, EarlyCheck, Rejection
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import RequestMiddleware
 from chairlift.web.request_info import request_info

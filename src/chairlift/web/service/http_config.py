@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from chairlift.core.errors import ConfigError
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.host_check import check_allowed_host, check_origin
-from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.bounded_http_protocol import HeadLimits
 from chairlift.web.tenant_limits import TenantLimits
 
 

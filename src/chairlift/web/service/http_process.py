@@ -27,9 +27,9 @@ from chairlift.core.errors import ChairliftError
 from chairlift.observability.logging import LogConfig, set_levels
 from chairlift.web.access_log import AccessRecord
 from chairlift.web.auth.credentials import Credentials
-from chairlift.web.http_protocol import bounded_protocol
+from chairlift.web.bounded_http_protocol import bounded_protocol
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.service.early_reload import take_reload
+from chairlift.web.service.early_sighup import take_reload
 from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import BACKLOG, ListenAddress, listeners

@@ -22,7 +22,7 @@ from chairlift.web.body import ClientGone, Receive, Scope, Send
 from chairlift.web.connection_end import abort_connection
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
-from chairlift.web.service.event_log import EventLog
+from chairlift.web.service.event_ring_buffer import EventLog
 from chairlift.web.write_timeout import WriteTimeout
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.service.http_app import RouteEntry
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.ollama_routes import MODELS_PATH, OLLAMA_WORK_PATHS, OllamaModels, ollama_routes
-from chairlift.web.translation.stored_responses import StoredResponses
+from chairlift.web.translation.stored_response_routes import StoredResponses
 from chairlift.web.translation.translated_route import TranslatedRoute
 
 TRANSLATED_PATHS = (RESPONSES_PATH, MESSAGES_PATH, *OLLAMA_WORK_PATHS)

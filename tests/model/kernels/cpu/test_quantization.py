@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.llm.builtin_models import embedded_folder
-from chairlift.model.architectures.registry import load_model, random_model
+from chairlift.model.architectures.model_building import load_model, random_model
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.backends.model_backend import ModelBackend
 from chairlift.model.backends.native_backend import NativeBackend

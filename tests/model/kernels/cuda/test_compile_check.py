@@ -44,7 +44,7 @@ SCALE = """
     import sys, json
     from dataclasses import asdict
     import triton, triton.language as tl
-    from chairlift.model.kernels.cuda.kernel_launch import KernelVariant
+    from chairlift.model.kernels.cuda.kernel_variant import KernelVariant
     from chairlift.model.kernels.cuda.compile_check import compile_kernel
 
     @triton.jit
@@ -73,8 +73,8 @@ CONVERSIONS = """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-    from chairlift.model.kernels.cuda import attention_variants, float8_kernels
-    from chairlift.model.kernels.cuda.kernel_launch import float8_cache
+    from chairlift.model.kernels.cuda import attention_variants_to_compile, float8_kernels
+    from chairlift.model.kernels.cuda.kernel_variant import float8_cache
 
     float8 = ("write_kv bf16 head_dim 64", "decode bf16 head_dim 64 block 16 group 4")
     for each in [*attention_variants.variants(), *float8_kernels.variants()]:

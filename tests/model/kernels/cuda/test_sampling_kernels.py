@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from chairlift.model.kernels import sampling_table
+from chairlift.model.kernels import sampling_parameter_columns
 from chairlift.model.kernels.cuda import sampling_kernels
 from chairlift.model.kernels.cuda.sampling_kernels import launch_constants, philox_bits, variants
-from chairlift.model.kernels.sampling_table import TEMPERATURE
+from chairlift.model.kernels.sampling_parameter_columns import TEMPERATURE
 from chairlift.model.sampling.device import fixed_point_sampling
 from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens
 from chairlift.model.sampling.device.triton_sampling import sample_rows
@@ -90,7 +90,7 @@ def test_the_ends_of_the_unit_interval_give_kept_tokens() -> None:
     for bits, token in ((0, 1), (2**53 - 1, 3)):
         case = case_of(logits, rules_of(4, **chosen))
         table, buffers = case.table(), case.buffers
-        table[:, sampling_table.SEED] = bits
+        table[:, sampling_parameter_columns.SEED] = bits
         sample_rows(logits, case.slots, table, buffers, is_keyed=False)
         assert buffers.tokens.tolist() == [token] * 4
 

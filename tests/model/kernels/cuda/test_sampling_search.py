@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from triton.runtime.interpreter import interpreter_builder
 
-from chairlift.model.kernels import sampling_table
+from chairlift.model.kernels import sampling_parameter_columns
 from chairlift.model.kernels.cuda import sampling_kernels
 from chairlift.model.kernels.cuda.sampling_search import collect, key_bound
 from chairlift.model.sampling.device import fixed_point_sampling
@@ -73,7 +73,7 @@ def check_numbers(logits: Tensor, rules: TruncationParams, is_allowed: NDArray[n
     rows = logits.expand(len(bits), -1).contiguous()
     case = case_of(rows, rules)
     table, buffers, allowed = case.table(), case.buffers, None
-    table[:-1, sampling_table.SEED] = bits
+    table[:-1, sampling_parameter_columns.SEED] = bits
     if is_allowed is not None:
         allowed = AllowedTokens(bitmask_of(is_allowed[None]), torch.zeros(len(bits), dtype=torch.int32))
         rows = rows.masked_fill(~torch.from_numpy(is_allowed), -torch.inf)

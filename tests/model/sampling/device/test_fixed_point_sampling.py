@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.model.kernels.sampling_table import NUM_COLUMNS, NUM_OUTPUTS, TEMPERATURE
+from chairlift.model.kernels.sampling_parameter_columns import NUM_COLUMNS, NUM_OUTPUTS, TEMPERATURE
 from chairlift.model.sampling.device.fixed_point_sampling import (
     AllowedTokens,
     SampleBuffers,

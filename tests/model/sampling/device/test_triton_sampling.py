@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.model.kernels.sampling_table import NUM_OUTPUTS
+from chairlift.model.kernels.sampling_parameter_columns import NUM_OUTPUTS
 from chairlift.model.sampling.device import fixed_point_sampling
 from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens, SampleBuffers
 from chairlift.model.sampling.device.triton_sampling import TritonSamplingOps, sample_rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

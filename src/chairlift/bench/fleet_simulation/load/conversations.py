@@ -7,8 +7,8 @@ from itertools import count
 from math import inf, log1p
 from random import Random
 
-from chairlift.bench.fleet_simulation.interfaces import SimRequest
-from chairlift.router.prompt_prefix import prompt_prefix
+from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
+from chairlift.router.prompt_prefix_and_length import prompt_prefix
 
 VOCAB_SIZE = 10_000
 

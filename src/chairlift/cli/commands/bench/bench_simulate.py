@@ -6,12 +6,12 @@ import time
 from dataclasses import asdict, replace
 from typing import Any
 
-from chairlift.bench.fleet_simulation.fleet_machine import FleetMachine
 from chairlift.bench.fleet_simulation.fleet_spec import FleetSpec
 from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOADS
 from chairlift.bench.fleet_simulation.routing_policy_comparison import compare_policies, policy_table
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import DEFAULT_RULE_NAMES, compare_rules
 from chairlift.bench.fleet_simulation.scaling_rule_report import build_fleet_report, fleet_table
+from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report import environment, report, report_output
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, read_model, write_model
@@ -23,7 +23,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 

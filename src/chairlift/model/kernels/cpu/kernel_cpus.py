@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.core.host.cpu_capacity import SYS_CPU, cpu_quota, one_cpu_per_core
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from chairlift.model.device.host_allocation import huge_pages
+from chairlift.model.device.huge_page_tensors import huge_pages
 from chairlift.model.kernels.cpu import kernel_structs, library
 from chairlift.model.kernels.cpu.threads import ThreadPool
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chairlift.model.kernels.cuda.attention_tiles import EXACT, FAST
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS, KernelVariant
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 
 
 class LinearTiles(NamedTuple):

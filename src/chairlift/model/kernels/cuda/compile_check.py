@@ -20,14 +20,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS, KernelVariant
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 
 CAPABILITIES = (80, 90, 100)
 """Compute capabilities, times ten, of the GPUs that kernels are compiled for: Ampere, Hopper, Blackwell."""
 
 KERNEL_MODULES = (
-    "attention_variants", "float8_kernels", "layer_kernels", "batch_invariant_linear_kernel", "sampling_kernels",
-    "input_kernels",
+    "attention_variants_to_compile", "float8_kernels", "layer_kernels", "batch_invariant_linear_kernel",
+    "sampling_kernels", "input_kernels",
 )  # fmt: skip
 """Modules of this package that have kernels."""
 

@@ -17,7 +17,7 @@ from chairlift.model.device.dtypes import FLOAT8_CAPABILITY
 from chairlift.model.device.kv_dtype import FLOAT8, FLOAT8_LIMIT
 from chairlift.model.kernels.cuda.attention_kernels import as_stored
 from chairlift.model.kernels.cuda.batch_invariant_linear_kernel import tile_sums
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS, KernelVariant
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 from chairlift.model.kernels.float8_linear import LEAST_MAXIMUM, Float8Weight
 
 MAX_COLUMNS = 8192

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from chairlift.engine.step_plan import LAST_SAMPLED
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS, KernelVariant
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS, KernelVariant
 
 TILE = 256
 """Tokens, or blocks of a table, that a program handles at once."""

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from chairlift.model.kernels.cuda.attention_kernels import as_stored
-from chairlift.model.kernels.cuda.kernel_launch import KernelVariant, float8_cache
+from chairlift.model.kernels.cuda.kernel_variant import KernelVariant, float8_cache
 
 ELEMENTWISE_COLUMNS = 1024
 """Columns of a row that a program of an elementwise kernel computes."""

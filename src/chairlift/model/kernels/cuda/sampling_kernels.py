@@ -20,8 +20,8 @@ neither on the batch nor on the size of the blocks, and thresholds are compared 
 import triton
 import triton.language as tl
 
-from chairlift.model.kernels import sampling_table
-from chairlift.model.kernels.cuda.kernel_launch import KernelVariant
+from chairlift.model.kernels import sampling_parameter_columns
+from chairlift.model.kernels.cuda.kernel_variant import KernelVariant
 from chairlift.model.kernels.cuda.sampling_search import (
     COUNT,
     argmax,
@@ -33,11 +33,11 @@ from chairlift.model.kernels.cuda.sampling_search import (
     search,
     top_p_cutoff,
 )
-from chairlift.model.kernels.sampling_table import scale_bits
+from chairlift.model.kernels.sampling_parameter_columns import scale_bits
 
 TEMPERATURE, TOP_P, MIN_P = map(tl.constexpr, range(3))
 TOP_K, SEED, CHOICE, NUM_OUTPUTS = map(tl.constexpr, range(3, 7))
-NUM_COLUMNS = tl.constexpr(sampling_table.NUM_COLUMNS)
+NUM_COLUMNS = tl.constexpr(sampling_parameter_columns.NUM_COLUMNS)
 
 MAX_BLOCK = 2048
 """Logits of a row that a program reads at once. A pass over a row waits for its blocks one after another, so few large

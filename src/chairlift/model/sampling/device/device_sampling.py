@@ -13,7 +13,7 @@ from torch import Tensor
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.engine.step_plan import NewSequence
 from chairlift.model.device.triton_package import can_use_triton
-from chairlift.model.kernels.sampling_table import CHOICE, NUM_COLUMNS, NUM_OUTPUTS, SLOT, TOP_P
+from chairlift.model.kernels.sampling_parameter_columns import CHOICE, NUM_COLUMNS, NUM_OUTPUTS, SLOT, TOP_P
 from chairlift.model.sampling.device import fixed_point_sampling
 from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens, SampleBuffers, table_of
 from chairlift.model.sampling.logits_processing import RowLogitsProcessor

@@ -4,7 +4,7 @@ It is the reference of kernels/cuda/sampling_kernels.py and takes its place wher
 of truncated_sampling.py, with weights as fixed-point numbers: e**((logit - largest) / temperature) in float64, times
 2**scale_bits, rounded to int64. Sums of integers do not depend on their order, so neither does a token.
 
-Parameters are kept in one table (kernels/sampling_table.py): the last row takes what belongs to no slot.
+Parameters are kept in one table (kernels/sampling_parameter_columns.py): the last row takes what belongs to no slot.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.model.kernels.sampling_table import (
+from chairlift.model.kernels.sampling_parameter_columns import (
     CHOICE,
     MIN_P,
     NUM_COLUMNS,

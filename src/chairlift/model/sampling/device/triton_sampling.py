@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cuda.kernel_launch import LAUNCH_OPTIONS
+from chairlift.model.kernels.cuda.kernel_variant import LAUNCH_OPTIONS
 from chairlift.model.kernels.cuda.sampling_kernels import NUM_WARPS, launch_constants, logsumexp_kernel, sample_kernel
 from chairlift.model.sampling.device.fixed_point_sampling import AllowedTokens, SampleBuffers, table_of
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps

@@ -1,0 +1,12 @@
+"""Tests of workload_of, run_report."""
+
+import pytest
+
+from chairlift.bench.peers import peer_workload_and_report
+
+
+def test_threads_are_those_that_the_parent_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert len(peer_workload_and_report.cpus()) == 1
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert len(peer_workload_and_report.cpus()) >= 1

@@ -1,0 +1,30 @@
+"""Tests of StepTimer."""
+
+import numpy as np
+import pytest
+
+from chairlift.bench.simulation.sim_step_model import SimStepModel
+from chairlift.bench.simulation.step_duration_sampler import StepTimer
+from chairlift.engine.step_plan import StepPlan
+
+
+def plan(*rows: tuple[int, int]) -> StepPlan:
+    """Return a plan of rows (start, new tokens)."""
+    starts, counts = zip(*rows, strict=True)
+    return StepPlan(
+        step_id=0, released_slots=(), new_sequences=(), slots=np.arange(len(rows), dtype=np.int32),
+        num_new_tokens=np.array(counts, np.int32), start_positions=np.array(starts, np.int32),
+        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(sum(counts), np.int32),
+        sample_rows=np.empty(0, np.int32),
+    )  # fmt: skip
+
+
+def test_noise_hangs_on_the_seed_alone_and_has_mean_one() -> None:
+    noisy = SimStepModel(step=1.0, noise=0.3)
+    first, again, other = (StepTimer(noisy, seed) for seed in (1, 1, 2))
+    drawn = [first(plan((0, 1))) for _ in range(4000)]
+    assert drawn == [again(plan((0, 1))) for _ in range(4000)]
+    assert drawn[:3] != [other(plan((0, 1))) for _ in range(3)]
+    assert np.mean(drawn) == pytest.approx(1.0, abs=0.03)
+    assert np.std(np.log(drawn)) == pytest.approx(0.3, abs=0.03)
+    assert StepTimer(SimStepModel(step=1.0), 1)(plan((0, 1))) == 1.0

@@ -1,0 +1,29 @@
+"""Tests of write_private, open_private."""
+
+import os
+from pathlib import Path
+
+from chairlift.cluster.local.process_record import ProcessRecord
+from chairlift.cluster.local.state_folder import StateFolder
+
+
+def opened(path: Path) -> StateFolder:
+    folder = StateFolder(path)
+    folder.open()
+    return folder
+
+
+def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        folder = opened(tmp_path / "a" / "fleet")
+        replica_id = folder.create()
+        os.close(folder.take_lock(replica_id))
+        folder.write(ProcessRecord(replica_id=replica_id, port=1))
+        folder.close()
+    finally:
+        os.umask(mask)
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "a" / "fleet").rglob("*")}
+    assert len(modes) == 5
+    assert modes == {path: 0o700 if path.is_dir() else 0o600 for path in modes}
+    assert (tmp_path / "a" / "fleet").stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,49 @@
+"""Tests of StartDelay."""
+
+from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
+from chairlift.cluster.ray.crash_loop_backoff import MAX_DELAY_SECONDS, STABLE_SECONDS, StartDelay
+from chairlift.cluster.ray.placement_group_name import GroupName
+from chairlift.cluster.ray.replica_view import RayReplica
+
+
+def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_failure: bool = False) -> RayReplica:
+    name = GroupName(fleet="a", number=number, token="t", version="v", replica_type="", started_seconds=number)
+    return RayReplica(
+        name, ClusterReplica(replica_id=name.replica_id, state=state, age_seconds=age, version="v"),
+        is_own_failure=is_own_failure,
+    )  # fmt: skip
+
+
+def test_the_delay_doubles_with_each_failure_up_to_its_maximum() -> None:
+    delay, failed = StartDelay(), replica(1, PlacementState.FAILED, is_own_failure=True)
+    delays = []
+    for _ in range(10):
+        delay.record([failed], [failed], 50.0)
+        delays.append(delay.seconds_left("v", 50.0))
+    assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 120.0, 120.0, MAX_DELAY_SECONDS]
+    assert delay.seconds_left("v", 100.0) == 70.0
+    assert delay.seconds_left("v", 170.1) == 0.0
+    assert delay.seconds_left("other", 50.0) == 0.0
+
+
+def test_several_failures_at_once_count_once() -> None:
+    delay = StartDelay()
+    failed = [replica(number, PlacementState.FAILED, is_own_failure=True) for number in range(5)]
+    delay.record(failed, failed, 0.0)
+    assert delay.seconds_left("v", 0.0) == 1.0
+
+
+def test_a_dead_node_delays_nothing() -> None:
+    delay, failed = StartDelay(), replica(1, PlacementState.FAILED)
+    delay.record([failed], [failed], 0.0)
+    assert delay.seconds_left("v", 0.0) == 0.0
+
+
+def test_a_replica_that_runs_for_long_ends_the_delay() -> None:
+    delay, failed = StartDelay(), replica(1, PlacementState.FAILED, is_own_failure=True)
+    for _ in range(5):
+        delay.record([failed], [failed], 0.0)
+    delay.record([replica(2, PlacementState.RUNNING, age=STABLE_SECONDS)], [], 0.0)
+    assert delay.seconds_left("v", 0.0) == 16.0
+    delay.record([replica(2, PlacementState.RUNNING, age=STABLE_SECONDS + 1)], [], 0.0)
+    assert delay.seconds_left("v", 0.0) == 0.0

@@ -1,0 +1,29 @@
+"""Tests of check_not_quantized."""
+
+import pytest
+
+from chairlift.core.errors import UnsupportedModel
+from chairlift.model.config.decoder_config import parse_decoder_config
+from chairlift.model.config.model_folder import ORIGINAL
+from support_shares import for_each
+
+LLAMA = {"architectures": ["LlamaForCausalLM"]}
+
+
+@for_each(
+    ("quantization", "method"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "with AWQ "),
+        ({"quant_method": "gptq"}, "with GPTQ "),
+        ({"quant_method": "bitsandbytes"}, "with bitsandbytes "),
+        ({"load_in_4bit": True}, "with bitsandbytes "),
+        ({"quant_method": "compressed-tensors"}, "with compressed-tensors "),
+        ({"bits": 4}, ""),
+        (True, ""),
+    ],
+)
+def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, method: str) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        parse_decoder_config({**LLAMA, "quantization_config": quantization})
+    assert f"the weights are quantized {method}(quantization_config in config.json)" in caught.value.message
+    assert caught.value.details["remedy"] == ORIGINAL
