@@ -97,7 +97,7 @@ def test_every_error_code_and_field_exists() -> None:
     named = {name for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", PAGE) if not name.startswith("chairlift_")}
     named -= OTHER_WORDS
     fields = str([openapi.document(), router_and_fleet_openapi.document()])
-    source = (ROOT / "src" / "chairlift" / "engine" / "scheduler_state.py").read_text(encoding="utf-8")
+    source = (ROOT / "src" / "chairlift" / "engine" / "scheduler_and_cache_state.py").read_text(encoding="utf-8")
     unknown = {name for name in named - codes if f"'{name}'" not in fields and f" {name}:" not in source}
     assert unknown == set() and len(named & codes) > 8
 

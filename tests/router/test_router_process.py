@@ -17,7 +17,7 @@ import pytest
 from chairlift.router.config import RouterConfig
 from chairlift.router.discovery.static import StaticSource
 from chairlift.router.health.config import HealthConfig
-from chairlift.router.health.probe_verdict import ProbeConfig
+from chairlift.router.health.consecutive_probes import ProbeConfig
 from chairlift.router.health.webhook_notifier import NotifyConfig
 from chairlift.router.proxy.upstream import UpstreamConfig
 from chairlift.router.router_process import RouterParts, RouterService

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.server_options import http_config
+from chairlift.cli.server_settings_to_config import http_config
 from chairlift.cli.settings_to_config import config_of, renamed
 from chairlift.core.errors import ConfigError
 from chairlift.router.attempts.attempt import AttemptLimits
@@ -16,7 +16,7 @@ from chairlift.router.discovery.make_source import make_source
 from chairlift.router.discovery.static import StaticSource
 from chairlift.router.health.breaker import BreakerConfig
 from chairlift.router.health.config import HealthConfig
-from chairlift.router.health.probe_verdict import ProbeConfig
+from chairlift.router.health.consecutive_probes import ProbeConfig
 from chairlift.router.health.webhook_notifier import NotifyConfig
 from chairlift.router.model_aliases_and_canaries import ModelRoutes
 from chairlift.router.proxy.upstream import UpstreamConfig

@@ -9,8 +9,8 @@ import pytest
 from chairlift.core.clock import SystemClock
 from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.consecutive_probes import ProbeConfig
 from chairlift.router.health.health_state import HealthState
-from chairlift.router.health.probe_verdict import ProbeConfig
 from chairlift.router.health.prober import ReplicaProber
 from chairlift.router.replica_set import ReplicaSet
 from support_replica_set import TransitionLog

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from chairlift.core.errors import ConfigError
 from chairlift.router.health.breaker import BreakerConfig
+from chairlift.router.health.consecutive_probes import ProbeConfig
 from chairlift.router.health.outliers import OutlierConfig
-from chairlift.router.health.probe_verdict import ProbeConfig
 
 MIN_SLOW_START_SHARE = 0.1
 """Share of its weight that a replica has at the beginning of its slow start."""

@@ -3,8 +3,8 @@
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.health.breaker import Breaker, BreakerState, HealthOutcome
 from chairlift.router.health.config import HealthConfig, slow_start_factor
+from chairlift.router.health.consecutive_probes import ConsecutiveProbes
 from chairlift.router.health.health_state import HealthState, Transition, TransitionCause
-from chairlift.router.health.probe_verdict import ProbeVerdict
 
 
 class ReplicaHealth:
@@ -28,7 +28,7 @@ class ReplicaHealth:
     def __init__(self, replica_id: str, config: HealthConfig, now: float, *, is_warm: bool) -> None:
         """Start in PENDING, or in HEALTHY without probes; a replica that `is_warm` has no slow start."""
         self.breaker = Breaker(config.breaker)
-        self.active = ProbeVerdict(config.probes, is_healthy=None if config.has_active_probes else True)
+        self.active = ConsecutiveProbes(config.probes, is_healthy=None if config.has_active_probes else True)
         self.reported_state: ReplicaState | None = None
         self.incarnation = ""
         self.was_ejected_by_other_router = False

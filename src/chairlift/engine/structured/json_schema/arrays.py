@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, any_of
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, any_of
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.value_sets import finite_values, key_of

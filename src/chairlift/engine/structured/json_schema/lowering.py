@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
+from chairlift.engine.structured.json_schema.all_of_and_any_of import all_of, any_of
 from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, LoweringBudget
-from chairlift.engine.structured.json_schema.combination import all_of, any_of
 from chairlift.engine.structured.json_schema.document import (
     Node,
     Schema,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
-from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, all_of, any_of
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import none_of

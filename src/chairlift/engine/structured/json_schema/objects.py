@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, all_of, any_of
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
 from chairlift.engine.structured.json_schema.document import TYPES, VALUES_PER_COST, Node, Schema, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import ANY, CHARS_PER_COST, grammar_pattern, none_of, one_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
-from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, all_of, any_of
+from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
 from chairlift.engine.structured.json_schema.document import Node, Schema
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 

@@ -1,6 +1,6 @@
 """Conjunctions and disjunctions of schemas."""
 
-from chairlift.engine.structured.json_schema.combination import all_of, any_of
+from chairlift.engine.structured.json_schema.all_of_and_any_of import all_of, any_of
 
 
 def test_a_conjunction_is_one_object_where_keywords_do_not_meet() -> None:

@@ -1,4 +1,4 @@
-"""Server options: convert server settings to the listen address and the ServerConfig."""
+"""Settings of a server: convert server settings to the listen address and the ServerConfig."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""ProbeVerdict: judges a replica by the results of its probes, and says when the next probe is due."""
+"""ConsecutiveProbes: judges a replica by the results of its probes, and says when the next probe is due."""
 
 from dataclasses import dataclass
 from random import Random
@@ -37,7 +37,7 @@ class ProbeConfig:
             raise ConfigError(f"jitter of probes must be between 0 and 1, got {self.jitter:g}")
 
 
-class ProbeVerdict:
+class ConsecutiveProbes:
     """The verdict of a replica's probes.
 
     Attributes:

@@ -1,11 +1,11 @@
-"""Tests of ProbeVerdict: verdicts by probes, and their times."""
+"""Tests of ConsecutiveProbes: verdicts by probes, and their times."""
 
 from random import Random
 
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.router.health.probe_verdict import ProbeConfig, ProbeVerdict
+from chairlift.router.health.consecutive_probes import ConsecutiveProbes, ProbeConfig
 from support_shares import for_each
 
 
@@ -26,7 +26,7 @@ from support_shares import for_each
     ],
 )
 def test_three_failures_and_two_successes_change_the_verdict(results: str, verdicts: str) -> None:
-    health, verdict = ProbeVerdict(ProbeConfig()), None
+    health, verdict = ConsecutiveProbes(ProbeConfig()), None
     for result, expected in zip(results, verdicts, strict=True):
         changed = health.record(is_success=result == "+")
         assert health.is_healthy is (expected == "+")
@@ -35,17 +35,17 @@ def test_three_failures_and_two_successes_change_the_verdict(results: str, verdi
 
 
 def test_a_replica_may_begin_healthy() -> None:
-    health = ProbeVerdict(ProbeConfig(), is_healthy=True)
+    health = ConsecutiveProbes(ProbeConfig(), is_healthy=True)
     assert not health.record(is_success=False) and health.is_healthy
 
 
-def delays(health: ProbeVerdict, seed: int = 0) -> list[float]:
+def delays(health: ConsecutiveProbes, seed: int = 0) -> list[float]:
     random = Random(seed)
     return [health.next_delay_seconds(random) for _ in range(1000)]
 
 
 def test_probes_are_due_every_five_seconds_with_jitter() -> None:
-    health = ProbeVerdict(ProbeConfig())
+    health = ConsecutiveProbes(ProbeConfig())
     health.record(is_success=True)
     assert 4.5 <= min(delays(health)) < 4.6 and 5.4 < max(delays(health)) <= 5.5
     assert delays(health) == delays(health) != delays(health, seed=1)
@@ -54,10 +54,10 @@ def test_probes_are_due_every_five_seconds_with_jitter() -> None:
 
 
 def test_a_replica_that_was_never_healthy_is_probed_every_second() -> None:
-    health = ProbeVerdict(ProbeConfig(jitter=0))
+    health = ConsecutiveProbes(ProbeConfig(jitter=0))
     health.record(is_success=False)
     assert set(delays(health)) == {1.0}
-    assert set(delays(ProbeVerdict(ProbeConfig(jitter=0, interval_seconds=0.5)))) == {0.5}
+    assert set(delays(ConsecutiveProbes(ProbeConfig(jitter=0, interval_seconds=0.5)))) == {0.5}
 
 
 @for_each(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.server_options import (
+from chairlift.cli.server_settings_to_config import (
     credential_sources,
     credentials_reader,
     engine_queue_size,
