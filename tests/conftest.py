@@ -5,11 +5,12 @@
 
 import gc
 import logging
+import math
 import os
 import signal
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from chairlift.model.kernels.cpu import threads
@@ -43,7 +43,6 @@ if not FULL:
     threads.get_thread_pool = lambda number: get_thread_pool(1 if number is None else number)
 
 LOG = logging.getLogger("chairlift")
-DURATION_SHOWN = 1.0  # seconds: of --durations-min in the Makefile
 BROWSER = FULL or os.environ.get("CHAIRLIFT_BROWSER", "") not in ("", "0")
 
 # A share is the same share every time; the whole looks for new examples.
@@ -99,7 +98,10 @@ def outside_of_shares(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Keep the tests and modules, a million objects, out of every collection of garbage; collect less often later."""
+    """Keep the tests and modules, a million objects, out of every collection of garbage; collect less often later.
+
+    What is garbage already is kept, too: to find it takes seconds.
+    """
     gc.disable()
     try:
         return (yield)
@@ -111,23 +113,48 @@ def pytest_collection() -> Iterator[object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Do not search all objects of the tests for garbage once more, and not when the interpreter ends."""
-    gc.freeze()
+    """Do not search all objects of the tests for garbage once more; `make test-all` does, and warns."""
+    if not FULL:
+        gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A worker of xdist sends one report of a test that passes, and those of setup and teardown only if they are long.
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A worker of xdist sends only messages that change what is shown: each costs the processors a millisecond."""
+    config = session.config
+    if hasattr(config, "workerinput") and not config.getoption("xmlpath", None):
+        for plugin in config.pluginmanager.get_plugins():
+            if hasattr(plugin, "sendevent"):
+                plugin.sendevent = ShownMessages(plugin.sendevent, config)
 
-    Each message costs the processors a millisecond. What fails, is skipped or warns is sent as ever, and so is all
-    that a file for --junitxml needs.
+
+class ShownMessages:
+    """Sends the messages of a worker, without those of which the controller shows nothing.
+
+    These are that a test begins or has ended, unless pytest is verbose, and the reports of a setup or teardown that
+    passed and is not listed among the durations. The teardown of a test that failed is sent: it may have output.
     """
-    if not hasattr(item.config, "workerinput") or item.config.getoption("xmlpath", None):
-        return None
-    for report in runtestprotocol(item, nextitem=nextitem, log=False):
-        if report.when == "call" or not report.passed or report.duration >= DURATION_SHOWN:
-            item.ihook.pytest_runtest_logreport(report=report)
-    return True
+
+    def __init__(self, send: Callable[..., None], config: pytest.Config) -> None:
+        self._send, self._is_verbose = send, config.getoption("verbose", 0) > 0
+        shown = config.getoption("durations_min", None)
+        has_durations = config.getoption("durations", None) is not None
+        self._seconds_shown = (0.0 if shown is None else shown) if has_durations else math.inf
+        self._failed = ""
+
+    def __call__(self, name: str, **kwargs: Any) -> None:
+        if name in ("logstart", "logfinish") and not self._is_verbose:
+            return
+        if name == "testreport":
+            report = kwargs["data"]
+            if report["outcome"] != "passed":
+                self._failed = report["nodeid"]
+            elif (
+                report["when"] != "call"
+                and report["duration"] < self._seconds_shown
+                and report["nodeid"] != self._failed
+            ):
+                return
+        self._send(name, **kwargs)
 
 
 BEFORE = pytest.StashKey[tuple[Any, ...]]()

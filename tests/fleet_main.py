@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.autoscaler.config import ThresholdConfig
-from chairlift.cli import fleet_clusters, fleet_options
+from chairlift.cli import autoscaler_options, fleet_clusters
 from chairlift.cli.main import main
 from chairlift.cluster.local.local_config import LocalConfig
 
@@ -29,5 +29,5 @@ def fake_config(options: Any, folder: Path) -> LocalConfig:
 if __name__ == "__main__":
     fleet_clusters.local_config = fake_config
     thresholds = json.loads(os.environ.get("THRESHOLDS", "{}"))
-    fleet_options.ThresholdConfig = partial(ThresholdConfig, **thresholds)  # type: ignore[assignment, misc]
+    autoscaler_options.ThresholdConfig = partial(ThresholdConfig, **thresholds)  # type: ignore[assignment, misc]
     sys.exit(main(["fleet", *sys.argv[1:]]))

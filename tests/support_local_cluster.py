@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cluster.base import ReplicaSpec
+from chairlift.cluster.local import replica_exec_main
 from chairlift.cluster.local.local_config import LocalConfig
 from chairlift.cluster.local.local_replicas import LocalReplicas
 from chairlift.cluster.local.process_record import ProcessRecord, RecordState
@@ -71,7 +72,7 @@ def open_replicas(
 
 
 def kill_fleet(folder: Path) -> None:
-    """Kill all processes of a fleet, also those whose launcher has not noted its process id yet."""
+    """Kill all processes of a fleet, also those whose process id has not been noted yet."""
     state = StateFolder(folder)
 
     def is_killed(replica_id: str) -> bool:
@@ -106,14 +107,14 @@ def failed(replicas: LocalReplicas) -> list[ProcessRecord]:
 
 
 def wait_for_pids(folder: Path, replicas: LocalReplicas) -> dict[str, int]:
-    """Wait until the launchers have noted their process ids and have become the commands; return the ids."""
+    """Wait until each replica's script has noted its process id and has become the command; return the ids."""
     state = StateFolder(folder)
     ids = [each.replica_id for each in replicas.records if each.may_run]
     pids: dict[str, int] = {}
 
     def is_started(replica_id: str) -> bool:
         pid = state.pid(replica_id)
-        if pid is None or b"launcher.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if pid is None or Path(replica_exec_main.__file__).name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
             return False
         pids[replica_id] = pid
         return True

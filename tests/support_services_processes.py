@@ -61,10 +61,14 @@ def free_port() -> int:
 
 @cache
 def candidate_ports(pid: int) -> Iterator[int]:
-    """Yield the ports that this process may take, in a circle from a random one on; a forked child begins elsewhere."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MAX_WORKERS
-    count = (FREE_PORTS[1] - FREE_PORTS[0]) // MAX_WORKERS
-    begin = FREE_PORTS[0] + number * count
+    """Yield the ports that this process may take, in a circle from a random one on; a forked child begins elsewhere.
+
+    One iterator for a process, which goes on where the last caller left off.
+    """
+    worker, begin, count = os.environ.get("PYTEST_XDIST_WORKER"), FREE_PORTS[0], FREE_PORTS[1] - FREE_PORTS[0]
+    if worker is not None:
+        count //= MAX_WORKERS
+        begin += int(worker.removeprefix("gw")) % MAX_WORKERS * count
     at = secrets.randbelow(count)
     return itertools.cycle((*range(begin + at, begin + count), *range(begin, begin + at)))
 

@@ -33,7 +33,7 @@ class Routers:
         self.states = [RedisSharedState(RedisStateConfig(target=target, **config)) for _ in range(number)]
         self.limiters = [SharedTenantLimiter(limits, state.tenant_usage) for state in self.states]
 
-    async def renew(self, times: int) -> None:
+    async def wait_for_renewals(self, times: int) -> None:
         """Wait until every router has renewed its lease `times` more times, and so read what the others eject."""
         numbers = [0] * len(self.states)
         listeners = [state._connection._on_renewal for state in self.states]

@@ -1,4 +1,4 @@
-"""conftest.py: which reports of a test a worker of xdist sends."""
+"""conftest.py: a worker of xdist sends the reports that the controller shows, and no others."""
 
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,41 +14,53 @@ def conftest(request: pytest.FixtureRequest) -> ModuleType:
     return module
 
 
-def sent_reports(
-    conftest: ModuleType, monkeypatch: pytest.MonkeyPatch, reports: list[tuple[str, str, float]], **config: Any
-) -> tuple[bool | None, list[str]]:
-    """Return what the hook returns, and the steps whose reports it sends, for reports of (step, outcome, seconds)."""
-    made = [
-        SimpleNamespace(when=when, passed=outcome == "passed", outcome=outcome, duration=seconds)
-        for when, outcome, seconds in reports
-    ]
-    monkeypatch.setattr(conftest, "runtestprotocol", lambda item, nextitem, log: made)
-    sent: list[str] = []
-    item = SimpleNamespace(
-        config=SimpleNamespace(getoption=config.get, **config),
-        ihook=SimpleNamespace(pytest_runtest_logreport=lambda report: sent.append(report.when)),
+def sent(conftest: ModuleType, *messages: tuple[str, str, float] | str, **options: Any) -> list[str]:
+    """Return what a worker sends of these messages: names, or reports as (step, outcome, seconds)."""
+    names: list[str] = []
+
+    class Worker:
+        def sendevent(self, name: str, **kwargs: Any) -> None:
+            names.append(kwargs["data"]["when"] if name == "testreport" else name)
+
+    worker, options = Worker(), {"durations": 60, "durations_min": 1.0, **options}
+    config = SimpleNamespace(
+        workerinput={}, getoption=options.get, pluginmanager=SimpleNamespace(get_plugins=lambda: [object(), worker])
     )
-    return conftest.pytest_runtest_protocol(item, None), sent
+    conftest.pytest_sessionstart(SimpleNamespace(config=config))
+    for message in messages:
+        if isinstance(message, str):
+            worker.sendevent(message, nodeid="t")
+        else:
+            report = dict(zip(("when", "outcome", "duration"), message, strict=True), nodeid="t")
+            worker.sendevent("testreport", data=report)
+    return names
 
 
-def test_a_worker_sends_what_is_shown(conftest: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sent(*reports: tuple[str, str, float]) -> list[str]:
-        is_done, sent = sent_reports(conftest, monkeypatch, list(reports), workerinput={})
-        assert is_done
-        return sent
-
-    setup, call, teardown = ("setup", "passed", 0.1), ("call", "passed", 0.1), ("teardown", "passed", 0.1)
-    assert sent(setup, call, teardown) == ["call"]
-    assert sent(setup, ("call", "failed", 0.1), teardown) == ["call"]
-    assert sent(("setup", "failed", 0.1), teardown) == ["setup"]
-    assert sent(("setup", "skipped", 0.1), teardown) == ["setup"]
-    assert sent(setup, call, ("teardown", "failed", 0.1)) == ["call", "teardown"]
-    assert sent(("setup", "passed", 1.5), call, ("teardown", "passed", 2.0)) == ["setup", "call", "teardown"]
+SETUP, CALL, TEARDOWN = ("setup", "passed", 0.1), ("call", "passed", 0.1), ("teardown", "passed", 0.1)
+FAILED_CALL = ("call", "failed", 0.1)
 
 
-def test_without_workers_and_for_a_junit_file_pytest_reports_all(
-    conftest: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reports = [("setup", "passed", 0.1)]
-    assert sent_reports(conftest, monkeypatch, reports) == (None, [])
-    assert sent_reports(conftest, monkeypatch, reports, workerinput={}, xmlpath="report.xml") == (None, [])
+def test_of_a_test_that_passes_one_report_is_sent(conftest: ModuleType) -> None:
+    assert sent(conftest, "logstart", SETUP, CALL, TEARDOWN, "logfinish", "runtest_protocol_complete") == [
+        "call", "runtest_protocol_complete",
+    ]  # fmt: skip
+
+
+def test_what_fails_or_is_skipped_is_sent_with_its_teardown(conftest: ModuleType) -> None:
+    assert sent(conftest, SETUP, FAILED_CALL, TEARDOWN) == ["call", "teardown"]
+    for outcome in ("failed", "skipped"):
+        assert sent(conftest, ("setup", outcome, 0.1), TEARDOWN) == ["setup", "teardown"]
+    assert sent(conftest, SETUP, CALL, ("teardown", "failed", 0.1)) == ["call", "teardown"]
+
+
+def test_durations_are_sent_if_they_are_listed(conftest: ModuleType) -> None:
+    long = (("setup", "passed", 1.5), CALL, ("teardown", "passed", 2.0))
+    assert sent(conftest, *long) == ["setup", "call", "teardown"]
+    assert sent(conftest, *long, durations=None, durations_min=None) == ["call"]
+    assert sent(conftest, SETUP, CALL, TEARDOWN, durations=0, durations_min=None) == ["setup", "call", "teardown"]
+
+
+def test_all_is_sent_to_who_wants_details_or_writes_a_file(conftest: ModuleType) -> None:
+    assert sent(conftest, "logstart", CALL, "logfinish", verbose=1) == ["logstart", "call", "logfinish"]
+    whole = ("logstart", SETUP, CALL, TEARDOWN, "logfinish")
+    assert sent(conftest, *whole, xmlpath="report.xml") == ["logstart", "setup", "call", "teardown", "logfinish"]

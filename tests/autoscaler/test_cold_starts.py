@@ -1,4 +1,4 @@
-"""Tests of ColdStarts."""
+"""ColdStarts: the median of recent first starts, without replicas that served before they were first seen."""
 
 from chairlift.autoscaler.cold_starts import ColdStarts
 from support_autoscaler import READY, STARTING, pool, silent

@@ -1,4 +1,4 @@
-"""Tests of autoscaler_config, parse_queries."""
+"""autoscaler_config: every setting reaches its field, defaults are those of the help, and errors name the setting."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of tls_context."""
+"""tls_context: a certificate needs its own key, and errors name the option."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of deferred_interrupt."""
+"""deferred_interrupt: an interrupt waits for the end of the block, a second one does not; other threads have none."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""Tests of escape_control_chars, escape_line."""
+"""escape_control_chars: control characters do not reach a terminal, and text for other files stays as it is."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Tests of state_folder, replica_key."""
+"""replica_key: made once, private, and kept for the next fleet; state_folder: one for each port."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of model_display_name."""
+"""model_display_name: built-in names and names of the hub stay; a folder is shown without its path."""
 
 import pytest
 

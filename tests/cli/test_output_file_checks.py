@@ -1,4 +1,4 @@
-"""Tests of check_outputs."""
+"""check_output, check_outputs: files that cannot be written or are named twice are errors; no file is changed."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of replica_spec, updated_spec."""
+"""replica_spec: what the replicas get of the fleet's options; updated_spec: an update keeps what it does not name."""
 
 from dataclasses import replace
 from pathlib import Path

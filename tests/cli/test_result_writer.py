@@ -1,4 +1,4 @@
-"""Result writer: JSON lines in the order of the items, and checks of output files."""
+"""OrderedWriter, as_json: lines in the order of the items, none lost after a gap; all fields of a result."""
 
 import io
 import json

@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.priority_and_timeout_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+from chairlift.core.numeric_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import LogitBias, SamplingParams
 from support_shares import for_each

@@ -1,4 +1,4 @@
-"""Tests of RequestOutputKind."""
+"""RequestOutputKind: one of three, else an error; the defaults of SamplingParams are those of vLLM."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of Timeline, TimelineEvent."""
+"""Timeline, TimelineEvent: the same after encoding and decoding, and kept by EngineOutput.merged."""
 
 import msgspec
 import pytest

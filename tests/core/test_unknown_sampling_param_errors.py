@@ -1,4 +1,4 @@
-"""SamplingParams: the names and defaults of vLLM, and what is said about names that it lacks."""
+"""SamplingParams: unsupported names are refused with the reason, and unknown ones with the nearest known name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of StructuredOutputsParams."""
+"""StructuredOutputsParams: the form of vLLM is checked at construction, and errors name the member."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of QueueWaitClock, WaitReason."""
+"""QueueWaitClock: counts each WaitReason for as long as it holds."""
 
 from chairlift.engine.queue_wait_by_reason import QueueWaitClock, WaitReason
 

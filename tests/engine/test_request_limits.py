@@ -1,4 +1,4 @@
-"""Tests of RequestLimits."""
+"""RequestLimits: the smaller of two lengths holds; what is admitted runs to its end alone in the pool."""
 
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.request_limits import RequestLimits

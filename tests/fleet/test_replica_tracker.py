@@ -7,7 +7,7 @@ import pytest
 
 from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.core.load_report import ReplicaState
-from chairlift.fleet.replica_tracker import ReplicaTracker, StuckReplica, TrackedPool
+from chairlift.fleet.replica_tracker import ReplicaTracker
 from chairlift.router.health.replica_load import ReplicaLoad, parse_load
 from support_shares import for_each
 
@@ -120,11 +120,6 @@ def test_a_replica_that_was_there_before_and_never_answered_needs_the_answer_of_
     assert not tracker.update([replica(), other], {}, set(), 4000.0).stuck
     pool = tracker.update([replica(), other], {"http://b": load()[URL]}, set(), 4001.0)
     assert list(pool.stuck) == ["a"]
-
-
-def pool_of(*stuck: str, seen_at: float = 0.0, answered_at: float = 0.0, ready_at: float = 0.0) -> TrackedPool:
-    found = {name: StuckReplica(reason="silent", seen_at=seen_at, was_ready=True) for name in stuck}
-    return TrackedPool(stuck=found, answered_at=answered_at, became_ready_at=ready_at)
 
 
 def test_an_id_that_was_gone_is_a_new_replica() -> None:

@@ -1,4 +1,4 @@
-"""Tests of StuckReplacement."""
+"""StuckReplacement: stuck replicas are replaced one after another; one that runs on is stopped again."""
 
 from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.fleet.replica_tracker import StuckReplica, TrackedPool

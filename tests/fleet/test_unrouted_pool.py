@@ -1,4 +1,4 @@
-"""Tests of UnroutedPool."""
+"""UnroutedPool: a sample gets the numbers of queries, or stays without them; replicas drain by themselves."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Tests of tools/install_services.py."""
+"""install_services: as root only what is missing is installed, a large program only by name; a failure is no end."""
 
 import os
 import subprocess

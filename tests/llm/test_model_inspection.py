@@ -1,4 +1,4 @@
-"""Tests of inspect_model, read_model_sizes."""
+"""read_model_sizes: sizes and problems of a model, loadable or not; resolve_dtype_option: stored or own dtype."""
 
 import json
 from pathlib import Path

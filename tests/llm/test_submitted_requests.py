@@ -1,4 +1,4 @@
-"""Tests of SubmittedRequests."""
+"""AsyncLLM: a stream to which nothing refers is aborted, and abort() ends a stream by its id."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Tests of TextEvent, StreamOutput."""
+"""TextEvent: the final one is the one with the usage, not one that ends a choice."""
 
 from chairlift.core.engine_output import Usage
 from chairlift.llm.text_event import TextEvent

@@ -1,4 +1,4 @@
-"""Tests of LatencyTargets."""
+"""LatencyTargets: given in milliseconds, kept in seconds."""
 
 from chairlift.observability.latency_targets import LatencyTargets
 

@@ -1,4 +1,4 @@
-"""StepProfile: steps, counters and requests become valid events of the trace format."""
+"""PerfettoProfile: steps, counters and requests become valid events of the trace format."""
 
 import random
 from itertools import pairwise
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.observability.perfetto_profile import PHASES, StepProfile, phases_of
+from chairlift.observability.perfetto_profile import PHASES, PerfettoProfile, phases_of
 from support_traces import check_trace, read_trace, requests_of, steps_of
 
 NUMBERS = {"rows": 3, "tokens": 40, "prefill tokens": 38}
@@ -17,7 +17,7 @@ def four(*moments: float) -> list[tuple[float, float]]:
 
 
 def test_a_step_is_a_slice_with_its_phases_inside(tmp_path: Path) -> None:
-    trace = StepProfile(tmp_path / "t.json")
+    trace = PerfettoProfile(tmp_path / "t.json")
     trace.step("step 0", four(1, 2, 2, 5.5, 6, 7, 7, 7.25), NUMBERS)
     trace.close()
     events = read_trace(tmp_path / "t.json")
@@ -32,7 +32,7 @@ def test_a_step_is_a_slice_with_its_phases_inside(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [1, 2])
 def test_steps_that_overlap_take_tracks_of_their_own(depth: int, tmp_path: Path) -> None:
     """Return phases in the order of the loop: schedule and launch of a step, then collect and commit of the oldest."""
-    dice, trace, now = random.Random(depth), StepProfile(tmp_path / "t.json"), 0.0
+    dice, trace, now = random.Random(depth), PerfettoProfile(tmp_path / "t.json"), 0.0
     flying: list[list[float]] = []
     for number in range(200):
         begin = now
@@ -61,7 +61,7 @@ def test_steps_that_overlap_take_tracks_of_their_own(depth: int, tmp_path: Path)
 
 
 def test_counters_are_lines_by_name(tmp_path: Path) -> None:
-    trace = StepProfile(tmp_path / "t.json")
+    trace = PerfettoProfile(tmp_path / "t.json")
     trace.counters(2.5, {"requests": {"running": 3, "waiting": 1}, "free blocks": {"blocks": 9}})
     trace.close()
     events = read_trace(tmp_path / "t.json")
@@ -71,7 +71,7 @@ def test_counters_are_lines_by_name(tmp_path: Path) -> None:
 
 
 def test_a_request_is_a_track_with_its_phases_one_after_another(tmp_path: Path) -> None:
-    trace = StepProfile(tmp_path / "t.json")
+    trace = PerfettoProfile(tmp_path / "t.json")
     for name in ("same", "other"):
         trace.request(name, [("queued", 1), ("prefill", 2), ("decode", 5)], 9, {"finish_reason": "stop"})
     trace.close()

@@ -1,4 +1,4 @@
-"""Tests of RecentLog."""
+"""RecentLog: only the last records are kept, with texts of a bounded length."""
 
 import logging
 

@@ -4,7 +4,8 @@ import pytest
 
 from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.metrics import Metrics
-from chairlift.observability.request_counters import RequestCounters
+from chairlift.observability.request_counters import MAX_TENANT_LABELS, RequestCounters
+from chairlift.observability.request_results import RequestResult
 
 BOTH = LatencyTargets(ttft_seconds=1.0, itl_seconds=0.1)
 
@@ -58,3 +59,37 @@ def test_a_response_before_any_work_is_counted_by_its_status(metrics: Metrics) -
         f'model="none",result="{result}"': 1.0 for result in ("server_error", "rejected", "client_error", "aborted")
     }
     assert sum(counts(metrics, "tenant_requests_total").values()) == 5
+
+
+@pytest.mark.parametrize(("result", "seconds", "met"), [
+    (RequestResult.SERVER_ERROR, 0.1, "false"), (RequestResult.ABORTED, 0.1, None),
+    (RequestResult.ABORTED, 2.0, "false"),
+    (RequestResult.CLIENT_ERROR, 2.0, None), (RequestResult.REJECTED, 2.0, None), (RequestResult.SUCCESS, 0.1, "true"),
+    (RequestResult.SUCCESS, 2.0, "false"),
+])  # fmt: skip
+def test_a_request_without_a_token_misses_the_target_where_the_server_is_at_fault(
+    metrics: Metrics, result: RequestResult, seconds: float, met: str | None
+) -> None:
+    RequestCounters(metrics, BOTH).record_no_first_token(result, seconds, "m", "a")
+    expected = {} if met is None else {f'met="{met}",model="m",slo="ttft"': 1.0}
+    assert counts(metrics, "slo_requests_total") == expected
+
+
+def test_without_targets_nothing_is_counted_by_them(metrics: Metrics) -> None:
+    counters = RequestCounters(metrics, LatencyTargets())
+    counters.add_model("m")
+    counters.record_ttft(9, "m", "a")
+    counters.record_itl(9, "m", "a")
+    counters.record_no_first_token(RequestResult.SERVER_ERROR, 9, "m", "a")
+    page = metrics.render().decode()
+    assert "slo_requests_total{" not in page and "chairlift_slo_target_seconds{" not in page
+
+
+def test_tenants_beyond_the_limit_share_a_label(metrics: Metrics) -> None:
+    counters = RequestCounters(metrics, LatencyTargets())
+    for number in range(MAX_TENANT_LABELS + 5):
+        counters.record_finished(RequestResult.SUCCESS, "m", f"t{number}", 2)
+    counters.record_finished(RequestResult.SUCCESS, "m", "t0", 2)
+    tokens = counts(metrics, "tenant_tokens_total")
+    assert len(tokens) == MAX_TENANT_LABELS + 1 and tokens['tenant="other"'] == 10 and tokens['tenant="t0"'] == 4
+    assert counts(metrics, "model_requests_total") == {'model="m",result="success"': MAX_TENANT_LABELS + 6}

@@ -1,56 +1,17 @@
-"""Tests of RequestResult."""
+"""RequestResult: what a status says of how a request ended."""
 
 import pytest
 
-from chairlift.observability.latency_targets import LatencyTargets
-from chairlift.observability.metrics import Metrics
-from chairlift.observability.request_counters import MAX_TENANT_LABELS, RequestCounters
 from chairlift.observability.request_results import RequestResult
 
-BOTH = LatencyTargets(ttft_seconds=1.0, itl_seconds=0.1)
 
-
-def counts(metrics: Metrics, prefix: str) -> dict[str, float]:
-    """Return the series of a metric that are above zero, by their labels."""
-    lines = [line for line in metrics.render().decode().splitlines() if line.startswith(f"chairlift_{prefix}")]
-    values = {line.partition("{")[2].partition("}")[0]: float(line.rpartition(" ")[2]) for line in lines}
-    return {labels: value for labels, value in values.items() if value}
-
-
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
-
-
-@pytest.mark.parametrize(("result", "seconds", "met"), [
-    (RequestResult.SERVER_ERROR, 0.1, "false"), (RequestResult.ABORTED, 0.1, None),
-    (RequestResult.ABORTED, 2.0, "false"),
-    (RequestResult.CLIENT_ERROR, 2.0, None), (RequestResult.REJECTED, 2.0, None), (RequestResult.SUCCESS, 0.1, "true"),
-    (RequestResult.SUCCESS, 2.0, "false"),
-])  # fmt: skip
-def test_a_request_without_a_token_misses_the_target_where_the_server_is_at_fault(
-    metrics: Metrics, result: RequestResult, seconds: float, met: str | None
-) -> None:
-    RequestCounters(metrics, BOTH).record_no_first_token(result, seconds, "m", "a")
-    expected = {} if met is None else {f'met="{met}",model="m",slo="ttft"': 1.0}
-    assert counts(metrics, "slo_requests_total") == expected
-
-
-def test_without_targets_nothing_is_counted_by_them(metrics: Metrics) -> None:
-    counters = RequestCounters(metrics, LatencyTargets())
-    counters.add_model("m")
-    counters.record_ttft(9, "m", "a")
-    counters.record_itl(9, "m", "a")
-    counters.record_no_first_token(RequestResult.SERVER_ERROR, 9, "m", "a")
-    page = metrics.render().decode()
-    assert "slo_requests_total{" not in page and "chairlift_slo_target_seconds{" not in page
-
-
-def test_tenants_beyond_the_limit_share_a_label(metrics: Metrics) -> None:
-    counters = RequestCounters(metrics, LatencyTargets())
-    for number in range(MAX_TENANT_LABELS + 5):
-        counters.record_finished(RequestResult.SUCCESS, "m", f"t{number}", 2)
-    counters.record_finished(RequestResult.SUCCESS, "m", "t0", 2)
-    tokens = counts(metrics, "tenant_tokens_total")
-    assert len(tokens) == MAX_TENANT_LABELS + 1 and tokens['tenant="other"'] == 10 and tokens['tenant="t0"'] == 4
-    assert counts(metrics, "model_requests_total") == {'model="m",result="success"': MAX_TENANT_LABELS + 6}
+@pytest.mark.parametrize(
+    ("statuses", "result"),
+    [
+        ((200, 204, 302), RequestResult.SUCCESS), ((400, 404, 422, 498), RequestResult.CLIENT_ERROR),
+        ((429,), RequestResult.REJECTED), ((0, 499), RequestResult.ABORTED),
+        ((500, 503, 504), RequestResult.SERVER_ERROR),
+    ],
+)  # fmt: skip
+def test_a_status_is_one_result(statuses: tuple[int, ...], result: RequestResult) -> None:
+    assert {RequestResult.of_status(status) for status in statuses} == {result}

@@ -1,4 +1,4 @@
-"""Tests of object_schema, with_optional, array_schema, nullable."""
+"""object_schema, with_optional, array_schema, nullable: members that are required, optional, null or unknown."""
 
 from jsonschema import Draft202012Validator
 

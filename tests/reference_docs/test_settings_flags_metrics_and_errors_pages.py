@@ -1,4 +1,4 @@
-"""Tests of settings_page, flags_page, metrics_page, errors_page."""
+"""settings_page, flags_page, metrics_page, errors_page: each declared setting, flag, metric and error is there."""
 
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.foreign_flag_table import FOREIGN_FLAGS, SAME_NAMES

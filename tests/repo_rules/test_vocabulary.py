@@ -42,7 +42,7 @@ def banned_words(text: str) -> set[str]:
 def python_text(path: Path) -> str:
     """Return a module's names, comments and strings, one a line; of a test module only the strings that are docstrings.
 
-    Returns nothing if the module has no banned word anywhere.
+    Returns "" if the module has no banned word anywhere.
     """
     source = path.read_text(encoding="utf-8")
     if not banned_words(source):

@@ -1,4 +1,4 @@
-"""Tests of Endpoint."""
+"""Endpoint: two spellings of a URL are one; a URL that names no replica and a weight out of range are refused."""
 
 import pytest
 

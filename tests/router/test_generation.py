@@ -21,8 +21,6 @@ from support_router import CHAT, COMPLETIONS, HELLO, Connection, ReceivedRequest
 from support_router_app import complete, routed
 from support_server import run
 
-SESSION = {"policy": "session"}
-
 
 async def full(connection: Connection, request: ReceivedRequest) -> None:
     await connection.respond({"error": {"message": "full"}}, 429, retry_after="7")

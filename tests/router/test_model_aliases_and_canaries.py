@@ -1,4 +1,4 @@
-"""Tests of ModelRoutes: aliases, canaries by session, routes without replicas, and errors of what users write."""
+"""ModelRoutes: aliases, canaries by session, routes without replicas, and errors of what users write."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Tests of PoolPicker."""
+"""Pool picker: a session stays on one replica, whether header, cookie or user names it."""
 
 import pytest
 
@@ -14,7 +14,7 @@ SESSION = {"policy": "session"}
 def test_a_session_stays_on_one_replica(how: str) -> None:
     async def scenario() -> None:
         async with routed(complete, complete, complete, session_cookie="sid", **SESSION) as fleet:
-            for session in range(8):
+            for session in range(16):  # replicas have random ports, by which sessions are assigned
                 served_by = set()
                 for _ in range(3):
                     body = {**HELLO, "user": f"u{session}"} if how == "user" else HELLO

@@ -1,4 +1,4 @@
-"""Tests of PrefixIndex: matches against a plain model, bounds, restarts, and what a match costs."""
+"""PrefixIndex: matches as a plain model does, bounds of memory, restarts, and what a match costs."""
 
 import tracemalloc
 from collections.abc import Iterator

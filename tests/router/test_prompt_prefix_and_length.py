@@ -1,4 +1,4 @@
-"""Tests of prompt_prefix: what shares a prefix and what does not, the next turn, and the number of hash calls."""
+"""prompt_prefix: what shares a prefix and what does not, the next turn, and the number of hash calls."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of ReplicaSet: membership, candidates, ejections, panic mode, drains and reports."""
+"""ReplicaSet: membership, candidates, ejections, panic mode, drains, probes and models."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Tests of session_key_of, upstream_request_of, admin_headers."""
+"""session_key_of, model_member, timeout_seconds: a request's session, the model of its pool, its shorter timeout."""
 
 from typing import Any
 

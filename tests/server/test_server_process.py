@@ -1,4 +1,4 @@
-"""Tests of ReplicaService; tests/web/service/test_http_process.py runs whole processes."""
+"""ReplicaService: its state follows the engine's; errors and cancels of the start, and a certificate's expiry."""
 
 import asyncio
 from dataclasses import replace

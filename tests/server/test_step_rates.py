@@ -1,4 +1,4 @@
-"""Tests of StepRates."""
+"""StepRates: prefill over the time of steps with prompt tokens, output over the last seconds."""
 
 import pytest
 

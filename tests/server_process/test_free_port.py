@@ -1,4 +1,4 @@
-"""Tests of free_port."""
+"""free_port: the port that it returns can be bound."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Tests of ByteTokenizer."""
+"""ByteTokenizer: each byte is a token, special tokens have ids of their own, and unknown ids have no text."""
 
 from chairlift.text.byte_tokenizer import ByteTokenizer
 

@@ -1,4 +1,4 @@
-"""Tests of call_rule, arguments_rules, lark_marked."""
+"""tool_call_grammar: white space between the parts of arguments has an end."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Tests of read_template, read_templates."""
+"""ChatTemplate: of several templates in a tokenizer's folder, the request's tools choose one by name."""
 
 from pathlib import Path
 from typing import Any

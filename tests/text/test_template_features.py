@@ -1,4 +1,4 @@
-"""Tests of reads_tools, takes_system_messages, offers_direct_answer."""
+"""reads_tools, takes_system_messages: what a template does with tools and system messages, by its text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of abort_connection, ends_connection."""
+"""abort_connection, ends_connection: which errors end a connection, and how the server drops one."""
 
 import pytest
 

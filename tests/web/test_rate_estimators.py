@@ -1,4 +1,4 @@
-"""Tests of RateEstimator, DecayingRate."""
+"""AdmissionController: rejections lengthen the interval of streams up to a maximum, and it shortens after them."""
 
 import pytest
 

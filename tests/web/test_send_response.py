@@ -1,4 +1,4 @@
-"""Tests of send_bytes, send_object."""
+"""send_bytes: a whole response with its status, type, length and headers."""
 
 import asyncio
 import json

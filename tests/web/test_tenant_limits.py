@@ -1,4 +1,4 @@
-"""Tests of TenantLimits."""
+"""TenantLimits: a limit that cannot be is an error that names its option."""
 
 import math
 

@@ -13,9 +13,6 @@ from chairlift.web.tenant_limits import TenantLimits
 from chairlift.web.tenant_rate_limiter import MAX_TENANTS, TenantRateLimiter
 from chairlift.web.token_bucket import MINUTE
 
-# -- buckets -------------------------------------------------------------------------------------------------------
-
-
 # -- tenants -------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Tests of TokenBucket."""
+"""TokenBucket: never more than a minute's amount and its rate; debts, refunds, and the amount in use."""
 
 import math
 

@@ -9,7 +9,6 @@ from chairlift.core.load_report import ReplicaState
 NUM_STARTS = 20
 """Number of cold starts that the median is of."""
 
-
 MAX_FIRST_AGE_SECONDS = 30.0
 """A replica that is older when it is first seen was started before, and only looks as if it started."""
 

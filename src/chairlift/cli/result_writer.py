@@ -1,7 +1,4 @@
-"""OrderedWriter: writes one JSON line per request in input order.
-
-The module also checks output files before any work is done.
-"""
+"""OrderedWriter: writes one JSON line per request in input order."""
 
 import json
 from typing import Any, TextIO

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chairlift.cli.server_settings_to_config import http_config
+from chairlift.cli.server_options import http_config
 from chairlift.cli.settings_to_config import config_of, renamed
 from chairlift.core.errors import ConfigError
 from chairlift.router.attempts.attempt import AttemptLimits

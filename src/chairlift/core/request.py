@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chairlift.core.priority_and_timeout_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
+from chairlift.core.numeric_limits import MAX_PRIORITY, MAX_TIMEOUT_SECONDS
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import integer, invalid_param, number
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from chairlift.core import validation
 from chairlift.core.errors import TokenOutOfRange
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.core.request_output_kind import RequestOutputKind
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.unknown_sampling_param_errors import explain_unknown_names

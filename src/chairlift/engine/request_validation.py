@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, RequestTooLarge, TokenOutOfRange
-from chairlift.core.priority_and_timeout_limits import MAX_TIMEOUT_SECONDS
+from chairlift.core.numeric_limits import MAX_TIMEOUT_SECONDS
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.request_limits import RequestLimits
 

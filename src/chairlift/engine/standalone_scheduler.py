@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Items
 
 from chairlift.core.engine_output import EngineOutput
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager

@@ -5,9 +5,6 @@ report:             none yet    ready   no answer
 state:   STARTING   STARTING    READY   READY (no numbers)  DRAINING
                                         └─ after unresponsive_seconds, or start_seconds without a first
                                            report: stuck, to be stopped and replaced
-
-StuckReplacement: stuck replicas are replaced one after another, because what seems to be stuck may be what cannot be
-reached from here.
 """
 
 from collections.abc import Mapping, Sequence, Set

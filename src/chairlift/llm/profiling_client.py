@@ -21,15 +21,15 @@ from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler_and_cache_state import CacheState, SchedulerState
 from chairlift.engine.step_stats import StepStats
-from chairlift.observability.perfetto_profile import StepProfile, phases_of
+from chairlift.observability.perfetto_profile import PerfettoProfile, phases_of
 
 log = logging.getLogger(__name__)
 
 
-def open_profile(path: "str | PathLike[str]") -> StepProfile:
+def open_profile(path: "str | PathLike[str]") -> PerfettoProfile:
     """Create the file of a profile. Raises ConfigError when the file cannot be written."""
     try:
-        return StepProfile(path)
+        return PerfettoProfile(path)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}", option="profile") from None
 
@@ -82,7 +82,7 @@ class _SinkObserver:
 class ProfilingClient:
     """Forwards every call to another client and records its steps and requests in a profile."""
 
-    def __init__(self, inner: EngineClient, profile: StepProfile) -> None:
+    def __init__(self, inner: EngineClient, profile: PerfettoProfile) -> None:
         """Watch the client's steps from now on; close() also closes the profile."""
         self._inner = inner
         self._profile = profile

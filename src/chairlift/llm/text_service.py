@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
-from chairlift.core.priority_and_timeout_limits import MAX_PRIORITY
+from chairlift.core.numeric_limits import MAX_PRIORITY
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import integer
@@ -35,7 +35,6 @@ Message = Mapping[str, Any]
 
 GLANCE_CHARS = 8
 """Characters per context token that are tokenized first, to reject a much too long text early."""
-
 
 MAX_TENANT_CHARS = 256
 

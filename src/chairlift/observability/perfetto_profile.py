@@ -1,4 +1,4 @@
-"""StepProfile: writes steps, counters and requests as events of Chrome's trace event format, for Perfetto.
+"""PerfettoProfile: writes steps, counters and requests as events of Chrome's trace event format, for Perfetto.
 
     process "engine"     track "steps"       step 7 ─────────────────────────────  one slice a step, its phases inside
                                               schedule launch    collect    commit
@@ -20,7 +20,7 @@ ENGINE, REQUESTS = 1, 2
 PHASES = ("schedule", "launch", "collect", "commit")
 
 
-class StepProfile:
+class PerfettoProfile:
     """Writes a profile while the engine runs; every method is thread-safe, and only close() waits."""
 
     def __init__(self, path: "str | PathLike[str]") -> None:

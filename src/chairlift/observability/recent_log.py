@@ -7,8 +7,6 @@ from typing import Any
 from chairlift.observability.url_check_and_redaction import without_user_info
 
 MAX_RECORDS = 500
-
-
 MAX_CHARS = 2000
 """Records that are kept, and characters of each message and of each traceback: a few megabytes at most."""
 

@@ -13,7 +13,7 @@ from chairlift.core.chat_template_names_and_limits import (
     REQUEST_FIELDS,
     RESERVED_VARIABLES,
 )
-from chairlift.core.priority_and_timeout_limits import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
+from chairlift.core.numeric_limits import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.request import POOLING_TYPES
 from chairlift.core.sampling_params import (
     FLOAT_BOUNDS,

@@ -7,7 +7,6 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 IDS: Schema = {"type": "array", "items": COUNT}
 
-
 ERROR = object_schema(error=object_schema(message=TEXT, type=TEXT, param=MAYBE_TEXT, code=MAYBE_TEXT))
 
 _USAGE = object_schema(

@@ -1,6 +1,6 @@
 """Names of the headers between a router and its replicas. Clients send only TIMEOUT_HEADER."""
 
-from chairlift.core.priority_and_timeout_limits import MAX_HTTP_TIMEOUT_SECONDS
+from chairlift.core.numeric_limits import MAX_HTTP_TIMEOUT_SECONDS
 
 ROUTER_HEADER = b"x-chairlift-router"
 """`1` in a request: a router sends it. Its response has LOAD_HEADER, and a drain may hand its stream over."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.core.priority_and_timeout_limits import MAX_HTTP_TIMEOUT_SECONDS
+from chairlift.core.numeric_limits import MAX_HTTP_TIMEOUT_SECONDS
 from chairlift.observability.tracing.gen_ai_attributes import gen_ai_attributes
 from chairlift.router.proxy.attempt_spans import AttemptSpans
 from chairlift.router.proxy.attempt_task import UpstreamRequest

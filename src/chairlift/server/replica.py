@@ -22,11 +22,11 @@ from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.server.body_reader import BodyReader
 from chairlift.server.config import ServerConfig
+from chairlift.server.drain_handover import Handover
 from chairlift.server.live.engine_reader import EngineReader
 from chairlift.server.live.step_history import StepHistory
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.model_formats import ModelFormats
-from chairlift.server.resumable_requests import Handover
 from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Scope, timeout_of

@@ -26,7 +26,7 @@ from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST
 from chairlift.web.outcome_to_request_result import request_result
-from chairlift.web.service.event_ring_buffer import EventLog
+from chairlift.web.service.event_ring_buffer import EventRingBuffer
 
 MAX_RECORDS = 1000
 """Number of finished requests whose records are kept."""
@@ -78,7 +78,7 @@ class Telemetry:
         self.metrics, self._model = Metrics(SERVER_METRICS), model
         self._counters = RequestCounters(self.metrics, targets or LatencyTargets())
         self._counters.add_model(model)
-        self.recent_requests = EventLog(MAX_RECENT_REQUESTS)
+        self.recent_requests = EventRingBuffer(MAX_RECENT_REQUESTS)
         self._records: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.num_prefill_tokens = self.num_output_tokens = 0
         self.cache_usage = self.prefix_hit_ratio = 0.0

@@ -11,10 +11,8 @@ from chairlift.text.tool_formats.base import NUMBER, SPACES, CallNotation
 MARKER = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
 """A text that may be a special token."""
 
-
 _PART = re.compile(rf"{MARKER.pattern}|([{SPACES}{NUMBER}])")
 """Also a marker that is not a special token is a part: rules that begin with the same marker then share its lexeme."""
-
 
 _TERMINALS = {SPACES: r"SPACES: /[ \n\r\t]{1,40}/", NUMBER: "NUMBER: /[0-9]{1,4}/"}
 

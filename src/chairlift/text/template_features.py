@@ -5,9 +5,7 @@ from functools import lru_cache
 
 _BLOCK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 
-
 _READS_TOOLS = re.compile(r"(?<![\w.\"'])(?:xml_)?tools\b(?![\"'(])")
-
 
 _REJECTS_SYSTEM = re.compile(r"raise_exception\([^)]*system[^)]*support", re.IGNORECASE)
 

@@ -2,12 +2,7 @@
 
 from collections.abc import Callable
 
-from chairlift.core.errors import (
-    BodyTimeout,
-    BodyTooLarge,
-    Unavailable,
-    UnsupportedMediaType,
-)
+from chairlift.core.errors import BodyTimeout, BodyTooLarge, Unavailable, UnsupportedMediaType
 from chairlift.web.body import Scope
 
 

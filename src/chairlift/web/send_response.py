@@ -3,9 +3,7 @@
 import orjson
 
 from chairlift.web.body import Send
-from chairlift.web.error_responses import (
-    Header,
-)
+from chairlift.web.error_responses import Header
 
 
 async def send_bytes(

@@ -1,13 +1,13 @@
-"""Tests of FleetReplica: what the router and the autoscaler know of it."""
+"""FleetReplica: open requests are known at once and the rest by reports; one that is taken back counts no more."""
 
 import pytest
 
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from chairlift.core.load_report import ReplicaState
 
-MACHINE = FleetMachine()
+MACHINE = SimReplicaSettings()
 SPEED = MACHINE.prefill_speed
 
 

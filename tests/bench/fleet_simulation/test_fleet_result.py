@@ -1,10 +1,10 @@
-"""Tests of FleetResult: good requests, replica-hours and reversals."""
+"""FleetResult: which requests are good, what replicas cost within the load, and which changes are reversals."""
 
 import pytest
 
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.bench.fleet_simulation.fleet_result import REVERSAL_SECONDS, FleetResult
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from support_shares import for_each
 
@@ -27,7 +27,7 @@ def test_replicas_cost_from_their_start_to_their_end_within_the_load() -> None:
     result = FleetResult({}, 100.0)
     for started_at, ended_at in ((0.0, 40.0), (90.0, 300.0), (120.0, 130.0)):
         replica = FleetReplica(
-            f"r{started_at}", FleetMachine().make_model(0), started_at, prefill_speed=1.0, max_running=1
+            f"r{started_at}", SimReplicaSettings().make_model(0), started_at, prefill_speed=1.0, max_running=1
         )
         result.record_replica(replica, ended_at)
     assert result.replica_seconds == 50.0 and result.mean_replicas == 0.5

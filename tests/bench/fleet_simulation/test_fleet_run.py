@@ -1,4 +1,4 @@
-"""Tests of simulate_fleet: starts, drains, held requests and what a scaling rule sees."""
+"""simulate_fleet: cold starts, drains, held requests, moves to new replicas, and what a scaling rule sees."""
 
 import math
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from chairlift.bench.fleet_simulation.fleet_result import FleetResult
 from chairlift.bench.fleet_simulation.fleet_run import FleetOptions, simulate_fleet
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals, ArrivalSource
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ScalingTarget
 from chairlift.bench.fleet_simulation.sim_router import SimRouter
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.config import SchedulerConfig
 
 OPTIONS = FleetOptions(
-    machine=FleetMachine(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
+    machine=SimReplicaSettings(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
     cold_start_seconds=(10.0, 10.0), slo={"ttft": 5.0},
 )  # fmt: skip
 

@@ -1,16 +1,16 @@
-"""Tests of FleetSpec: the rate that fills a fleet, the start, traces and errors."""
+"""FleetSpec: the peak takes a share of the fleet unless a rate or a trace is given; invalid fields are errors."""
 
 from pathlib import Path
 
 import pytest
 
 from chairlift.bench.fleet_simulation.fleet_spec import PEAK_SHARE, FleetSpec
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from support_shares import for_each
 
-MACHINE = FleetMachine(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256))
+MACHINE = SimReplicaSettings(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256))
 
 
 def test_the_peak_takes_a_share_of_the_fleet_without_a_rate() -> None:

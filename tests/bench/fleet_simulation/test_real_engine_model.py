@@ -1,4 +1,4 @@
-"""Tests of EngineModel: the time of its steps, its prefix cache, and its equality with BatchModel."""
+"""EngineModel: the time of its steps, prefix hits, the times of SimplifiedEngineModel, and requests taken back."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ServingModel, SimRequest
-from chairlift.bench.fleet_simulation.simplified_engine_model import BatchModel
+from chairlift.bench.fleet_simulation.simplified_engine_model import SimplifiedEngineModel
 from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.engine.config import SchedulerConfig
 
@@ -41,7 +41,7 @@ def test_the_second_request_of_a_prompt_hits_the_cache() -> None:
 
 def test_it_serves_like_the_batch_model() -> None:
     outcomes = []
-    for kind in (EngineModel, BatchModel):
+    for kind in (EngineModel, SimplifiedEngineModel):
         rng = Random("both models")
         requests = [SimRequest(n, n * 0.2, rng.randint(1, 300), rng.randint(1, 30)) for n in range(30)]
         options = {"enable_prefix_caching": False} if kind is EngineModel else {}
@@ -61,7 +61,7 @@ def test_the_part_of_a_step_in_progress_counts_as_busy() -> None:
     assert model.busy_seconds == pytest.approx(0.1) and model.kv_usage_ratio == pytest.approx(25 / 100)
 
 
-@pytest.mark.parametrize("kind", [EngineModel, BatchModel])
+@pytest.mark.parametrize("kind", [EngineModel, SimplifiedEngineModel])
 def test_a_request_that_waits_can_be_taken_back_and_one_that_runs_stays(kind: type[EngineModel]) -> None:
     model, requests = kind(SMALL_CPU, CONFIG, 100, 16), [SimRequest(n, 0.0, 50, 20) for n in range(7)]
     for request in requests:
@@ -79,7 +79,7 @@ def test_a_request_that_waits_can_be_taken_back_and_one_that_runs_stays(kind: ty
 
 
 def test_a_request_whose_first_token_comes_with_this_step_stays() -> None:
-    for kind in (EngineModel, BatchModel):
+    for kind in (EngineModel, SimplifiedEngineModel):
         model, request = kind(SMALL_CPU, CONFIG, 100, 16), SimRequest(0, 0.0, 50, 2)
         model.submit(request, 0.0)
         model.advance()

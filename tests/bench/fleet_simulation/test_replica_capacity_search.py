@@ -1,4 +1,4 @@
-"""Tests of measure_capacity."""
+"""measure_capacity: the rate at which one replica reaches the goal, and an error where it cannot meet the SLO."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,12 +11,12 @@ from chairlift.bench.fleet_simulation.replica_capacity_search import measure_cap
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     FleetLoad,
 )
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 
 OPTIONS = FleetOptions(
-    machine=FleetMachine(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
+    machine=SimReplicaSettings(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
     initial_replicas=1, max_replicas=8, cold_start_seconds=(5.0, 5.0), slo={"ttft": 3.0, "tpot": 0.1},
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Tests of compare_rules: capacity, searches and the independence of the number of processes."""
+"""compare_rules: searches meet the goal at the least cost, rules run in all variants, processes change nothing."""
 
 from dataclasses import replace
 from functools import cache
@@ -15,12 +15,12 @@ from chairlift.bench.fleet_simulation.scaling_rule_comparison import (
     FleetLoad,
     compare_rules,
 )
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 
 OPTIONS = FleetOptions(
-    machine=FleetMachine(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
+    machine=SimReplicaSettings(config=SchedulerConfig(max_running_requests=8, max_prefill_tokens=256)),
     initial_replicas=1, max_replicas=8, cold_start_seconds=(5.0, 5.0), slo={"ttft": 3.0, "tpot": 0.1},
 )  # fmt: skip
 LOAD = FleetLoad(

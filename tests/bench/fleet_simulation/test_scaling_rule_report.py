@@ -1,4 +1,4 @@
-"""Tests of the report of a simulated fleet: equal cost, equal SLO, and its table."""
+"""build_fleet_report, fleet_table: the autoscaler's first variant against other rules at equal cost and equal SLO."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of the rules: a constant number, a plan ahead of time, and the production autoscaler."""
+"""StaticRule, PlannedRule, AutoscalerRule, HpaRule: the number of replicas that each asks for over time."""
 
 import numpy as np
 import pytest

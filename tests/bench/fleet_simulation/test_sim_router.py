@@ -1,9 +1,9 @@
-"""Tests of SimRouter: held requests, prefixes, and candidates that are built only when a policy looks at them."""
+"""SimRouter: held requests, prefixes, moves, and candidates that are built only when a policy looks at them."""
 
 import pytest
 
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
 from chairlift.bench.fleet_simulation.sim_router import ReadyReplicas, SimRouter
 from chairlift.router.policies.candidate import Candidate
@@ -12,7 +12,7 @@ from chairlift.router.policies.routing_request import RoutingRequest
 from chairlift.router.prompt_prefix_and_length import prompt_prefix
 from support_shares import for_each
 
-MACHINE = FleetMachine()
+MACHINE = SimReplicaSettings()
 
 
 def replica(number: int) -> FleetReplica:

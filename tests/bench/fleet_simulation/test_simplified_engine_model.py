@@ -1,4 +1,4 @@
-"""Tests of BatchModel: every token comes at the time at which the real scheduler gives it."""
+"""SimplifiedEngineModel: every token of random workloads comes at the time at which the real scheduler gives it."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest
-from chairlift.bench.fleet_simulation.simplified_engine_model import BatchModel
+from chairlift.bench.fleet_simulation.simplified_engine_model import SimplifiedEngineModel
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.simulation import SimMachine, simulate
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
@@ -19,7 +19,7 @@ Times = list[tuple[float, float, float]]
 """First token, longest gap and last token of each request."""
 
 
-def serve(items: list[WorkloadRequest], model: BatchModel, tick: float) -> Times:
+def serve(items: list[WorkloadRequest], model: SimplifiedEngineModel, tick: float) -> Times:
     """Serve a workload, with an update of the counts every `tick` seconds."""
     arrivals = [SimRequest(n, each.at, len(each.prompt_token_ids), each.output_tokens) for n, each in enumerate(items)]
     ends: dict[int, float] = {}
@@ -73,7 +73,7 @@ def compare(seed: int) -> int:
     for record in result.records:
         gaps = [after - before for before, after in pairwise(record.stamps)]
         expected.append((record.stamps[0], max(gaps, default=0.0), record.stamps[-1]))
-    model = BatchModel(COSTS, config, num_blocks, BLOCK_SIZE)
+    model = SimplifiedEngineModel(COSTS, config, num_blocks, BLOCK_SIZE)
     times = serve(items, model, tick=rng.choice((0.05, 1.0, 1e9)))
     assert [value for each in times for value in each] == pytest.approx([v for each in expected for v in each])
     assert model.busy_seconds == pytest.approx(sum(result.step_seconds))

@@ -1,4 +1,4 @@
-"""Tests of run_child, exit_with_parent."""
+"""run_child: writes what was measured, or the error; a run by hand need not keep standard input open."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of threads, peak_memory."""
+"""measure: a run reports its workload, speed, use of the KV cache, engine, threads and peak memory."""
 
 import pytest
 

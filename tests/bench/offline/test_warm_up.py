@@ -1,4 +1,4 @@
-"""Tests of warm_up, warm_up_items."""
+"""warm_up: serves its requests, leaves no cached block, and does nothing where the model is too short for it."""
 
 from chairlift.bench.offline import warm_up
 from chairlift.bench.offline.warm_up import WARM_UP

@@ -1,4 +1,4 @@
-"""Tests of workload_of, run_report."""
+"""cpus(): as many cores as the parent's OMP_NUM_THREADS allows, and at least one without it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of DeviceSpeed, gpu_speed, host_speed."""
+"""host_speed, gpu_speed: defaults grow with the cores up to a socket, and given values replace them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of SimulatedReplica, RequestLoad."""
+"""SimulatedReplica: one server waits as queueing theory says; sizes of trials, and numbers out of range."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of weight_bits."""
+"""weight_bits: the bits of each quantization with its scales, also in ModelMemory; unknown formats are errors."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of model_shape."""
+"""model_shape: the sizes that config.json gives, and None where there is no config that can be read."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of redacted_model, shown_command, shown_options."""
+"""redacted_model, shown_command, shown_options: models, commands and options are shown without folders."""
 
 from pathlib import Path
 

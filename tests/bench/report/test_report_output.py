@@ -1,4 +1,4 @@
-"""Tests of write, print_line, tell."""
+"""report_output.write: a failed write leaves the old report; a device or busy file is written in place."""
 
 import errno
 import json

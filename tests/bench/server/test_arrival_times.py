@@ -1,4 +1,4 @@
-"""Tests of arrival_times, with_arrival_times."""
+"""arrival_times, with_arrival_times: times depend on the seed alone; requests end by time or by count."""
 
 from itertools import islice, pairwise, repeat
 

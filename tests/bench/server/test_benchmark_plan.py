@@ -1,4 +1,4 @@
-"""Tests of BenchmarkPlan."""
+"""BenchmarkPlan: impossible plans are errors; rates, closed loops, traces and overload give the phases they name."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of HttpRequestRecord, Outcome."""
+"""HttpRequestRecord: tokens and their times for any division of a stream, and the Outcome of every kind of end."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""LoadPhase: due times from a seed, sending independent of responses, and the outcome of every kind of response."""
+"""LoadPhase: requests are sent when due or so many at a time, lags are measured, and each fault has an outcome."""
 
 import asyncio
 import gc

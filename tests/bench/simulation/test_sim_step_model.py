@@ -1,4 +1,4 @@
-"""SimStepModel: costs of a step, read from a file, with noise from a seed."""
+"""SimStepModel: the costs of a step and their sum, its file, and costs and files that are refused."""
 
 import math
 from pathlib import Path

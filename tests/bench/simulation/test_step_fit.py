@@ -1,4 +1,4 @@
-"""Fitting a step model to the steps of a run, and reading such a run from files."""
+"""fit: finds the costs behind measured steps, also with noise, pauses and overlap; too few steps are refused."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of read_step_model."""
+"""read_step_model: step times without their noise, or a fit of measured steps; any other file is an error."""
 
 from dataclasses import replace
 from pathlib import Path

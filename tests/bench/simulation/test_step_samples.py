@@ -1,4 +1,4 @@
-"""Tests of read_samples."""
+"""read_samples: steps from lines of stats or from a trace, even a cut one; other lines are errors."""
 
 import json
 from dataclasses import asdict, replace
@@ -9,7 +9,7 @@ import pytest
 from chairlift.bench.simulation.sim_step_model import StepWork
 from chairlift.bench.simulation.step_samples import read_samples, sample
 from chairlift.core.errors import ConfigError
-from chairlift.observability.perfetto_profile import StepProfile
+from chairlift.observability.perfetto_profile import PerfettoProfile
 from support_step_stats import make_stats
 
 
@@ -27,7 +27,7 @@ def test_steps_are_read_from_lines_of_stats(tmp_path: Path) -> None:
 
 
 def test_steps_are_read_from_a_trace_even_when_it_was_cut_off(tmp_path: Path) -> None:
-    path, trace = tmp_path / "trace.json", StepProfile(tmp_path / "trace.json")
+    path, trace = tmp_path / "trace.json", PerfettoProfile(tmp_path / "trace.json")
     numbers = {"rows": 2, "prefill tokens": 3, "context tokens": 40, "prefill pairs": 5}
     for begin in (100.0, 200.0):
         phases = [(begin, begin + 1), (begin + 1, begin + 5), (begin + 5, begin + 6), (begin + 6, begin + 8)]

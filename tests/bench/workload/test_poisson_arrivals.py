@@ -1,4 +1,4 @@
-"""Tests of with_poisson_arrivals."""
+"""with_poisson_arrivals: arrivals are a Poisson process of the rate, and the prompts stay the same."""
 
 import math
 from itertools import pairwise

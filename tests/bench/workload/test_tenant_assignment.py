@@ -1,4 +1,4 @@
-"""Tests of assign_tenants."""
+"""assign_tenants: tenants get their shares of the requests; invalid shares, rates and workloads are refused."""
 
 import math
 from collections import Counter

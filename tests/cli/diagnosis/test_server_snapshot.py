@@ -1,4 +1,4 @@
-"""Tests of ServerSnapshot, Part."""
+"""Part: a body that is no JSON object counts as empty."""
 
 from chairlift.cli.diagnosis.server_snapshot import Part
 

@@ -1,4 +1,4 @@
-"""Tests of RenamedValues, share_of_memory, json_list."""
+"""RenamedValues, share_of_memory, context_size, thread_count, json_list: values are converted or rejected."""
 
 import argparse
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Sources of settings: the settings file, the model, names in errors, and warnings."""
+"""load_settings_file: named by flag or variable, may give the model, and errors name settings as written."""
 
 import argparse
 from pathlib import Path

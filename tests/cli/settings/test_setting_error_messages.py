@@ -1,4 +1,4 @@
-"""Tests of message_as_written."""
+"""message_as_written: an error names the setting by its source, the flag or the variable."""
 
 import argparse
 

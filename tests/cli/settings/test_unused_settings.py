@@ -1,4 +1,4 @@
-"""Tests of warn_unused_settings."""
+"""warn_unused_settings, unknown_variables: misspelled variables and settings without effect, never their values."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""Tests of write_private, open_private."""
+"""StateFolder: its folders and files are private, whatever the umask is."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The launcher notes its process id, sets the CPUs and becomes the command; it imports no package."""
+"""replica_exec_main notes its process id, sets the CPUs and becomes the command; it imports no package."""
 
 import ast
 import os

@@ -1,7 +1,7 @@
-"""Tests of StartDelay."""
+"""CrashLoopBackoff: doubles with each failure up to a maximum; a dead node adds none, and a long run ends it."""
 
 from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
-from chairlift.cluster.ray.crash_loop_backoff import MAX_DELAY_SECONDS, STABLE_SECONDS, StartDelay
+from chairlift.cluster.ray.crash_loop_backoff import MAX_DELAY_SECONDS, STABLE_SECONDS, CrashLoopBackoff
 from chairlift.cluster.ray.placement_group_name import GroupName
 from chairlift.cluster.ray.replica_view import RayReplica
 
@@ -15,7 +15,7 @@ def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_fail
 
 
 def test_the_delay_doubles_with_each_failure_up_to_its_maximum() -> None:
-    delay, failed = StartDelay(), replica(1, PlacementState.FAILED, is_own_failure=True)
+    delay, failed = CrashLoopBackoff(), replica(1, PlacementState.FAILED, is_own_failure=True)
     delays = []
     for _ in range(10):
         delay.record([failed], [failed], 50.0)
@@ -27,20 +27,20 @@ def test_the_delay_doubles_with_each_failure_up_to_its_maximum() -> None:
 
 
 def test_several_failures_at_once_count_once() -> None:
-    delay = StartDelay()
+    delay = CrashLoopBackoff()
     failed = [replica(number, PlacementState.FAILED, is_own_failure=True) for number in range(5)]
     delay.record(failed, failed, 0.0)
     assert delay.seconds_left("v", 0.0) == 1.0
 
 
 def test_a_dead_node_delays_nothing() -> None:
-    delay, failed = StartDelay(), replica(1, PlacementState.FAILED)
+    delay, failed = CrashLoopBackoff(), replica(1, PlacementState.FAILED)
     delay.record([failed], [failed], 0.0)
     assert delay.seconds_left("v", 0.0) == 0.0
 
 
 def test_a_replica_that_runs_for_long_ends_the_delay() -> None:
-    delay, failed = StartDelay(), replica(1, PlacementState.FAILED, is_own_failure=True)
+    delay, failed = CrashLoopBackoff(), replica(1, PlacementState.FAILED, is_own_failure=True)
     for _ in range(5):
         delay.record([failed], [failed], 0.0)
     delay.record([replica(2, PlacementState.RUNNING, age=STABLE_SECONDS)], [], 0.0)

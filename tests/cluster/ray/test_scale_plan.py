@@ -1,4 +1,4 @@
-"""plan_scale: what is started, stopped and cleared; StartDelay: a version that ends by itself starts ever later."""
+"""plan_scale: what is started, stopped and cleared; a version that ends by itself starts ever later."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Tests of close_at_exit."""
+"""Close at exit: an engine client that is still open is closed when Python exits, without an error."""
 
 import subprocess
 import sys

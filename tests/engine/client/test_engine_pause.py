@@ -1,7 +1,6 @@
-"""EngineHold: one thread waits for another's release; an open client is closed at exit."""
+"""EngineHold: a held thread waits for its release; closing a client ends its pause, and it may be closed twice."""
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -11,21 +10,6 @@ from chairlift.engine.client.engine_pause import EngineHold
 from chairlift.engine.runner.fake import FakeRunner
 from support_engine import RequestSink, make_request
 from support_inline import FAKE, WAIT_SECONDS, start_client
-
-FORGOTTEN = """
-import atexit
-from support_engine import RequestSink, make_request
-from support_inline import start_client
-from chairlift.engine.runner.fake_model import FakeConfig
-from chairlift.engine.runner.fake import FakeRunner
-client = start_client(FakeRunner(FakeConfig(seconds_per_step=0.01)))
-sink = RequestSink()
-client.submit(make_request("a", 9, 500), sink)
-atexit.register(lambda: print("open at exit:", not sink.finals))
-"""
-
-TESTS = Path(__file__).parents[2]
-"""Folder of the modules that scripts import."""
 
 
 def test_a_held_thread_goes_on_at_the_release_and_not_before() -> None:

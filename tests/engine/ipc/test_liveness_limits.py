@@ -1,4 +1,4 @@
-"""SilenceTimer counts waking time only; restarts have a limit in a period and a growing pause."""
+"""SilenceTimer, OperationTimer: only waking time counts; LivenessConfig: values out of range are errors."""
 
 import pytest
 

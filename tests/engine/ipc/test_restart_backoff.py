@@ -1,4 +1,4 @@
-"""Tests of RestartBackoff."""
+"""RestartBackoff: the first restart is at once, later pauses double up to a maximum; a limit for each period."""
 
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.restart_backoff import RestartBackoff

@@ -1,4 +1,4 @@
-"""Tests of FakeConfig, expected_tokens, expected_embedding."""
+"""next_token, expected_tokens: tokens depend on the window and, if drawn, on the seed; a stop token ends them."""
 
 from dataclasses import replace
 

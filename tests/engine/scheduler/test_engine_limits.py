@@ -1,4 +1,4 @@
-"""Tests of EngineLimits, LimitsConfig."""
+"""EngineLimits: decide_limits raises one at once and lowers it after a slow step; LimitsConfig: the bounds."""
 
 from dataclasses import replace
 from typing import Any

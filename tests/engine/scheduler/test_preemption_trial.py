@@ -1,4 +1,4 @@
-"""Tests of PreemptionTrial."""
+"""Preemption trial: blocks that the head shares with a victim would not come free, so the victim goes on."""
 
 from chairlift.engine.scheduler.scheduler import Scheduler
 from support_engine import make_request, make_scheduler, run_step

@@ -1,4 +1,4 @@
-"""Tests of MaskFiller."""
+"""MaskFiller: masks made together equal those made alone, also beside a failed grammar or after a panic."""
 
 import numpy as np
 import pytest

@@ -1,10 +1,10 @@
-"""Tests of LogitProcessors."""
+"""LogitProcessorListView: lists the parameters that change the logits; clear() drops them and nothing else."""
 
 from typing import Any
 
 import pytest
 
-from chairlift.llm.transformers_compat.logit_processor_list_view import LogitProcessors
+from chairlift.llm.transformers_compat.logit_processor_list_view import LogitProcessorListView
 from chairlift.llm.transformers_compat.settings import ManagerSettings, request_params, resolve_settings
 
 
@@ -24,7 +24,7 @@ class Holder:
 ])  # fmt: skip
 def test_parameters_that_change_the_logits_are_dropped(fields: dict[str, Any], names: list[str]) -> None:
     holder = Holder(max_new_tokens=7, **fields)
-    processors = LogitProcessors(holder)
+    processors = LogitProcessorListView(holder)
     assert sorted(processors) == names and len(processors) == len(names)
     processors.clear()
     assert list(processors) == [] and holder.settings.max_new_tokens == 7

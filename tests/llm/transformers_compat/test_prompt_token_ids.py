@@ -1,4 +1,4 @@
-"""Tests of plain_prompts, plain_ids."""
+"""plain_ids, plain_prompts: ids as lists, arrays or tensors; else a TypeError that says what to pass."""
 
 from typing import Any
 

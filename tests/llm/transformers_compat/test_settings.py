@@ -304,8 +304,3 @@ def test_a_trace_needs_a_path(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_flags_about_graphs_become_a_mode(value: Any, mode: str) -> None:
     assert options_of(None, {"use_cuda_graph": value}) == {"use_cuda_graph": mode}
-
-
-class Holder:
-    def __init__(self, **fields: Any) -> None:
-        self.settings: ManagerSettings = resolve_settings(fields)

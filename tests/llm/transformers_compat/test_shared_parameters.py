@@ -1,4 +1,4 @@
-"""Tests of SharedParameters."""
+"""SharedParameters: a replaced or removed parameter is an error that names it; changes in place are none."""
 
 from pathlib import Path
 from typing import Any

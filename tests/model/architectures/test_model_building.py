@@ -1,4 +1,4 @@
-"""Tests of load_model, random_model, parameter_shapes."""
+"""load_model, random_model, parameter_shapes: dtypes, lengths, the shapes of the file, and errors of loading."""
 
 from pathlib import Path
 

@@ -1,13 +1,10 @@
-"""Loading by architecture: every config has a module, dtypes, lengths, random models."""
+"""architecture_module: every architecture that a config may name has one; the error of another lists them."""
 
 import pytest
-import torch
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.architectures.registry import ARCHITECTURES, architecture_module
 from chairlift.model.config.decoder_config import DEFAULTS
-
-CPU = torch.device("cpu")
 
 
 def test_every_architecture_that_a_config_may_name_has_a_module() -> None:

@@ -1,4 +1,4 @@
-"""AttentionLibrary: every error before a package is used names the reason and the remedy; sinks as a factor."""
+"""ExternalAttentionPackage: every error before a package is used names the reason and the remedy; sinks as a factor."""
 
 import sys
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.external_attention_package import AttentionLibrary, apply_sinks, library_cache
+from chairlift.model.attention.external_attention_package import ExternalAttentionPackage, apply_sinks, library_cache
 from chairlift.model.attention.flash_attention import FLASH_ATTENTION
 from chairlift.model.attention.flashinfer import FLASHINFER
 from chairlift.model.attention.torch_paged import TorchAttention
@@ -33,7 +33,7 @@ ABSENT = replace(
     ],
 )
 def test_devices_and_dtypes(
-    library: AttentionLibrary, device: str, dtype: str, capability: tuple[int, int], why: str,
+    library: ExternalAttentionPackage, device: str, dtype: str, capability: tuple[int, int], why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     simulate_gpu(monkeypatch, capability)
@@ -116,7 +116,7 @@ def test_the_version_is_that_of_the_installed_package() -> None:
         (FLASHINFER, 64, torch.float64, "has a KV cache of bfloat16 or float16, not float64"),
     ],
 )
-def test_caches(library: AttentionLibrary, head_dim: int, dtype: torch.dtype, why: str) -> None:
+def test_caches(library: ExternalAttentionPackage, head_dim: int, dtype: torch.dtype, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         library.check_cache(head_dim, dtype)
 

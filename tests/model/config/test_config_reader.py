@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ModelError
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.config.config_reader import ConfigReader
 from support_shares import for_each
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.errors import ModelError, UnsupportedModel
-from chairlift.model.config.decoder_config import parse_decoder_config
 from chairlift.model.config.model_folder import ORIGINAL, require_model, weight_files
 
 
@@ -56,14 +55,6 @@ def test_an_empty_folder_has_no_config(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no config\.json in ") as caught:
         require_model(tmp_path, "m")
     assert not isinstance(caught.value, UnsupportedModel)
-
-
-LLAMA = {"architectures": ["LlamaForCausalLM"]}
-
-
-def test_the_older_field_of_compressed_tensors_counts() -> None:
-    with pytest.raises(UnsupportedModel, match=r"with compressed-tensors \(compression_config in config\.json\)"):
-        parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests of check_not_quantized."""
+"""parse_decoder_config: a quantized checkpoint is refused with its method and a remedy."""
 
 import pytest
 
@@ -27,3 +27,8 @@ def test_the_method_of_a_quantized_checkpoint_is_named(quantization: object, met
         parse_decoder_config({**LLAMA, "quantization_config": quantization})
     assert f"the weights are quantized {method}(quantization_config in config.json)" in caught.value.message
     assert caught.value.details["remedy"] == ORIGINAL
+
+
+def test_the_older_field_of_compressed_tensors_counts() -> None:
+    with pytest.raises(UnsupportedModel, match=r"with compressed-tensors \(compression_config in config\.json\)"):
+        parse_decoder_config({**LLAMA, "compression_config": {"quant_method": "compressed-tensors"}})

@@ -1,4 +1,4 @@
-"""Tests of check_options."""
+"""check_options, refuse_float8: options that are invalid or do not go together are named, with what to do."""
 
 import pytest
 

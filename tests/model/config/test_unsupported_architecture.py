@@ -1,4 +1,4 @@
-"""Tests of unsupported_architecture, architecture_names."""
+"""UnsupportedArchitecture: names the architecture of a config with its kind, and a remedy."""
 
 from typing import Any
 

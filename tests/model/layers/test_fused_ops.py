@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -10,7 +9,6 @@ from chairlift.model.config.decoder_config import ACTIVATIONS
 from chairlift.model.layers.fused_ops import FusedOps
 from chairlift.model.layers.ops import Ops, TorchOps
 from chairlift.model.layers.select_ops import ops_for
-from chairlift.model.layers.triton_ops import TritonOps
 from support_shares import for_each
 
 CPU = torch.device("cpu")
@@ -81,20 +79,6 @@ def test_nothing_changes_its_arguments() -> None:
         call(PLAIN, noted)
         assert all(torch.equal(*pair) for pair in zip(first, made, strict=True))
         made.clear()
-
-
-def test_float64_stays_with_the_oracle() -> None:
-    assert isinstance(ops_for(torch.float64, CPU), TorchOps)
-    assert isinstance(ops_for(torch.float32, CPU), FusedOps)
-
-
-def test_a_gpu_runs_kernels_where_triton_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = torch.device("cuda", 1)
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        assert isinstance(ops_for(dtype, gpu), TritonOps)
-    assert isinstance(ops_for(torch.float64, gpu), TorchOps)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert isinstance(ops_for(torch.bfloat16, gpu), FusedOps)
 
 
 def ops_packs(dtype: torch.dtype) -> bool:

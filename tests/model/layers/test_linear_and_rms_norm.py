@@ -1,4 +1,4 @@
-"""Tests of Linear, RMSNorm."""
+"""Linear: biases and joined projections; RMSNorm: joined heads, norms of sums, and Gemma's kind in float32."""
 
 from typing import Any
 

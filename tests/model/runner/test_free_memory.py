@@ -1,4 +1,4 @@
-"""Tests of FreeMemory, free_memory, host_readings."""
+"""free_memory: where it is unknown, num_blocks must be set; mapped_weights: none are left of a built model."""
 
 from pathlib import Path
 

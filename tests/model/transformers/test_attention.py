@@ -35,7 +35,7 @@ from chairlift.model.transformers.attention import (
     select_attention,
     window_of,
 )
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.unsupported_layers import is_not_causal
 from support_batches import Row, make_batch
 from support_bridged_models import bridged_model

@@ -12,7 +12,7 @@ from torch import nn
 from chairlift import LLM, SamplingParams
 from chairlift.model.config.runner_config import RunnerConfig
 from chairlift.model.sampling.lm_head_output import LogitsRequest
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.model_loading_and_layer_measurement import load_module
 from support_batches import teacher_forced_logits

@@ -20,7 +20,7 @@ from chairlift.model.transformers.attention import (
     register,
     select_attention,
 )
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.causal_lm import base_of
 from chairlift.model.transformers.long_context_checks import (
     check_block_sparse,

@@ -1,4 +1,4 @@
-"""Tests of unsupported, not_causal, is_not_causal."""
+"""unsupported: the error is a sentence with the reason, and has a remedy."""
 
 from chairlift.model.transformers.unsupported_layers import unsupported
 

@@ -1,4 +1,4 @@
-"""Tests of fingerprint."""
+"""fingerprint: depends on weights, config and options, and not on the folder or the times of files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""WeightStore: a second start reads the weights that the first one packed. Any other file is ignored."""
+"""PackedWeightCache: a second start reads the weights that the first one packed. Any other file is ignored."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.weights import packed_weight_cache
-from chairlift.model.weights.packed_weight_cache import WeightStore
+from chairlift.model.weights.packed_weight_cache import PackedWeightCache
 from chairlift.model.weights.parameter_loader import Part
 from support_native import need_native
 
@@ -42,9 +42,9 @@ def load_weights(
     source: Source,
     kind: int = library.BFLOAT16,
     requests: Sequence[tuple[tuple[Part, ...], bool]] = (),
-) -> tuple[WeightStore, list[PackedWeight]]:
+) -> tuple[PackedWeightCache, list[PackedWeight]]:
     need_native()
-    store = WeightStore(Packer(get_thread_pool(2), kind), path)
+    store = PackedWeightCache(Packer(get_thread_pool(2), kind), path)
     weights = [store(parts, source, gated=gated) for parts, gated in requests or REQUESTS]
     store.finish()
     return store, weights

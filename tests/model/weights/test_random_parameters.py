@@ -1,4 +1,4 @@
-"""Tests of random_parameters."""
+"""random_parameters: depend on seed and name only, and are drawn on the CPU or on the device, as asked."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of new_response_id, item_id, response_id_of."""
+"""new_response_id, item_id, response_id_of: ids name their response; the bytes of ResponseStore bound its memory."""
 
 import tracemalloc
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of Attempt and AttemptLimits."""
+"""Attempt: measured times in its outcome, held chunks once and in order; AttemptLimits: what is out of range."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of AttemptHistory."""
+"""AttemptHistory: what a failure costs, which replicas are excluded, and how long a request waits for another."""
 
 import pytest
 

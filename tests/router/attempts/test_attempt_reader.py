@@ -1,4 +1,4 @@
-"""Tests of AttemptReader."""
+"""AttemptReader: the events of a response in each mode, in any pieces; early ends, reported errors, and bounds."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Tests of parse_chunk and ChunkRewriter."""
+"""parse_chunk, ChunkRewriter: chunks are read as JSON would be, and lose only what the client did not ask for."""
 
 import time
 

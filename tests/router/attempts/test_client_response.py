@@ -1,4 +1,4 @@
-"""Tests of ClientResponse and of the bytes that a client receives when a stream is cut anywhere and resumed."""
+"""ClientResponse: a stream cut after any byte and resumed reads like an uncut one; members, held chunks, usage."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of the errors that end a request."""
+"""AttemptsFailure: status, code and message of each failure, also as an event; reported errors keep theirs."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of GenerationFields, read_generation_fields."""
+"""read_generation_fields: what a body asks for, a seed where it has none, and bodies that no replica accepts."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of RequestMachine: two attempts at once (hedges, drains), the deadline, and a client that is gone."""
+"""Hedge and drain: of two attempts at once one is delivered; the deadline, and a client that is gone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of HedgeController."""
+"""HedgeController: the delay is a quantile of recent times to first token, and hedges keep to their share."""
 
 from random import Random
 from typing import Any

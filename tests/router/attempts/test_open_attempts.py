@@ -1,4 +1,4 @@
-"""Tests of OpenAttempts."""
+"""OpenAttempts: one that ends gives back timers, replica and permit; a frozen one keeps its events."""
 
 from chairlift.router.attempts.actions import (
     AbortAttempt,

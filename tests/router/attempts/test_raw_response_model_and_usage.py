@@ -1,4 +1,4 @@
-"""Tests of rename_model, rename_models and UsageReader, with the forms that servers write."""
+"""rename_model, rename_models, UsageReader: only the model's name is replaced, and the last usage counts."""
 
 import json
 

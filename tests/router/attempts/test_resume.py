@@ -1,4 +1,4 @@
-"""Tests of GenerationFields, append_members and DeliveredTokens."""
+"""append_members: the client's bytes stay; DeliveredTokens: no token twice, no gaps, logprobs of all attempts."""
 
 from typing import Any
 

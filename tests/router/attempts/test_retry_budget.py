@@ -1,4 +1,4 @@
-"""Tests of RetryBudget."""
+"""RetryBudget: retries keep to a share of the active requests; a few are always allowed, required ones, too."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""sources.py: the source of a URL."""
+"""make_source: the scheme of a URL decides the source, and a URL that is not valid is an error."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of Breaker: a table of outcomes and states."""
+"""Breaker: which faults eject a replica, for how long, and how one trial decides whether it returns."""
 
 from random import Random
 

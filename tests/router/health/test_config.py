@@ -1,4 +1,4 @@
-"""Tests of may_eject, slow_start_factor and HealthConfig."""
+"""may_eject: at most half of a pool; slow_start_factor: from a tenth to the full weight; HealthConfig: errors."""
 
 import pytest
 

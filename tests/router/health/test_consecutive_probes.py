@@ -1,4 +1,4 @@
-"""Tests of ConsecutiveProbes: verdicts by probes, and their times."""
+"""ConsecutiveProbes: three failures or two successes change the verdict; the times of the next probe."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Tests of EjectionSharer, with two replica sets that share their ejections."""
+"""EjectionSharer: an ejection and its end reach the other router's replicas, and no further."""
 
 from chairlift.router.health.breaker import HealthOutcome
 from chairlift.router.health.ejection_sharer import EjectionSharer

@@ -1,4 +1,4 @@
-"""Tests of HealthMetrics: a replica set's events on the metrics page."""
+"""HealthMetrics: states, ejections, restarts, probes and notifications as metrics; none of removed replicas."""
 
 from types import SimpleNamespace
 

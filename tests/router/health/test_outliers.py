@@ -1,4 +1,4 @@
-"""Tests of LatencyOutliers."""
+"""LatencyOutliers: a replica far above its pool's median is found, given enough recent samples of one kind."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of probe_replica against real servers: Chairlift, vLLM, llama.cpp, Ollama, hosted APIs, and broken ones."""
+"""probe_replica: what Chairlift, foreign and broken servers answer about health, load, models and version."""
 
 import asyncio
 import gzip

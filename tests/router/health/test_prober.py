@@ -1,4 +1,4 @@
-"""Tests of ReplicaProber: one task for each replica, and a set that follows what they find."""
+"""ReplicaProber: one task for each replica, and a replica set that follows what they find."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

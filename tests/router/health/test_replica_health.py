@@ -1,4 +1,4 @@
-"""Tests of ReplicaHealth: which state holds when several reasons meet, and slow start."""
+"""ReplicaHealth: which state holds when several reasons meet, what a transition says, and slow start."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of load reports: fields of /load and of the x-chairlift-load header, with nonsense among them."""
+"""parse_load, parse_load_header: every field of a report is read, missing ones stay, and nonsense is refused."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Tests of parse_models: answers of several servers to /v1/models."""
+"""parse_models: models, adapters and fingerprints of several servers; nonsense is refused, long lists are cut."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of WebhookNotifier against real receivers that accept, stall, fail and refuse."""
+"""WebhookNotifier: transitions are posted in order, failures tried again; a slow receiver costs a bounded queue."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Tests of PolicyPipeline: filters run first, scores are weighted sums, the picker decides."""
+"""AssignedReplica: the assigned replica is chosen; where it is gone the other policy decides."""
 
 from collections.abc import Sequence
 
@@ -8,38 +8,6 @@ from chairlift.router.policies.base import AssignedReplica
 from chairlift.router.policies.candidate import Candidate
 from chairlift.router.policies.routing_request import RoutingRequest
 from support_policies import candidates
-
-A, B, C = (Candidate(replica_id=name) for name in "abc")
-
-
-class Without:
-    """Filter: removes one candidate."""
-
-    def __init__(self, removed: Candidate) -> None:
-        self.removed = removed
-
-    def filter(self, request: RoutingRequest, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        return [candidate for candidate in candidates if candidate is not self.removed]
-
-
-class Table:
-    """Scorer: fixed numbers by id."""
-
-    def __init__(self, **scores: float) -> None:
-        self.scores = scores
-
-    def score(self, request: RoutingRequest, candidates: Sequence[Candidate]) -> list[float]:
-        return [self.scores[candidate.replica_id] for candidate in candidates]
-
-
-class Recorder:
-    """Picker: takes the last candidate and keeps what it was given."""
-
-    def choose(
-        self, request: RoutingRequest, candidates: Sequence[Candidate], scores: Sequence[float], now: float
-    ) -> Candidate:
-        self.given = (request, list(candidates), list(scores), now)
-        return candidates[-1]
 
 
 class LastPolicy:

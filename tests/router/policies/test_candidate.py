@@ -1,4 +1,4 @@
-"""Tests of Candidate."""
+"""Candidate: its load counts open requests of this router or running ones of all, by weight."""
 
 from chairlift.router.policies.candidate import Candidate
 

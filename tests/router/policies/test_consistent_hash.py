@@ -1,4 +1,4 @@
-"""Tests of ConsistentHashPicker: keys stay, few move when replicas come and go, and no replica is overloaded."""
+"""ConsistentHashPicker, HashRing: keys stay, few move when replicas come and go, and no replica is overloaded."""
 
 from collections import Counter
 from collections.abc import Mapping

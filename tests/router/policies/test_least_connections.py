@@ -1,4 +1,4 @@
-"""Tests of LoadScorer and BestScorePicker."""
+"""LoadScorer, BestScorePicker: the least loaded by weight is chosen, and equal ones in shares by weight."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Tests of AdapterFilter and LoraPicker."""
+"""AdapterFilter: in every policy a request goes where its adapter is loaded; without an adapter the load decides."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Tests of PolicyPipeline."""
+"""PolicyPipeline: the picker gets what the filters keep and weighted sums of scores, 0 without scorers."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Tests of PowerOfTwoPicker: the less loaded of two, and the maximum load that this gives."""
+"""PowerOfTwoPicker: the less loaded of two by weight, and the maximum load that this gives."""
 
 from math import log2
 from random import Random

@@ -1,4 +1,4 @@
-"""Tests of PrefixScorer and PrefixPicker: affinity, where it ends, and the hits that it gives."""
+"""PrefixScorer, AffinityFilter, PrefixPicker: affinity, where it ends, and the hits that it gives."""
 
 from collections.abc import Sequence
 from dataclasses import replace

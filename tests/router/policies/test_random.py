@@ -1,4 +1,4 @@
-"""Tests of RandomPicker: shares by weight, and equal choices from equal seeds."""
+"""RandomPicker: shares by weight, and equal choices from equal seeds."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Tests of make_policy: every name, every candidate set, and equal choices from equal seeds."""
+"""make_policy: every name, every set of candidates, and equal choices from equal seeds."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Tests of round_robin_picker: equal turns, whatever the weights."""
+"""round_robin_picker: equal turns in order, whatever the weights, also when replicas join and leave."""
 
 from chairlift.router.policies.round_robin import round_robin_picker
 from chairlift.router.policies.routing_request import RoutingRequest

@@ -1,4 +1,4 @@
-"""Tests of RoutingRequest."""
+"""RoutingRequest: matched tokens end with the last matched hash; without token counts there are none."""
 
 from chairlift.router.policies.routing_request import RoutingRequest
 

@@ -1,4 +1,4 @@
-"""Tests of WeightedPicker: nginx's order, exact shares, and replicas that change between two picks."""
+"""WeightedPicker: nginx's order, exact shares, and replicas that change between two picks."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of run_attempt with replicas that answer with errors, or have closed an idle connection."""
+"""attempt_task: errors that replicas answer, and requests on connections that a replica has closed."""
 
 import asyncio
 import time

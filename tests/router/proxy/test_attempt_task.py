@@ -1,4 +1,4 @@
-"""Tests of run_attempt: what an attempt reports, in order, for each way in which a response can go or fail."""
+"""Attempt task: what an attempt reports, in order, for each way in which a response can go or fail."""
 
 import asyncio
 import socket

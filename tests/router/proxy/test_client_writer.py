@@ -1,4 +1,4 @@
-"""Tests of ClientWriter: the head of a response and its pieces, as ASGI messages."""
+"""ClientWriter: one head and the pieces of a response as ASGI messages, and the length of an empty one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of RequestMover: when requests move, which ones it sees, and how often a replica gets some."""
+"""RequestMover: when waiting requests move, which ones it sees, and how often a replica gets some."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Tests of RequestProxy through a served router, with replicas that follow a script."""
+"""Request proxy: in a served router, responses of scripted replicas pass, failures are retried, errors reported."""
 
 import asyncio
 import json

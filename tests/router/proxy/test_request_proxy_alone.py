@@ -1,4 +1,4 @@
-"""Tests of RequestProxy without a server: what ends a request, slow clients, and heads of responses."""
+"""request_proxy: what ends a request, slow clients, and heads of responses, without a served router."""
 
 import asyncio
 from typing import Any

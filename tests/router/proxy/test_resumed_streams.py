@@ -1,4 +1,4 @@
-"""Tests of RequestProxy through a served router whose Chairlift replicas are lost, drained or slow."""
+"""Resumed streams: what a lost or drained replica began goes on at another as if uncut; late ones are hedged."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Tests of Upstream: headers, API keys, TLS files, and connections that are used again."""
+"""upstream: which headers pass, API keys, TLS files, and connections that are used again."""
 
 import asyncio
 import logging

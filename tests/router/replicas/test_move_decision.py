@@ -1,4 +1,4 @@
-"""Tests of choose_moves: how many waiting requests move to new replicas, which ones, and never more than is fair."""
+"""choose_moves: how many waiting requests move to new replicas, which ones, and never more than is fair."""
 
 from random import Random
 

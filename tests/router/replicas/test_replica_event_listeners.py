@@ -1,4 +1,4 @@
-"""Tests of ReplicaEvents: log levels, and listeners that fail."""
+"""ReplicaEvents: which transitions are warnings in the log, and a listener that fails stops nothing."""
 
 import logging
 

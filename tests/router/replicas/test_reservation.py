@@ -1,4 +1,4 @@
-"""Tests of Reservation: one release, one outcome, trials and reports of answers."""
+"""Reservation: one release, one outcome, trials, and reports of answers, also of a new or removed replica."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of RoutedReplica: counts, load reports, and what policies see."""
+"""RoutedReplica: counts, load reports, models and restarts, and the candidate that policies see."""
 
 import pytest
 

@@ -150,11 +150,11 @@ def test_a_stalled_server_delays_calls_once_and_then_none(own_server: RedisServe
         own_server.send_signal(signal.SIGSTOP)
         started_at = time.monotonic()
         assert await asyncio.gather(*(echo(connection) for _ in range(100))) == [None] * 100
-        assert 0.04 < time.monotonic() - started_at < 100 * 0.05
+        assert 0.04 < time.monotonic() - started_at < 20 * 0.05
         started_at = time.monotonic()
         for _ in range(1000):
             assert await echo(connection) is None
-        assert time.monotonic() - started_at < 1000 * 0.05
+        assert time.monotonic() - started_at < 100 * 0.05
         assert "within 50 ms" in connection.status().error
         own_server.send_signal(signal.SIGCONT)
         await until(lambda: connection.epoch == 2)

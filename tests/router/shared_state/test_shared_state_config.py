@@ -1,4 +1,4 @@
-"""Tests of SharedStateConfig."""
+"""SharedStateConfig: other URLs and files without a URL are rejected; files are read by the check only."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of ArgumentsWriter."""
+"""ArgumentsWriter: arguments that are added one after another are written as one JSON object."""
 
 from chairlift.text.tool_formats.arguments_writer import ArgumentsWriter
 from chairlift.text.tool_formats.scanner import Scan, Scanner, ScanningParser

@@ -1,4 +1,4 @@
-"""Tests of with_prompt, without_calls."""
+"""with_prompt: the first message explains the tools; without_calls: calls and their results become text."""
 
 import json
 from typing import Any

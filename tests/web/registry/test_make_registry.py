@@ -1,4 +1,4 @@
-"""registries.py: the registry of a URL."""
+"""make_registry: the scheme of a URL decides, and the error of another URL names those that there are."""
 
 import pytest
 

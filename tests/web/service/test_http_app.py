@@ -1,4 +1,4 @@
-"""Tests of HttpApp with routes of its own; tests/server/test_app.py has those of a replica."""
+"""HttpApp: routes, errors and their records, keys, CORS headers, and the early check of a full queue."""
 
 import asyncio
 from typing import Any

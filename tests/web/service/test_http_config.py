@@ -1,4 +1,4 @@
-"""Tests of HttpConfig."""
+"""HttpConfig: limits by default, values on their bounds, and errors that name the option and the value."""
 
 from math import inf, nan
 

@@ -1,4 +1,4 @@
-"""Tests of run(): a server from its socket to its exit code.
+"""http_process: a server from its socket to its exit code, with TLS files that are read again.
 
 tests/system/ has faults.
 """

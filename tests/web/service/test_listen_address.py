@@ -1,4 +1,4 @@
-"""Tests of ListenAddress and listeners()."""
+"""ListenAddress, listeners: free ports, who can reach a host, and many connections accepted at once."""
 
 import asyncio
 import socket

@@ -10,7 +10,7 @@ import pytest
 
 from chairlift.core.errors import EngineDead, Overloaded
 from chairlift.web.service import live_feed
-from chairlift.web.service.event_ring_buffer import EventLog
+from chairlift.web.service.event_ring_buffer import EventRingBuffer
 from chairlift.web.service.live_feed import LiveFeed
 from support_live import watching
 from support_router import serving
@@ -32,7 +32,7 @@ class Source:
         return self.value
 
 
-def make_feed(source: Source, log: EventLog | None = None, interval: float = 0.002, **options: Any) -> LiveFeed:
+def make_feed(source: Source, log: EventRingBuffer | None = None, interval: float = 0.002, **options: Any) -> LiveFeed:
     return LiveFeed(
         lambda: {"schema": 1}, {"value": source.collect}, {} if log is None else {"entries": log},
         interval_seconds=interval, write_timeout=options.pop("write_timeout", 10.0),
@@ -96,7 +96,7 @@ def test_watchers_get_the_same_bytes_of_one_collection() -> None:
 
 
 def test_a_value_is_sent_only_when_it_has_changed() -> None:
-    source, log = Source(), EventLog(5)
+    source, log = Source(), EventRingBuffer(5)
     feed = make_feed(source, log)
 
     async def scenario(url: str) -> None:
@@ -111,7 +111,7 @@ def test_a_value_is_sent_only_when_it_has_changed() -> None:
 
 
 def test_a_new_watcher_gets_what_the_log_keeps_and_then_each_entry_once() -> None:
-    log = EventLog(3)
+    log = EventRingBuffer(3)
     for number in range(5):
         log.add(number)
     feed = make_feed(Source(), log)
@@ -126,7 +126,7 @@ def test_a_new_watcher_gets_what_the_log_keeps_and_then_each_entry_once() -> Non
 
 
 def test_a_slow_watcher_skips_values_and_nothing_is_queued_for_it() -> None:
-    source, log = Source(), EventLog(4)
+    source, log = Source(), EventRingBuffer(4)
     feed = make_feed(source, log)
     may_send = asyncio.Event()
     sent: list[bytes] = []
@@ -259,7 +259,7 @@ def test_a_quiet_stream_has_comments_and_ends_in_the_end(monkeypatch: pytest.Mon
 
 
 def test_a_quiet_stream_sends_nothing_between_two_comments() -> None:
-    source, log = Source(), EventLog(5)
+    source, log = Source(), EventRingBuffer(5)
     feed = make_feed(source, log)
     sent: list[bytes] = []
 
@@ -340,7 +340,7 @@ def test_an_entry_becomes_json_when_it_is_sent() -> None:
         def as_json(self) -> dict[str, Any]:
             return {"a": 1}
 
-    log = EventLog(5)
+    log = EventRingBuffer(5)
     log.add(Entry())
     feed = make_feed(Source(), log)
 

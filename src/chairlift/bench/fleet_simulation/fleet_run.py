@@ -16,7 +16,7 @@ from typing import Literal
 from chairlift.autoscaler.pool_sample import PoolSample
 from chairlift.bench.fleet_simulation.fleet_replica import FleetReplica
 from chairlift.bench.fleet_simulation.fleet_result import FleetResult, FleetState
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import (
     RequestSource,
     ScalingRule,
@@ -58,7 +58,7 @@ class FleetOptions:
         seed: seed of the policy and of the cold starts.
     """
 
-    machine: FleetMachine = field(default_factory=FleetMachine)
+    machine: SimReplicaSettings = field(default_factory=SimReplicaSettings)
     policy: str = "prefix"
     initial_replicas: int = 1
     max_replicas: int = 1_000_000

@@ -9,7 +9,7 @@ from chairlift.bench.fleet_simulation.load.public_traces import read_arrivals
 from chairlift.bench.fleet_simulation.load.synthetic_arrivals import RATE_CURVES, ArrivalOptions, draw_arrivals
 from chairlift.bench.fleet_simulation.replica_capacity_search import measure_capacity
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import FleetLoad
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.core.errors import ConfigError
 
 TRACE_SUFFIXES = (".csv", ".jsonl")
@@ -46,7 +46,7 @@ class FleetSpec:
     """
 
     max_replicas: int
-    machine: FleetMachine = field(default_factory=FleetMachine)
+    machine: SimReplicaSettings = field(default_factory=SimReplicaSettings)
     workload: str = "diurnal"
     requests: int | None = None
     rate: float | None = None

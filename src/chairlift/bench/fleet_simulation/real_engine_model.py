@@ -4,7 +4,7 @@ import math
 
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import SimRequest, SimStepOutputs
 from chairlift.bench.simulation.sim_step_model import SimStepModel
-from chairlift.bench.simulation.step_duration_sampler import StepTimer
+from chairlift.bench.simulation.step_duration_sampler import StepDurationSampler
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import EngineOutput
 from chairlift.core.request import GenerateRequest
@@ -30,7 +30,7 @@ class EngineModel:
         self.next_event_at = math.inf
         self.busy_seconds, self.output_tokens = 0.0, 0
         self._clock = FakeClock()
-        self._timer = StepTimer(step_model, seed)
+        self._timer = StepDurationSampler(step_model, seed)
         fake = FakeConfig(
             vocab_size=ENGINE_VOCAB_SIZE, max_model_len=config.max_model_len or num_blocks * block_size,
             num_blocks=num_blocks, block_size=block_size, verify=False,

@@ -12,7 +12,6 @@ from chairlift.core.errors import ConfigError
 CAPACITY_REQUESTS, CAPACITY_STEPS = 400, 6
 """Requests of a simulation of one replica, and simulations that find its capacity."""
 
-
 MIN_CAPACITY, MAX_CAPACITY = 1e-3, 1e5
 """Requests per second between which the capacity of a replica is searched for."""
 

@@ -13,12 +13,12 @@ from chairlift.bench.fleet_simulation.load.conversations import (
     ConversationSource,
 )
 from chairlift.bench.fleet_simulation.scaling_rules import StaticRule
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.simulation.sim_step_model import SMALL_CPU
 from chairlift.engine.config import SchedulerConfig
 
 BLOCK_SIZE = 16
-CACHING_MACHINE = FleetMachine(
+CACHING_MACHINE = SimReplicaSettings(
     step_model=SMALL_CPU, config=SchedulerConfig(max_running_requests=16, max_model_len=16_384),
     num_blocks=DEFAULT_CACHE_TOKENS // BLOCK_SIZE, block_size=BLOCK_SIZE, enable_prefix_caching=True,
 )  # fmt: skip
@@ -26,14 +26,16 @@ CACHING_MACHINE = FleetMachine(
 
 
 def simulate_conversations(
-    load: ConversationLoad, policy: str, num_replicas: int, machine: FleetMachine, seed: int
+    load: ConversationLoad, policy: str, num_replicas: int, machine: SimReplicaSettings, seed: int
 ) -> FleetResult:
     """Simulate conversations on a fixed number of replicas; equal arguments give an equal result."""
     options = FleetOptions(machine=machine, policy=policy, initial_replicas=num_replicas, seed=seed)
     return simulate_fleet(ConversationSource(load, seed), StaticRule(num_replicas), options, seconds=0.0)
 
 
-def compare_policies(name: str, policies: Sequence[str], num_replicas: int, machine: FleetMachine) -> dict[str, Any]:
+def compare_policies(
+    name: str, policies: Sequence[str], num_replicas: int, machine: SimReplicaSettings
+) -> dict[str, Any]:
     """Return the fields of a report of the conversations of this name under several policies."""
     machine, load = replace(machine, enable_prefix_caching=True), CONVERSATION_LOADS[name]
     arms = []

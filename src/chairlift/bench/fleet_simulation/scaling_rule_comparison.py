@@ -30,7 +30,6 @@ PLAN_WINDOW_SECONDS = 15.0
 ORACLE_STEPS = 6
 """Simulations by which the oracle's plan becomes as small as possible."""
 
-
 MAX_PLAN_FACTOR = 8.0
 """Largest plan that the oracle tries, as a multiple of what the rates need by the capacity of one replica."""
 

@@ -1,4 +1,4 @@
-"""FleetMachine: what a replica of a simulated fleet runs on; makes its engine."""
+"""SimReplicaSettings: what a replica of a simulated fleet runs on; makes its engine."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ import numpy as np
 from chairlift.bench.fleet_simulation.load.arrivals import Arrivals
 from chairlift.bench.fleet_simulation.real_engine_model import EngineModel
 from chairlift.bench.fleet_simulation.sim_request_and_interfaces import ServingModel
-from chairlift.bench.fleet_simulation.simplified_engine_model import BatchModel
+from chairlift.bench.fleet_simulation.simplified_engine_model import SimplifiedEngineModel
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel
 from chairlift.core.errors import InvalidRequest
 from chairlift.engine.config import SchedulerConfig
@@ -17,7 +17,7 @@ NOMINAL_PREFILL_SPEED = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetMachine:
+class SimReplicaSettings:
     """Model and settings of every replica.
 
     Attributes:
@@ -38,7 +38,7 @@ class FleetMachine:
 
     @property
     def uses_engine(self) -> bool:
-        """Whether replicas run the real engine, step by step, because BatchModel does not follow these settings."""
+        """Whether replicas run the real engine: SimplifiedEngineModel does not follow these settings."""
         config = self.config
         has_other_policy = (config.scheduling_policy, config.batching_policy) != ("fifo", "mixed")
         has_limits = config.overlap or config.target_itl_ms is not None
@@ -53,7 +53,7 @@ class FleetMachine:
     def make_model(self, number: int) -> ServingModel:
         """Return the engine of the replica with this number."""
         if not self.uses_engine:
-            return BatchModel(self.step_model, self.config, self.num_blocks, self.block_size)
+            return SimplifiedEngineModel(self.step_model, self.config, self.num_blocks, self.block_size)
         return EngineModel(
             self.step_model, self.config, self.num_blocks, self.block_size,
             enable_prefix_caching=self.enable_prefix_caching, seed=self.seed + number,

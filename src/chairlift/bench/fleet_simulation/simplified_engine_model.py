@@ -1,10 +1,10 @@
-"""BatchModel: one replica as a batch of counters, with the steps of the production scheduler and their times.
+"""SimplifiedEngineModel: one replica as a batch of counters, with steps like the real scheduler's and their times.
 
 It follows StepScheduler for the queue `fifo` and the batching policy `mixed` without prefix caching, overlap or an ITL
 target. Equal decode steps in a row are computed at once: with R rows and C context tokens the k-th of them takes
 a + k * d seconds, where a is the time of the first one and d = R * context_token. Such a run ends with the first
 request that finishes, with the first step that finds too few blocks, or when a request arrives that could start.
-test_batch_model.py compares its times with those of EngineLoop.
+test_simplified_engine_model.py compares its times with those of EngineLoop.
 """
 
 import math
@@ -95,7 +95,7 @@ class _DecodeRun:
         return count
 
 
-class BatchModel:
+class SimplifiedEngineModel:
     """Serves requests step by step or in runs of steps; see ServingModel."""
 
     def __init__(self, step_model: SimStepModel, config: SchedulerConfig, num_blocks: int, block_size: int) -> None:

@@ -11,7 +11,7 @@ from chairlift.bench.workload.tenant_assignment import assign_tenants
 from chairlift.bench.workload.trace_reader import read_trace
 from chairlift.bench.workload.workload import Workload
 from chairlift.core.errors import ConfigError
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 
 TRACE_SUFFIX = ".jsonl"
 VOCAB_SIZE = MAX_INT32

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.errors import ConfigError
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 """Fields that hold the decoder of a model with other inputs."""

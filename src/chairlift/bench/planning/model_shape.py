@@ -11,7 +11,7 @@ from typing import Any
 
 from chairlift.bench.planning.config_values import ConfigValues
 from chairlift.bench.planning.layer_mlp import LayerMLP, layer_mlps
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 
 HEAD_NORM, WIDE_NORM = "head", "wide"
 """Norms on queries and keys: one per head width, or one over all heads together."""

@@ -11,22 +11,15 @@ from chairlift.bench.server.http_request_record import HttpRequestRecord, Outcom
 from chairlift.bench.server.response_recorder import ResponseRecorder
 
 PROBES = 5
-
-
 PROBE_TOKENS = 16, 1
 """Prompt tokens and output tokens of a probe."""
 
-
 PROBE_GAP_SECONDS = 0.25
-
 
 NORMAL_RUN = 3
 """Number of consecutive normal probes that mean recovery."""
 
-
 GIVE_UP_SECONDS = 90.0
-
-
 QUEUEING_GIVE_UP_SECONDS = 600.0
 """Seconds after which no recovery is awaited any more, of a server that sheds load and of one that queues it."""
 

@@ -10,7 +10,7 @@ from chairlift.bench.offline.request_records import RequestRecord, summarize_req
 from chairlift.bench.offline.step_recorder import StepRecorder
 from chairlift.bench.report.percentiles import summarize
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel
-from chairlift.bench.simulation.step_duration_sampler import StepTimer
+from chairlift.bench.simulation.step_duration_sampler import StepDurationSampler
 from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import EngineOutput
@@ -199,7 +199,7 @@ class _SimulationRun:
             max_model_len=length, num_blocks=machine.num_blocks or max_num_blocks, block_size=machine.block_size,
             verify=False,
         )  # fmt: skip
-        self._step_timer = StepTimer(machine.step_model, machine.seed)
+        self._step_timer = StepDurationSampler(machine.step_model, machine.seed)
         self._step_seconds: list[float] = []
         self._step_ends: list[float] = []
         self._steps: list[StepStats] = []

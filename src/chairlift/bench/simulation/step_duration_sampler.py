@@ -1,4 +1,4 @@
-"""StepTimer: draws the durations of steps from a step time model and a seed."""
+"""StepDurationSampler: draws the durations of steps from a step time model and a seed."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from chairlift.bench.simulation.sim_step_model import SimStepModel, StepWork
 from chairlift.engine.step_plan import StepPlan
 
 
-class StepTimer:
+class StepDurationSampler:
     """Returns the duration of each step of a run, with noise from a seed."""
 
     def __init__(self, times: SimStepModel, seed: int) -> None:

@@ -1,10 +1,4 @@
-"""fit: fits the step time model to the steps of a real run.
-
-The run is a trace that `--profile FILE` wrote, or StepStats as JSON lines:
-
-    chairlift bench offline MODEL --profile trace.json
-    chairlift bench simulate --fit trace.json --save-step-times model.json
-"""
+"""fit: fits the step time model to the steps of a real run."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -103,6 +97,3 @@ def _least_squares(work: Float64, seconds: Float64, weights: Float64) -> Float64
                 best[columns] = solution
     costs: Float64 = best / scale
     return costs
-
-
-# -- files ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,10 @@
-"""read_step_model: reads a step time model from a file, or fits one to the steps of a run in it."""
+"""read_step_model: reads a step time model from a file, or fits one to the steps of a run in it.
+
+The run is a trace that `--profile FILE` wrote, or StepStats as JSON lines:
+
+    chairlift bench offline MODEL --profile trace.json
+    chairlift bench simulate --fit trace.json --save-step-times model.json
+"""
 
 from dataclasses import fields, replace
 from pathlib import Path

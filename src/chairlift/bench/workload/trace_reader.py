@@ -16,7 +16,7 @@ from chairlift.bench.workload.generators import below
 from chairlift.bench.workload.json_lines import read_objects
 from chairlift.bench.workload.workload import MAX_SECONDS, Workload, WorkloadRequest
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.priority_and_timeout_limits import MAX_PRIORITY
+from chairlift.core.numeric_limits import MAX_PRIORITY
 from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
 from chairlift.core.validation import format_value
 

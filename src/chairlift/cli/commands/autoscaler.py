@@ -8,7 +8,7 @@ from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import LOCAL, open_cluster
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import upstream_config
-from chairlift.cli.server_settings_to_config import credentials_reader, http_config, listen_address
+from chairlift.cli.server_options import credentials_reader, http_config, listen_address
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, AUTOSCALER_FLEET, SIGNALS
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group

@@ -11,7 +11,7 @@ from chairlift.cli.fleet_options import validate_fleet_options
 from chairlift.cli.log_setup import log_config
 from chairlift.cli.prompt_items import sampling_params
 from chairlift.cli.router_options import validate_router_options
-from chairlift.cli.server_settings_to_config import engine_queue_size, validate_server_options
+from chairlift.cli.server_options import engine_queue_size, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
 from chairlift.cli.settings.resolve_settings import process_environment

@@ -7,7 +7,7 @@ from chairlift.cli.console import ServiceConsole
 from chairlift.cli.fleet_clusters import open_cluster
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import router_config
-from chairlift.cli.server_settings_to_config import credentials_reader, listen_address
+from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS
 from chairlift.cli.settings.reload import SettingsReloader

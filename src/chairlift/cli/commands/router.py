@@ -5,7 +5,7 @@ import argparse
 from chairlift.cli.console import ServiceConsole
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import discovery_sources, router_config
-from chairlift.cli.server_settings_to_config import credentials_reader, listen_address
+from chairlift.cli.server_options import credentials_reader, listen_address
 from chairlift.cli.settings import router_settings, settings
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group

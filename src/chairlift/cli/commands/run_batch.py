@@ -10,7 +10,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.http_request import server_url
 from chairlift.cli.model_display_name import model_display_name
 from chairlift.cli.output_file_checks import check_outputs
-from chairlift.cli.server_settings_to_config import server_config
+from chairlift.cli.server_options import server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.errors import ConfigError

@@ -6,7 +6,7 @@ from chairlift.cli.console import Console, ServiceConsole
 from chairlift.cli.model_display_name import model_display_name
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.registration_options import replica_registration
-from chairlift.cli.server_settings_to_config import credentials_reader, engine_queue_size, listen_address, server_config
+from chairlift.cli.server_options import credentials_reader, engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader
 from chairlift.cli.settings.resolve_settings import process_environment, resolve, resolve_group

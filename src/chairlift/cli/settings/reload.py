@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from chairlift.cli.commands.config_validate import invalid_values
 from chairlift.cli.log_setup import log_config
 from chairlift.cli.router_options import router_config
-from chairlift.cli.server_settings_to_config import check_queue_size, engine_queue_size, server_config
+from chairlift.cli.server_options import check_queue_size, engine_queue_size, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.fleet_settings import AUTOSCALER, FLEET, SIGNALS

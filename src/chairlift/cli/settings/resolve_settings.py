@@ -1,4 +1,7 @@
-"""resolve, resolve_group: find the values of settings in flags, environment variables and the file."""
+"""resolve, resolve_group: find the values of settings in flags, environment variables and the file.
+
+A flag overrides the environment, the environment the file, and the file the default.
+"""
 
 import argparse
 import os

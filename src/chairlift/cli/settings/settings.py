@@ -1,7 +1,6 @@
 """GROUPS, SECTIONS: all settings by group.
 
-A flag overrides the environment, the environment the file, and the file the default. This module imports no
-other package of Chairlift, so that --help is fast.
+This module imports no other package of Chairlift, so that --help is fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,6 @@ from chairlift.cli.settings.value_parsers import (
 SECRETS = ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY", "CHAIRLIFT_JWT_SECRET")
 """Variables that hold API keys and the secret of tokens. They have no key in a settings file, and their values are
 never printed."""
-
 
 CONFIG = Setting(
     name="config", metavar="FILE.yaml", help="read settings from FILE.yaml; keys are flag names, as in port: 8080"
@@ -233,7 +231,6 @@ AUTOSCALER_SERVER = (*SERVER_SECTIONS["address and access"], *TOKENS, *LATENCY_T
 SIMULATE_SETTINGS = tuple(setting for setting in ENGINE if not setting.needs_model)
 """The settings of ENGINE that `bench simulate` has, which runs no model."""
 
-
 CHAT_SETTINGS = tuple(
     setting for setting in SAMPLING
     if setting.name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
@@ -259,7 +256,6 @@ SERVE_SEED = Setting(
     help="seed of the random seeds of requests that have none, so that a run can be repeated",
 )
 """The seed of `serve`; `generate` and a request have their own."""
-
 
 GROUPS: tuple[tuple[str, Sequence[Setting]], ...] = (
     ("model", (MODEL,)), ("server", SERVER), ("engine", ENGINE), ("sampling", SAMPLING), ("logging", LOGGING),

@@ -10,7 +10,6 @@ from chairlift.cli.settings.setting_declaration import PREFIX
 
 log = logging.getLogger(__name__)
 
-
 SIMILARITY_CUTOFF = 0.75
 """Least similarity (0 to 1) of an unknown variable to a known one for a warning; Kubernetes sets some below it."""
 

@@ -285,7 +285,7 @@ class LocalReplicas:
         """
         replica_id = record.replica_id
         pid = record.pid or self._folder.pid(replica_id) or self._children.get(replica_id)
-        if not pid:  # the launcher has not noted it yet
+        if not pid:  # the script in front of it has not noted it yet
             return
         number = signal.SIGTERM
         if self._stopping_seconds(record) >= self._config.stop_timeout:

@@ -1,8 +1,8 @@
-"""Launcher of a replica: notes its process id, sets its CPUs, and becomes the replica's command.
+"""Script in front of a replica's command: notes its process id, sets its CPUs, and becomes the command.
 
-Runs as a script before the command, `python -I -S launcher.py FOLDER CPUS COMMAND...`, in the process that the command
-keeps, and imports the standard library only. Its process has inherited the descriptor of the replica's lock, so the
-note is right as long as the lock is held, also when the controller was killed before it knew the process id.
+Runs as a script before the command, `python -I -S replica_exec_main.py FOLDER CPUS COMMAND...`, in the process that the
+command keeps, and imports the standard library only. Its process has inherited the descriptor of the replica's lock,
+so the note is right as long as the lock is held, also when the controller was killed before it knew the process id.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ def spawn(folder: Path, lock: int, command: Sequence[str], environ: Mapping[str,
     Args:
         folder: folder of the replica, which gets its log and its process id.
         lock: locked descriptor that the process inherits.
-        command: what the launcher becomes.
+        command: what replica_exec_main becomes.
         environ: the whole environment.
         cpus: CPUs that it is pinned to; empty for all.
 
@@ -49,7 +49,7 @@ def signal_process(pid: int, number: signal.Signals, is_running: Callable[[], bo
     """Send a signal to the process of a replica, SIGKILL to its children, too; return whether it still runs.
 
     Args:
-        pid: process id that the launcher noted.
+        pid: process id that replica_exec_main noted.
         number: SIGTERM or SIGKILL.
         is_running: says whether the replica's lock is held.
     """

@@ -4,7 +4,7 @@
     FOLDER/replicas/r-0123abcd45/
         record.json                 ProcessRecord, replaced as a whole
         lock                        locked by the replica's process, which inherits the locked descriptor
-        pid                         process id, written by the launcher
+        pid                         process id, written by replica_exec_main
         log, log.1                  output of the process
 
 The controller locks a replica's file before the process exists and hands the descriptor on, so there is no moment in
@@ -166,7 +166,7 @@ class StateFolder:
         }  # fmt: skip
 
     def pid(self, replica_id: str) -> int | None:
-        """Return the process id that the launcher noted; None before that."""
+        """Return the process id that replica_exec_main noted; None before that."""
         try:
             pid = int((self.path(replica_id) / PID_FILE).read_text(encoding="ascii"))
         except (FileNotFoundError, ValueError):
@@ -176,7 +176,7 @@ class StateFolder:
     def write(self, record: ProcessRecord) -> None:
         """Replace the record of a replica: a reader sees the old one or the new one.
 
-        The replica's folder is made again if it was removed, with the process id that its launcher noted.
+        The replica's folder is made again if it was removed, with the process id that replica_exec_main noted.
         """
         path = self.path(record.replica_id)
         try:

@@ -21,7 +21,7 @@ from chairlift.cluster.base import ReplicaSpec
 from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
 from chairlift.cluster.local.readiness_probe import is_serving
 from chairlift.cluster.ray.config import RayConfig, require_ray
-from chairlift.cluster.ray.crash_loop_backoff import MAX_FAILURES, StartDelay
+from chairlift.cluster.ray.crash_loop_backoff import MAX_FAILURES, CrashLoopBackoff
 from chairlift.cluster.ray.driver_process import DriverProcess
 from chairlift.cluster.ray.placement import choose_bundle
 from chairlift.cluster.ray.placement_group_name import GroupName, next_number
@@ -76,7 +76,7 @@ class RayCluster:
         self._driver: Driver = driver or DriverProcess(config)
         self._lock = asyncio.Lock()  # one change at a time
         self._urls: dict[str, str] = {}
-        self._delay = StartDelay()
+        self._delay = CrashLoopBackoff()
         self._cleared: list[tuple[float, ClusterReplica]] = []
         self._num_failed_stops: dict[str, int] = {}
         self._probe = probe or _is_serving

@@ -1,4 +1,4 @@
-"""StartDelay: delays new starts of a version whose processes end by themselves.
+"""CrashLoopBackoff: delays new starts of a version whose processes end by themselves.
 
 Such a version starts again later and later, and not at all in a crash loop.
 """
@@ -22,7 +22,7 @@ MAX_FAILURES = 5
 
 
 @dataclass(slots=True)
-class StartDelay:
+class CrashLoopBackoff:
     """When the next replica of a version may start. `now` is monotonic."""
 
     _failures: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Liveness: limits the silence of the other side of a connection, and the restarts of a failed engine."""
+"""LivenessConfig: how long an engine in another process may be silent, start and stop, and how often it restarts."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""LogitProcessors: the logit processors of a manager, as transformers shows them."""
+"""LogitProcessorListView: the logit processors of a manager, as transformers shows them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,7 @@ class HasSettings(Protocol):
     settings: ManagerSettings
 
 
-class LogitProcessors:
+class LogitProcessorListView:
     """The sampling parameters of a manager under the name of transformers' list of processors.
 
     Shows which parameters of requests without their own change the logits, and can drop them.

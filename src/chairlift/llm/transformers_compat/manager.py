@@ -15,10 +15,10 @@ from typing import Any, Self
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
-from chairlift.llm.transformers_compat.engine_shown_as_processor import ShownEngine
+from chairlift.llm.transformers_compat.engine_as_processor import EngineAsProcessor
 from chairlift.llm.transformers_compat.engine_source import EngineSource, engine_source
 from chairlift.llm.transformers_compat.generation_output import GenerationOutput
-from chairlift.llm.transformers_compat.logit_processor_list_view import LogitProcessors
+from chairlift.llm.transformers_compat.logit_processor_list_view import LogitProcessorListView
 from chairlift.llm.transformers_compat.managed_engine import ManagedEngine
 from chairlift.llm.transformers_compat.open_request import OpenRequest
 from chairlift.llm.transformers_compat.pause import paused
@@ -89,9 +89,9 @@ class ContinuousBatchingManager:
         self.continuous_batching_config = continuous_batching_config
         self._requests = RequestTracker(source.settings, source.eos_token_ids)
         self._engine = ManagedEngine(source, model, self._requests)
-        self._shown_engine = ShownEngine()
+        self._shown_engine = EngineAsProcessor()
         self.num_return_sequences = source.settings.num_return_sequences
-        self.logit_processor = LogitProcessors(self._requests)
+        self.logit_processor = LogitProcessorListView(self._requests)
         self.output_queue = self._requests.outputs
         self.stop_event = threading.Event()
         self.warmed_up = False

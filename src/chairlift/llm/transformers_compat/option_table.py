@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any
 
 from chairlift.core.foreign_options import GRAPHS, NO_SWAP, ForeignOption, alias, in_names, no_effect, refused
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.core.validation import boolean, integer, invalid_param, number
 
 

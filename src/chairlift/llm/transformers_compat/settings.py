@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from chairlift.core.errors import ConfigError, InvalidRequest, UnknownOption
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.core.sampling_params import INT_BOUNDS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.engine.config import CacheConfig

@@ -1,4 +1,4 @@
-"""AttentionLibrary, LibraryAttention: a package with attention that the user installs, its checks, and its cache.
+"""ExternalAttentionPackage, LibraryAttention: an installed package with attention, its checks, and its cache.
 
 A backend over such a package writes keys and values by Chairlift's own operations (library_cache). The package only
 reads them, as views of the same cache.
@@ -26,7 +26,7 @@ OPTION = "attention_backend"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLibrary:
+class ExternalAttentionPackage:
     """A package and what it can do.
 
     Attributes:
@@ -152,7 +152,7 @@ class LibraryAttention:
 
     has_plain_kv = True
 
-    def __init__(self, library: AttentionLibrary, cache: AttentionBackend) -> None:
+    def __init__(self, library: ExternalAttentionPackage, cache: AttentionBackend) -> None:
         """Store the package, and the backend that writes the cache (library_cache)."""
         self._library, self._cache = library, cache
 

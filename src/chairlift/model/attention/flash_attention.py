@@ -25,7 +25,7 @@ from torch import Tensor
 
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.attention.external_attention_package import (
-    AttentionLibrary,
+    ExternalAttentionPackage,
     LibraryAttention,
     apply_sinks,
     library_cache,
@@ -34,7 +34,7 @@ from chairlift.model.attention.visible_pages import visible_pages
 from chairlift.model.batch.forward_batch import ForwardBatch
 from chairlift.model.config.attention_backend_names import LIBRARY_MODULES
 
-FLASH_ATTENTION = AttentionLibrary(
+FLASH_ATTENTION = ExternalAttentionPackage(
     backend="fa3",
     package="flash-attn-3",
     module=LIBRARY_MODULES["fa3"],

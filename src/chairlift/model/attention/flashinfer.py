@@ -25,7 +25,7 @@ from torch import Tensor
 
 from chairlift.model.attention.base import AttentionBackend, AttentionSpec, PagedKV
 from chairlift.model.attention.external_attention_package import (
-    AttentionLibrary,
+    ExternalAttentionPackage,
     LibraryAttention,
     apply_sinks,
     library_cache,
@@ -36,7 +36,7 @@ from chairlift.model.config.attention_backend_names import LIBRARY_MODULES
 from chairlift.model.device.device_stream import CudaStream, Event
 from chairlift.model.device.pinned_copy import copy_from_pinned
 
-FLASHINFER = AttentionLibrary(
+FLASHINFER = ExternalAttentionPackage(
     backend="flashinfer",
     package="flashinfer-python",
     module=LIBRARY_MODULES["flashinfer"],

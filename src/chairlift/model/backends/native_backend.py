@@ -25,7 +25,7 @@ from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.layers.causal_lm_protocol import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.sampling.sampling_ops import SamplingOps
-from chairlift.model.weights.packed_weight_cache import WeightStore
+from chairlift.model.weights.packed_weight_cache import PackedWeightCache
 from chairlift.model.weights.parameter_loader import ParameterLoader
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class NativeBackend:
         self.quantization = quantization
         self._pool = get_thread_pool(threads)
         self._packer = Packer(self._pool, KINDS[quantization])
-        self._store = WeightStore(self._packer, packed_file)
+        self._store = PackedWeightCache(self._packer, packed_file)
         self._linear_errors: dict[str, float] = {}
         self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)

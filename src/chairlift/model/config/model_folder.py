@@ -17,7 +17,6 @@ GGUF_MAGIC = b"GGUF"
 QUANTIZATION_FILES = {"quant_config.json": "AWQ", "quantize_config.json": "GPTQ"}
 """File that a quantized checkpoint without a quantization_config has -> its method."""
 
-
 ORIGINAL = "use the original model in safetensors, with --quantization int8 on a CPU or fp8 on a GPU"
 
 

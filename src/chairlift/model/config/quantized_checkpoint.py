@@ -1,4 +1,4 @@
-"""check_not_quantized: refuses the config.json of a quantized checkpoint."""
+"""check_not_quantized: refuses the config.json of a quantized checkpoint. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,6 @@ from chairlift.model.config.model_folder import ORIGINAL, unsupported_model
 
 QUANTIZATION_FIELDS = ("quantization_config", "compression_config")
 """Fields of a quantized checkpoint's config.json; the second is that of compressed-tensors."""
-
 
 QUANTIZATION_NAMES = {"awq": "AWQ", "gptq": "GPTQ"}
 """Methods of quantization_config that are written in another way than the file has them."""

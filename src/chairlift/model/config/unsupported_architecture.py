@@ -1,4 +1,4 @@
-"""unsupported_architecture, architecture_names: what config.json names, and the error for others."""
+"""unsupported_architecture, architecture_names: what config.json names, and the error for others. Imports no torch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,10 +11,8 @@ ENCODER_TASKS = (
 )  # fmt: skip
 """Ends of the names of architectures without a language model head for the next token."""
 
-
 OTHER_INPUTS = ("vision_config", "audio_config", "image_token_id", "image_token_index", "audio_token_index")
 """Fields of config.json that only models with images, video or audio have."""
-
 
 MULTIMODAL_NAMES = ("VL", "Vision", "Llava", "Audio", "Speech", "Whisper", "Omni")
 

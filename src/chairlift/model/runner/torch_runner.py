@@ -220,7 +220,7 @@ class TorchRunner:
             raise
 
     def warmup(self) -> None:
-        """Compute the steps of warmup.py with separate tables and sampler; they read block 0 and write nothing.
+        """Compute the steps of warmup_plans() with separate tables and sampler; they read block 0 and write nothing.
 
         Every page of the cache is populated when it returns.
         """

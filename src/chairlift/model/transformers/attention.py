@@ -18,7 +18,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.unsupported_layers import not_causal, unsupported
 
 IMPLEMENTATION = "chairlift"
@@ -143,7 +143,7 @@ class PagedAttention:
         return [self.calls[layer][0] for layer in called]
 
     def run(self, base: nn.Module, input_ids: Tensor, context: ForwardContext) -> Tensor:
-        """See LayerRunner."""
+        """See BaseModelRunner."""
         self.context = context
         try:
             return base_states(base, input_ids, context.batch.positions, use_cache=False)

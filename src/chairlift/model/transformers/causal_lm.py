@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
-from chairlift.model.transformers.base_model_runner_protocol import LayerRunner
+from chairlift.model.transformers.base_model_runner import BaseModelRunner
 from chairlift.model.transformers.module_kernels import ModuleKernels
 
 
@@ -47,7 +47,7 @@ class TransformersCausalLM:
         base: the module of the layers.
     """
 
-    def __init__(self, model: Any, runner: LayerRunner, kernels: ModuleKernels) -> None:
+    def __init__(self, model: Any, runner: BaseModelRunner, kernels: ModuleKernels) -> None:
         """Store a model, what runs its layers, and the kernels of its modules."""
         self._runner = runner
         self._kernels = kernels

@@ -18,7 +18,7 @@ from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.batch.forward_batch import ForwardBatch, GroupBatch
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.transformers.attention import select_attention
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.unsupported_layers import unsupported
 

@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from chairlift.core.errors import UnsupportedArchitecture
 from chairlift.model.transformers.attention import OTHER, LayerCall, PagedAttention
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.unsupported_layers import unsupported
 
 TOLERANCE = 1e-3

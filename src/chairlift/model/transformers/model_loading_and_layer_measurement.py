@@ -31,7 +31,7 @@ from chairlift.model.config.transformers_config import TransformersConfig, parse
 from chairlift.model.device.dtypes import dtype_name
 from chairlift.model.device.triton_package import check_triton
 from chairlift.model.transformers.attention import IMPLEMENTATION, MEASURING, PagedAttention, register, select_attention
-from chairlift.model.transformers.base_model_runner_protocol import LayerRunner, base_states, takes_positions
+from chairlift.model.transformers.base_model_runner import BaseModelRunner, base_states, takes_positions
 from chairlift.model.transformers.causal_lm import TransformersCausalLM, base_of
 from chairlift.model.transformers.eager_comparison import EagerStates, check_against_eager, eager_states
 from chairlift.model.transformers.long_context_checks import (
@@ -155,7 +155,7 @@ def _prepare(
             _measure(model, paged, shape.num_layers)
             check_far_tokens(base_of(model), paged, length)
             check_cache_windows(model.config, paged.calls, length)
-            runner: LayerRunner = paged
+            runner: BaseModelRunner = paged
             attention = kernels.attention(runner.head_dim, config.block_size)
             select_attention(model, IMPLEMENTATION)
             causal_lm = _checked(model, eager, runner, attention, config, kernels)
@@ -188,7 +188,7 @@ def uses_long_factors(shape: TransformersConfig, config: RunnerConfig) -> bool:
     return shape.original_length is not None and shape.context_length(config.max_model_len) > shape.original_length
 
 
-def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | None:
+def measure_layers(folder: Path, shape: TransformersConfig) -> BaseModelRunner | None:
     """Return how the layers of a folder would run, without its weights; None if only a loaded model can tell.
 
     Raises ModelError, and UnsupportedArchitecture with the reason.
@@ -214,7 +214,7 @@ def measure_layers(folder: Path, shape: TransformersConfig) -> LayerRunner | Non
         return None
 
 
-def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: UnsupportedArchitecture | None) -> LayerRunner:
+def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: UnsupportedArchitecture | None) -> BaseModelRunner:
     """Measure layers without weights on the CPU; `first` is the error of paged attention where it is known."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # imports sympy, for 1.5 s
 
@@ -233,7 +233,7 @@ def _measured_on_cpu(folder: Path, shape: TransformersConfig, first: Unsupported
 
 
 def _checked(
-    model: Any, eager: EagerStates, runner: LayerRunner, attention: Callable[[], AttentionBackend] | None,
+    model: Any, eager: EagerStates, runner: BaseModelRunner, attention: Callable[[], AttentionBackend] | None,
     config: RunnerConfig, kernels: ModuleKernels,
 ) -> TransformersCausalLM:  # fmt: skip
     causal_lm = TransformersCausalLM(model, runner, kernels)

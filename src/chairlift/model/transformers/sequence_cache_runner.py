@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.device.kv_dtype import as_elements
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 from chairlift.model.transformers.unsupported_layers import unsupported
 
 
@@ -70,7 +70,7 @@ class PagedCacheLayer(CacheLayerMixin):
 
 
 class SequenceCacheRunner:
-    """A LayerRunner whose layers keep their keys and values through transformers' Cache."""
+    """A BaseModelRunner whose layers keep their keys and values through transformers' Cache."""
 
     report = "with its own attention, one sequence after another"
 
@@ -96,7 +96,7 @@ class SequenceCacheRunner:
         self.groups = LayerGroups.of(self.windows)
 
     def run(self, base: nn.Module, input_ids: Tensor, context: ForwardContext) -> Tensor:
-        """See LayerRunner."""
+        """See BaseModelRunner."""
         batch, states = context.batch, []
         for sequence in range(batch.num_seqs):
             tokens = slice(batch.cu_q_list[sequence], batch.cu_q_list[sequence + 1])

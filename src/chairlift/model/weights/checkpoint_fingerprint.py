@@ -7,7 +7,6 @@ from typing import BinaryIO
 
 HEADER_LENGTH_BYTES = 8
 
-
 SAMPLE_BYTES = 64
 """Bytes at three places of a tensor that its fingerprint has: training changes nearly every weight of a tensor."""
 

@@ -1,4 +1,4 @@
-"""WeightStore: packs the weights that an architecture requests, or reads them from a file that an earlier start wrote.
+"""PackedWeightCache: packs the weights that an architecture requests, or reads them from an earlier start's file.
 
     "CHAIRWGT" | header size in bytes | header: JSON | padding | pieces, each on a page boundary
 
@@ -56,7 +56,7 @@ class PackedHeader(msgspec.Struct, frozen=True):
     entries: tuple[PackedEntry, ...]
 
 
-class WeightStore:
+class PackedWeightCache:
     """Returns packed weights; implements `Pack` of weights/parameter_loader.py.
 
     Attributes:

@@ -4,7 +4,6 @@ import secrets
 
 ID_BYTES = 24
 
-
 PREFIX = "resp_"
 
 

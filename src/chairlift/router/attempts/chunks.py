@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import ChairliftError
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.router.attempts.raw_response_model_and_usage import rename_model
 
 DATA = b"data: "

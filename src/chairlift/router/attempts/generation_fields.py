@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from chairlift.core.priority_and_timeout_limits import MAX_INT32
+from chairlift.core.numeric_limits import MAX_INT32
 
 MAX_CHOICES = 128
 """Choices of a request, of all its prompts; a body with more is invalid, so its request is not resumed."""
-
 
 SEED_BITS = 63
 

@@ -13,7 +13,7 @@ from typing import Any
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError
 from chairlift.router.attempts.actions import PickReplica, RecordOutcome
-from chairlift.web.service.event_ring_buffer import EventLog
+from chairlift.web.service.event_ring_buffer import EventRingBuffer
 
 MAX_REQUESTS = 200
 """Ended requests that are kept."""
@@ -160,7 +160,7 @@ class RequestTimelines:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.log = EventLog(MAX_REQUESTS)
+        self.log = EventRingBuffer(MAX_REQUESTS)
         self._clock = clock
         self._open: dict[int, RequestTimeline] = {}
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from chairlift.router.health.health_state import Transition
-from chairlift.web.service.event_ring_buffer import EventLog
+from chairlift.web.service.event_ring_buffer import EventRingBuffer
 
 MAX_TRANSITIONS = 100
 
@@ -17,7 +17,7 @@ class TransitionLog:
     """
 
     def __init__(self, wall_clock: Callable[[], float] = time.time) -> None:
-        self.log = EventLog(MAX_TRANSITIONS)
+        self.log = EventRingBuffer(MAX_TRANSITIONS)
         self._wall_clock = wall_clock
 
     def on_transition(self, transition: Transition) -> None:

@@ -1,7 +1,4 @@
-"""Policy: chooses the replica of a request; no I/O and no clock, so one seed replays a run.
-
-filters ──> scorers, 0 to 1, weighted ──> picker
-"""
+"""Policy, Filter, Scorer, Picker: choose the replica of a request; no I/O and no clock, so one seed replays a run."""
 
 from collections.abc import Sequence
 from typing import Protocol

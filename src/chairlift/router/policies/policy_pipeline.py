@@ -1,4 +1,7 @@
-"""PolicyPipeline: a policy made of filters, weighted scorers and a picker."""
+"""PolicyPipeline: a policy made of filters, weighted scorers and a picker.
+
+filters ──> scorers, 0 to 1, weighted ──> picker
+"""
 
 from collections.abc import Sequence
 

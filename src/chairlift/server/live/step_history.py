@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from chairlift.core.load_report import LoadReport
 from chairlift.engine.step_stats import StepStats
-from chairlift.web.service.event_ring_buffer import EventLog
+from chairlift.web.service.event_ring_buffer import EventRingBuffer
 
 NUM_SECONDS = 300
 """Samples that are kept, one a second."""
@@ -36,7 +36,7 @@ class StepHistory:
     """
 
     def __init__(self, wall_clock: Callable[[], float] = time.time) -> None:
-        self.log = EventLog(NUM_SECONDS)
+        self.log = EventRingBuffer(NUM_SECONDS)
         self._wall_clock = wall_clock
         self._totals = (0, 0.0, 0, 0)
         self._last = self._totals

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chairlift.core.priority_and_timeout_limits import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
+from chairlift.core.numeric_limits import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.sampling_params import (
     MAX_LOGIT_BIAS,
     MAX_LOGITS_PROCESSORS,

@@ -1,11 +1,11 @@
-"""EventLog: the last entries of a series, numbered, so that each reader gets those that it has not read."""
+"""EventRingBuffer: the last entries of a series, numbered, so that each reader gets those that it has not read."""
 
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
 
-class EventLog:
+class EventRingBuffer:
     """Keeps the last `max_entries` objects. Belongs to one thread.
 
     Attributes:

@@ -22,7 +22,7 @@ from chairlift.web.body import ClientGone, Receive, Scope, Send
 from chairlift.web.connection_end import abort_connection
 from chairlift.web.disconnect import DisconnectWatcher
 from chairlift.web.error_responses import Header
-from chairlift.web.service.event_ring_buffer import EventLog
+from chairlift.web.service.event_ring_buffer import EventRingBuffer
 from chairlift.web.write_timeout import WriteTimeout
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class LiveFeed:
     """The route of a stream. Belongs to one event loop."""
 
     def __init__(
-        self, first_event: Callable[[], object], topics: Mapping[str, Collect], logs: Mapping[str, EventLog], *,
+        self, first_event: Callable[[], object], topics: Mapping[str, Collect], logs: Mapping[str, EventRingBuffer], *,
         interval_seconds: float, write_timeout: float,
     ) -> None:  # fmt: skip
         """Prepare the feed; nothing runs without a watcher.

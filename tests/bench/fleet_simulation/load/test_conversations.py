@@ -1,4 +1,4 @@
-"""Tests of the simulated conversations."""
+"""ConversationSource, conversations: equal for equal seeds, shared prompts that grow by turns, cache pressure."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Tests of read_arrivals: the columns of known traces, and errors with their line."""
+"""read_arrivals: the columns of known traces, a rate that stretches time, and errors that name the line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests of sample_arrivals."""
+"""sample_arrivals: sampled requests have the lengths of the given ones, at the rate that is asked for."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of instruction_sets, selected_instruction_set."""
+"""selected_instruction_set: the best that runs here, or the variable's; a library without the best is logged."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Tests of chosen_cpus, usable_cores."""
+"""usable_cores: one CPU of each core within the quota; chosen_cpus: one core is left free from three cores on."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of Weight, Step, Plan, LMHeadCall and others."""
+"""kernel_structs: each struct is as large as the compiled library has it."""
 
 import ctypes
 

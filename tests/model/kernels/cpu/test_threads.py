@@ -1,20 +1,10 @@
-"""ThreadPool: one thread per physical core, at most the cgroup quota, one core left free from three cores on."""
+"""ThreadPool, get_thread_pool: made once for a number of threads; a closed pool has ended its threads."""
 
 import os
 import time
-from pathlib import Path
 
 from chairlift.model.kernels.cpu.threads import ThreadPool, get_thread_pool
 from support_native import need_native
-
-
-def siblings(folder: Path, *groups: str) -> Path:
-    for group in groups:
-        for cpu in group.split(","):
-            topology = folder / f"cpu{cpu}" / "topology"
-            topology.mkdir(parents=True)
-            (topology / "thread_siblings_list").write_text(f"{group}\n")
-    return folder
 
 
 def test_a_pool_is_made_once_and_can_be_closed() -> None:

@@ -77,7 +77,7 @@ CONVERSIONS = """
     from chairlift.model.kernels.cuda.kernel_variant import float8_cache
 
     float8 = ("write_kv bf16 head_dim 64", "decode bf16 head_dim 64 block 16 group 4")
-    for each in [*attention_variants.variants(), *float8_kernels.variants()]:
+    for each in [*attention_variants_to_compile.variants(), *float8_kernels.variants()]:
         if each.name in ("quantize_rows 1024", *float8):
             each = float8_cache(each) if each.name in float8 else each
             source = ASTSource(fn=each.kernel, signature=dict(each.signature), constexprs=dict(each.constants))

@@ -1,4 +1,4 @@
-"""Tests of KernelVariant, LAUNCH_OPTIONS."""
+"""KernelVariant: the variant for a float8 cache is left out for GPUs that lack its instructions."""
 
 import json
 

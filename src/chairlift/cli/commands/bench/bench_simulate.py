@@ -11,7 +11,7 @@ from chairlift.bench.fleet_simulation.load.conversations import CONVERSATION_LOA
 from chairlift.bench.fleet_simulation.routing_policy_comparison import compare_policies, policy_table
 from chairlift.bench.fleet_simulation.scaling_rule_comparison import DEFAULT_RULE_NAMES, compare_rules
 from chairlift.bench.fleet_simulation.scaling_rule_report import build_fleet_report, fleet_table
-from chairlift.bench.fleet_simulation.sim_replica_settings import FleetMachine
+from chairlift.bench.fleet_simulation.sim_replica_settings import SimReplicaSettings
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report import environment, report, report_output
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, read_model, write_model
@@ -76,7 +76,7 @@ def _run_fleet(
     fleet: dict[str, Any],
 ) -> int:  # fmt: skip
     """Simulate a fleet; returns exit code 0."""
-    machine = FleetMachine(
+    machine = SimReplicaSettings(
         step_model=_step_model(arguments, console), seed=workload.get("seed", 0),
         **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine}, config=SchedulerConfig(**engine),
     )  # fmt: skip

@@ -10,7 +10,6 @@ from chairlift.model.kernels.cpu.library import load
 
 log = logging.getLogger(__name__)
 
-
 INSTRUCTION_SET_VARIABLE = "CHAIRLIFT_CPU_KERNELS"
 """Environment variable: the instruction set to use instead of the best one, for tests and comparisons."""
 

@@ -9,7 +9,6 @@ from chairlift.core.host.cpu_capacity import SYS_CPU, cpu_quota, one_cpu_per_cor
 
 ANYWHERE = -1
 
-
 SHARED_WITH_OTHERS = 2
 """Up to this many usable processors, the kernels use all of them."""
 

@@ -18,10 +18,8 @@ ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 STACKED, GATES, UPS = 0, 1, 2
 OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
 
-
 LIBRARY_VARIABLE = "CHAIRLIFT_CPU_LIBRARY"
 """Environment variable: the library file to use instead of the one beside this module, such as one with sanitizers."""
-
 
 _int, _float, _pointer = c_int, c_float, c_void_p
 _SIGNATURES = {

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from chairlift.model.transformers.base_model_runner_protocol import base_states
+from chairlift.model.transformers.base_model_runner import base_states
 
 
 class Base(nn.Module):

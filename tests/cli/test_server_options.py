@@ -1,4 +1,4 @@
-"""Server options: each setting becomes a field of the listen address or of a config."""
+"""server_options: each setting is a field of a config; which settings, keys and hosts are refused."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.server_settings_to_config import (
+from chairlift.cli.server_options import (
     credential_sources,
     credentials_reader,
     engine_queue_size,

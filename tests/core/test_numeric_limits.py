@@ -6,7 +6,7 @@ import re
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.priority_and_timeout_limits import (
+from chairlift.core.numeric_limits import (
     MAX_HTTP_TIMEOUT_SECONDS,
     MAX_INT32,
     MAX_PRIORITY,
@@ -59,4 +59,4 @@ def test_the_largest_int32_stands_in_one_place() -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and ast.unparse(node) == "2 ** 31 - 1"
     ]
-    assert sorted(found) == ["src/chairlift/core/priority_and_timeout_limits.py", *C_INT]
+    assert sorted(found) == ["src/chairlift/core/numeric_limits.py", *C_INT]

@@ -1,4 +1,4 @@
-"""Bounds: limits of numbers that several parts of the package check, each with its unit and its reason."""
+"""Limits of numbers that several parts of the package check, each with its unit and its reason."""
 
 MAX_INT32 = 2**31 - 1
 """Largest token id and largest number of tokens, blocks or sequences: plans, block tables and kernels hold int32."""

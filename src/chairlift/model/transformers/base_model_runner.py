@@ -1,4 +1,4 @@
-"""LayerRunner: one way to run a base model of transformers over the paged KV cache."""
+"""BaseModelRunner: one way to run a base model of transformers over the paged KV cache."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from chairlift.model.config.layer_groups import LayerGroups
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 
 
-class LayerRunner(Protocol):
+class BaseModelRunner(Protocol):
     """Runs all layers of one model.
 
     Attributes:

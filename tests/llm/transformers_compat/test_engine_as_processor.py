@@ -1,14 +1,14 @@
-"""Tests of ShownEngine."""
+"""EngineAsProcessor: an engine has one processor, and its steps are counted also after its end."""
 
 from typing import Any
 
-from chairlift.llm.transformers_compat.engine_shown_as_processor import ShownEngine
+from chairlift.llm.transformers_compat.engine_as_processor import EngineAsProcessor
 from support_engine import make_request
 from support_inline import WAIT_SECONDS, start_client
 
 
 def test_an_engine_has_one_processor_and_its_steps_are_counted_also_after_its_end() -> None:
-    shown, client, outputs = ShownEngine(), start_client(), list[Any]()
+    shown, client, outputs = EngineAsProcessor(), start_client(), list[Any]()
     assert shown.processor(None) is None and shown.num_steps(None) == 0
     processor = shown.processor(client)
     assert processor is not None and shown.processor(client) is processor and processor.client is client

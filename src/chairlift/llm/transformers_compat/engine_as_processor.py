@@ -1,4 +1,4 @@
-"""ShownEngine: an engine that a manager shows and does not own."""
+"""EngineAsProcessor: an engine that a manager shows and does not own."""
 
 import threading
 
@@ -6,7 +6,7 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 
 
-class ShownEngine:
+class EngineAsProcessor:
     """Shows the current engine of a manager as a ContinuousBatchProcessor, one for each engine. Thread-safe."""
 
     def __init__(self) -> None:

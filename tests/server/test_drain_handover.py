@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.server.resumable_requests import Handover
+from chairlift.server.drain_handover import Handover
 
 
 def test_open_requests_are_taken_once() -> None:
