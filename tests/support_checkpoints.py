@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 _LLAMA32: dict[str, Any] = {
@@ -133,3 +135,10 @@ def write_sparse_checkpoint(folder: Path, config: Mapping[str, Any], shapes: Sha
         weight_map.update(dict.fromkeys(part, file))
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return folder
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Change the dictionary of tensors of a folder with one file."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")

@@ -1,6 +1,12 @@
 """What a rejected command line prints."""
 
+import argparse
+import io
+
 import pytest
+
+from chairlift.cli.command_line import build_parser
+from chairlift.cli.settings.load_settings_file import load_settings_file
 
 
 def rejection_sentence(capsys: pytest.CaptureFixture[str], exit_code: int) -> str:
@@ -9,3 +15,15 @@ def rejection_sentence(capsys: pytest.CaptureFixture[str], exit_code: int) -> st
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("chairlift: ")
     return err.removeprefix("chairlift: ").rstrip("\n")
+
+
+def parse_command(*words: str, **environ: str) -> argparse.Namespace:
+    """Parse a command line and read its settings file."""
+    arguments = build_parser().parse_args(words)
+    load_settings_file(arguments, environ)
+    return arguments
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True

@@ -133,3 +133,9 @@ def marked_processes(mark: str) -> set[int]:
         except OSError:  # it has ended, or belongs to another user
             continue
     return found
+
+
+def opened(path: Path) -> StateFolder:
+    folder = StateFolder(path)
+    folder.open()
+    return folder

@@ -23,3 +23,14 @@ def plan_of(rows: list[tuple[int, int, list[int]]], **more: object) -> StepPlan:
         sample_rows=np.arange(len(rows), dtype=np.int32),
     )  # fmt: skip
     return replace(made, **more)
+
+
+def plan(*rows: tuple[int, int]) -> StepPlan:
+    """Return a plan of rows (start, new tokens)."""
+    starts, counts = zip(*rows, strict=True)
+    return StepPlan(
+        step_id=0, released_slots=(), new_sequences=(), slots=np.arange(len(rows), dtype=np.int32),
+        num_new_tokens=np.array(counts, np.int32), start_positions=np.array(starts, np.int32),
+        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(sum(counts), np.int32),
+        sample_rows=np.empty(0, np.int32),
+    )  # fmt: skip

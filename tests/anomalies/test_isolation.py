@@ -11,13 +11,7 @@ from torch import Tensor
 
 from chairlift import LLM, SamplingParams
 from chairlift.core.engine_output import FinishReason
-from chairlift.core.errors import (
-    DuplicateRequestId,
-    ForwardFailed,
-    NonFiniteLogits,
-    SamplingFailed,
-    TokenOutOfRange,
-)
+from chairlift.core.errors import DuplicateRequestId, ForwardFailed, NonFiniteLogits, SamplingFailed, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig

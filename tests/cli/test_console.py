@@ -6,11 +6,7 @@ import logging
 import pytest
 
 from chairlift.cli.console import Console, ServiceConsole
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from support_cli import Terminal
 
 
 def test_sentences_and_rows_go_to_the_file_unless_quiet() -> None:

@@ -3,11 +3,7 @@
 import io
 
 from chairlift.cli.escape_control_chars import escape_control_chars
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from support_cli import Terminal
 
 
 def test_control_characters_do_not_reach_a_terminal() -> None:

@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, TokenOutOfRange
-from chairlift.core.sampling_params import (
-    MAX_TOKENS,
-    MODEL_DEFAULTS,
-    NEUTRAL_VALUES,
-    SamplingParams,
-)
+from chairlift.core.sampling_params import MAX_TOKENS, MODEL_DEFAULTS, NEUTRAL_VALUES, SamplingParams
 from support_shares import for_each
 
 UNSET = SamplingParams(**MODEL_DEFAULTS)

@@ -10,15 +10,7 @@ from random import Random
 import pytest
 
 from demo_model.fact_tables import DAYS, MONTHS, NUMBERS
-from demo_model.skills import (
-    json_extraction,
-    knowledge,
-    memory,
-    stories,
-    sums_and_dates,
-    tool_calls,
-    word_tasks,
-)
+from demo_model.skills import json_extraction, knowledge, memory, stories, sums_and_dates, tool_calls, word_tasks
 from demo_model.task import Skill, Task, asked_politely, numbers_in
 
 MONTH_NAMES = list(MONTHS)

@@ -9,11 +9,7 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams
-from chairlift.core.errors import (
-    ContextLengthExceeded,
-    InvalidRequest,
-    TokenOutOfRange,
-)
+from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.text_service import TextService
 from support_services import FAKE, fake_service, is_idle, text_of, tokens_of

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams
-from chairlift.core.errors import (
-    DetokenizeFailed,
-    EngineDead,
-    ForwardFailed,
-    NonFiniteLogits,
-    RequestTimeout,
-)
+from chairlift.core.errors import DetokenizeFailed, EngineDead, ForwardFailed, NonFiniteLogits, RequestTimeout
 from chairlift.engine.runner.fake_model import FakeConfig
 from support_services import AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 

@@ -5,13 +5,7 @@ from random import Random
 import pytest
 
 from chairlift.bench.simulation.sim_step_model import SMALL_CPU
-from policy_scenarios.scenario_loads import (
-    LARGE_GPU,
-    Stream,
-    at_once,
-    interarrival_seconds,
-    together,
-)
+from policy_scenarios.scenario_loads import LARGE_GPU, Stream, at_once, interarrival_seconds, together
 
 STREAMS = [Stream(40.0, (8, 16), (2, 4), tenant="a"), Stream(4.0, (32, 32), (9, 9), tenant="b", priority=3)]
 

@@ -31,6 +31,9 @@ def parsers(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Ite
 
 
 COMMANDS = dict(parsers(build_parser()))
+ROUTES = {
+    *openapi.document()["paths"], *router_and_fleet_openapi.document()["paths"], "/admin/fleet", "/admin/autoscaler",
+}  # fmt: skip
 
 
 def test_every_metric_exists() -> None:
@@ -65,14 +68,8 @@ def test_every_command_and_flag_exists() -> None:
 
 
 def test_every_route_exists() -> None:
-    paths = {
-        *openapi.document()["paths"],
-        *router_and_fleet_openapi.document()["paths"],
-        "/admin/fleet",
-        "/admin/autoscaler",
-    }
     named = set(re.findall(r"`(?:GET )?(/[a-z]+(?:/[a-z{}]+)*)`", PAGE))
-    assert len(named) > 6 and named - paths == set()
+    assert len(named) > 6 and named - ROUTES == set()
 
 
 def test_runbooks_name_commands_flags_and_routes_that_exist() -> None:
@@ -82,14 +79,8 @@ def test_runbooks_name_commands_flags_and_routes_that_exist() -> None:
     assert len(commands) > 2 and commands - COMMANDS.keys() == set()
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert len(flags) > 15 and flags - {flag for each in COMMANDS.values() for flag in each} == set()
-    known = {
-        *openapi.document()["paths"],
-        *router_and_fleet_openapi.document()["paths"],
-        "/admin/fleet",
-        "/admin/autoscaler",
-    }
     routes = set(re.findall(r"`(?:GET |POST |curl [A-Z]+)?(/[a-z]+(?:/[a-z]+)*)(?:/ID)?`", text))
-    assert len(routes) > 6 and {each for each in routes if not any(path.startswith(each) for path in known)} == set()
+    assert len(routes) > 6 and {each for each in routes if not any(path.startswith(each) for path in ROUTES)} == set()
 
 
 def test_every_error_code_and_field_exists() -> None:

@@ -13,17 +13,7 @@ from chairlift.router.health.health_state import HealthState, Transition
 from chairlift.router.health.replica_load import ReplicaLoad
 from chairlift.router.health.served_models import ServedModels
 from chairlift.router.replica_set import ReplicaSet
-from support_replica_set import (
-    REQUEST,
-    FirstPolicy,
-    TransitionLog,
-    endpoints,
-    new_set,
-    pick,
-    probed,
-    states,
-    url,
-)
+from support_replica_set import REQUEST, FirstPolicy, TransitionLog, endpoints, new_set, pick, probed, states, url
 
 
 def candidate_names(replica_set: ReplicaSet, now: float = 0.0, *, model: str = "m", excluded: str = "") -> str:

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar_matcher import GrammarMatcher
 from chairlift.engine.structured.llguidance_adapter import make_matcher, make_tokenizer, source_of
 from chairlift.text.forced_call_grammar import forced_call_parser, generic_grammar, tool_call_grammar
 from chairlift.text.tool_formats.base import ToolFormat
@@ -18,32 +17,13 @@ from chairlift.text.tool_formats.detect import TOOL_FORMATS
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL
 from chairlift.text.tool_formats.marked_calls import KIMI
+from support_forced_calls import INTEGER, TOOLS, call, compiled, takes
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of
 from support_shares import for_each
 from support_tool_formats import Merged, merged, push_all
 
-INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
-WORDS = {"type": "object", "additionalProperties": {"enum": ['a}b"; {', "é\n", ""]}}
-TOOLS = {"f": INTEGER, "f2": INTEGER, "g": WORDS}
 FORMATS = (HERMES, MISTRAL, LLAMA3, COMMAND_R, KIMI, GENERIC)
 EVERY_FORMAT = pytest.mark.parametrize("tool_format", FORMATS, ids=[each.name for each in FORMATS])
-
-
-def compiled(tool_format: ToolFormat, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> GrammarMatcher:
-    return grammar_of(grammar=tool_call_grammar(tool_format, schemas, several=several))
-
-
-def takes(grammar: GrammarMatcher, response: str) -> bool:
-    """Whether this can be the whole output."""
-    for byte in response.encode():
-        if byte not in allowed_tokens(grammar):
-            return False
-        grammar.advance(byte)
-    return grammar.is_terminated or EOS in allowed_tokens(grammar)
-
-
-def call(tool_format: ToolFormat, name: str, arguments: str) -> str:
-    return f'{{"{tool_format.name_key}": {json.dumps(name)}, "{tool_format.arguments_key}": {arguments}}}'
 
 
 def read(response: Sequence[str]) -> list[tuple[str, Any]]:

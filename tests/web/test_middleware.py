@@ -1,10 +1,8 @@
 """RequestMiddleware: each request gets an id, a response and one line in the access log."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -24,63 +22,14 @@ from chairlift.core.errors import (
 )
 from chairlift.observability.logging import current_id, current_trace_id
 from chairlift.observability.tracing.tracer import SamplingConfig, Tracer
-from chairlift.web.access_log import AccessRecord
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth.principal import Principal
 from chairlift.web.body import App, ClientGone
 from chairlift.web.middleware import CLIENT_CLOSED_REQUEST, RequestMiddleware
 from chairlift.web.request_info import request_info
 from chairlift.web.send_response import send_object
+from support_middleware import send_through
 from support_tracing import TraceList
-
-
-@dataclass
-class Result:
-    """The messages, access records and exception of a request through the middleware."""
-
-    messages: list[Any]
-    records: list[AccessRecord]
-    exception: BaseException | None = None
-
-    @property
-    def status(self) -> int:
-        return int(self.messages[0]["status"])
-
-    @property
-    def headers(self) -> dict[str, str]:
-        pairs = [(name.decode(), value.decode()) for name, value in self.messages[0]["headers"]]
-        assert len(dict(pairs)) == len(pairs)
-        return dict(pairs)
-
-    @property
-    def body(self) -> bytes:
-        assert not self.messages[-1].get("more_body")
-        return b"".join(message["body"] for message in self.messages[1:])
-
-    @property
-    def error(self) -> dict[str, Any]:
-        return dict(json.loads(self.body)["error"])
-
-
-def send_through(
-    app: App, *, path: str = "/a", headers: Any = (), unlogged_paths: frozenset[str] = frozenset(), kind: str = "http"
-) -> Result:  # fmt: skip
-    result = Result([], [])
-
-    async def send(message: Any) -> None:
-        result.messages.append(message)
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    scope = {"type": kind, "method": "POST", "path": path, "headers": list(headers), "query_string": b""}
-    try:
-        asyncio.run(
-            RequestMiddleware(app, quiet=unlogged_paths, on_response=result.records.append)(scope, receive, send)
-        )
-    except BaseException as error:
-        result.exception = error
-    return result
 
 
 def raising_app(error: BaseException) -> App:

@@ -9,15 +9,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from demo_model.skills import (
-    json_extraction,
-    knowledge,
-    memory,
-    stories,
-    sums_and_dates,
-    tool_calls,
-    word_tasks,
-)
+from demo_model.skills import json_extraction, knowledge, memory, stories, sums_and_dates, tool_calls, word_tasks
 from demo_model.task import Message, Skill, Task, assistant
 
 BETWEEN: tuple[Skill, ...] = (word_tasks.echo, knowledge.fact, sums_and_dates.total, knowledge.unknown)

@@ -8,13 +8,7 @@ from urllib.parse import urlsplit
 
 from chairlift import __version__
 from chairlift.core.errors import ConfigError
-from chairlift.observability.tracing.otlp_exporter import (
-    HTTP,
-    PROTOCOLS,
-    OTLPConfig,
-    OTLPExporter,
-    TracingUnavailable,
-)
+from chairlift.observability.tracing.otlp_exporter import HTTP, PROTOCOLS, OTLPConfig, OTLPExporter, TracingUnavailable
 from chairlift.observability.tracing.span_queue import QueueLimits, SpanQueue
 from chairlift.observability.tracing.tracer import SamplingConfig, Tracer
 from chairlift.observability.url_check_and_redaction import is_http_url

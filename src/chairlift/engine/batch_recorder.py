@@ -8,14 +8,7 @@ from dataclasses import replace
 from itertools import groupby, islice
 
 from chairlift.core.request import GenerateRequest
-from chairlift.engine.batch_snapshot import (
-    COMPILING,
-    HELD,
-    BatchSnapshot,
-    SequenceRow,
-    SequenceState,
-    StepRecord,
-)
+from chairlift.engine.batch_snapshot import COMPILING, HELD, BatchSnapshot, SequenceRow, SequenceState, StepRecord
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus

@@ -6,13 +6,7 @@ from typing import Any
 
 import orjson
 
-from chairlift.core.errors import (
-    BodyTimeout,
-    BodyTooLarge,
-    ChairliftError,
-    MalformedRequest,
-    UnsupportedMediaType,
-)
+from chairlift.core.errors import BodyTimeout, BodyTooLarge, ChairliftError, MalformedRequest, UnsupportedMediaType
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS, TIMEOUT_HEADER
 

@@ -13,13 +13,7 @@ from chairlift.observability.tracing.tracer import Tracer
 from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, header
 from chairlift.web.connection_end import ends_connection
-from chairlift.web.error_responses import (
-    error_body,
-    error_headers,
-    error_response_of,
-    no_route,
-    request_id_headers,
-)
+from chairlift.web.error_responses import error_body, error_headers, error_response_of, no_route, request_id_headers
 from chairlift.web.request_id import request_id
 from chairlift.web.request_info import RequestInfo, request_info
 from chairlift.web.send_response import send_bytes

@@ -5,14 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.planning.capacity import (
-    CapacityEstimate,
-    Targets,
-    Trial,
-    find_capacity,
-    try_alone,
-    try_rate,
-)
+from chairlift.bench.planning.capacity import CapacityEstimate, Targets, Trial, find_capacity, try_alone, try_rate
 from chairlift.bench.planning.simulated_replica import RequestLoad, SimulatedReplica
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.core.errors import ConfigError

@@ -9,13 +9,7 @@ from chairlift.bench.server.benchmark_plan import BenchmarkPlan
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.server_address import Address
 from chairlift.bench.server.server_benchmark import ServerBenchmark, first_model
-from support_scripted_server import (
-    ReceivedRequest,
-    plain_response,
-    respond_with,
-    scripted_server,
-    stream_response,
-)
+from support_scripted_server import ReceivedRequest, plain_response, respond_with, scripted_server, stream_response
 from support_server import fake_server, run
 from support_server_benchmark import UNIFORM, made
 

@@ -3,25 +3,13 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, StepWork, read_model, write_model
 from chairlift.core.errors import ConfigError
-from chairlift.engine.step_plan import StepPlan
+from support_step_plans import plan
 
 MODEL = SimStepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001, prefill_pair=0.0001)
-
-
-def plan(*rows: tuple[int, int]) -> StepPlan:
-    """Return a plan of rows (start, new tokens)."""
-    starts, counts = zip(*rows, strict=True)
-    return StepPlan(
-        step_id=0, released_slots=(), new_sequences=(), slots=np.arange(len(rows), dtype=np.int32),
-        num_new_tokens=np.array(counts, np.int32), start_positions=np.array(starts, np.int32),
-        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(sum(counts), np.int32),
-        sample_rows=np.empty(0, np.int32),
-    )  # fmt: skip
 
 
 def test_the_work_of_a_step_is_counted_row_by_row() -> None:

@@ -5,18 +5,7 @@ import pytest
 
 from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.simulation.step_duration_sampler import StepDurationSampler
-from chairlift.engine.step_plan import StepPlan
-
-
-def plan(*rows: tuple[int, int]) -> StepPlan:
-    """Return a plan of rows (start, new tokens)."""
-    starts, counts = zip(*rows, strict=True)
-    return StepPlan(
-        step_id=0, released_slots=(), new_sequences=(), slots=np.arange(len(rows), dtype=np.int32),
-        num_new_tokens=np.array(counts, np.int32), start_positions=np.array(starts, np.int32),
-        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(sum(counts), np.int32),
-        sample_rows=np.empty(0, np.int32),
-    )  # fmt: skip
+from support_step_plans import plan
 
 
 def test_noise_hangs_on_the_seed_alone_and_has_mean_one() -> None:

@@ -1,21 +1,12 @@
 """load_settings_file: named by flag or variable, may give the model, and errors name settings as written."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 
-from chairlift.cli.command_line import build_parser
 from chairlift.cli.main import main
-from chairlift.cli.settings.load_settings_file import load_settings_file
 from chairlift.core.errors import ConfigError
-
-
-def parse_command(*words: str, **environ: str) -> argparse.Namespace:
-    """Parse a command line and read its settings file."""
-    arguments = build_parser().parse_args(words)
-    load_settings_file(arguments, environ)
-    return arguments
+from support_cli import parse_command
 
 
 @pytest.fixture

@@ -1,20 +1,10 @@
 """message_as_written: an error names the setting by its source, the flag or the variable."""
 
-import argparse
-
 import pytest
 
-from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings.load_settings_file import load_settings_file
 from chairlift.cli.settings.setting_error_messages import message_as_written
 from chairlift.core.errors import ConfigError
-
-
-def parse_command(*words: str, **environ: str) -> argparse.Namespace:
-    """Parse a command line and read its settings file."""
-    arguments = build_parser().parse_args(words)
-    load_settings_file(arguments, environ)
-    return arguments
+from support_cli import parse_command
 
 
 @pytest.mark.share(2)

@@ -1,22 +1,13 @@
 """warn_unused_settings, unknown_variables: misspelled variables and settings without effect, never their values."""
 
-import argparse
 import logging
 from pathlib import Path
 
 import pytest
 
-from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings.load_settings_file import load_settings_file
 from chairlift.cli.settings.unused_settings import unknown_variables, warn_unused_settings
+from support_cli import parse_command
 from support_shares import for_each
-
-
-def parse_command(*words: str, **environ: str) -> argparse.Namespace:
-    """Parse a command line and read its settings file."""
-    arguments = build_parser().parse_args(words)
-    load_settings_file(arguments, environ)
-    return arguments
 
 
 @pytest.fixture

@@ -4,13 +4,7 @@ import os
 from pathlib import Path
 
 from chairlift.cluster.local.process_record import ProcessRecord
-from chairlift.cluster.local.state_folder import StateFolder
-
-
-def opened(path: Path) -> StateFolder:
-    folder = StateFolder(path)
-    folder.open()
-    return folder
+from support_local_cluster import opened
 
 
 def test_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:

@@ -9,14 +9,8 @@ import pytest
 
 from chairlift.cluster.local import state_folder
 from chairlift.cluster.local.process_record import ProcessRecord
-from chairlift.cluster.local.state_folder import StateFolder
 from chairlift.core.cluster_errors import ClusterFailed
-
-
-def opened(path: Path) -> StateFolder:
-    folder = StateFolder(path)
-    folder.open()
-    return folder
+from support_local_cluster import opened
 
 
 def test_a_second_controller_is_refused_and_both_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,8 @@
 """CrashLoopBackoff: doubles with each failure up to a maximum; a dead node adds none, and a long run ends it."""
 
-from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.ray.crash_loop_backoff import MAX_DELAY_SECONDS, STABLE_SECONDS, CrashLoopBackoff
-from chairlift.cluster.ray.placement_group_name import GroupName
-from chairlift.cluster.ray.replica_view import RayReplica
-
-
-def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_failure: bool = False) -> RayReplica:
-    name = GroupName(fleet="a", number=number, token="t", version="v", replica_type="", started_seconds=number)
-    return RayReplica(
-        name, ClusterReplica(replica_id=name.replica_id, state=state, age_seconds=age, version="v"),
-        is_own_failure=is_own_failure,
-    )  # fmt: skip
+from support_ray_view import replica
 
 
 def test_the_delay_doubles_with_each_failure_up_to_its_maximum() -> None:

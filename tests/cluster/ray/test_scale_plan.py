@@ -5,23 +5,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.cluster.cluster_replica import ClusterReplica, PlacementState
-from chairlift.cluster.ray.placement_group_name import GroupName
+from chairlift.cluster.cluster_replica import PlacementState
 from chairlift.cluster.ray.replica_view import RayReplica
 from chairlift.cluster.ray.scale_plan import plan_scale
+from support_ray_view import replica
 from support_shares import for_each
 
 STATES = {
     "p": PlacementState.PENDING, "r": PlacementState.RUNNING, "s": PlacementState.STOPPING, "f": PlacementState.FAILED,
 }  # fmt: skip
-
-
-def replica(number: int, state: PlacementState, *, age: float = 1.0, is_own_failure: bool = False) -> RayReplica:
-    name = GroupName(fleet="a", number=number, token="t", version="v", replica_type="", started_seconds=number)
-    return RayReplica(
-        name, ClusterReplica(replica_id=name.replica_id, state=state, age_seconds=age, version="v"),
-        is_own_failure=is_own_failure,
-    )  # fmt: skip
 
 
 def replicas_of(states: str) -> list[RayReplica]:

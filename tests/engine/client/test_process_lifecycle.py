@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.core.engine_output import FinishReason
-from chairlift.core.errors import (
-    EngineDead,
-    ModelError,
-)
+from chairlift.core.errors import EngineDead, ModelError
 from chairlift.core.load_report import ReplicaState
 from chairlift.engine.client.process import ProcessClient, connect, start_engine_process
 from chairlift.engine.config import SchedulerConfig

@@ -8,14 +8,7 @@ import pytest
 from chairlift.core.clock import FakeClock
 from chairlift.core.engine_output import EngineOutput, FinishReason
 from chairlift.engine.ipc.engine_server import MAX_PAUSE_SECONDS
-from chairlift.engine.ipc.messages import (
-    ACK_WINDOW,
-    Ack,
-    Goodbye,
-    Outputs,
-    Submit,
-    WatchSteps,
-)
+from chairlift.engine.ipc.messages import ACK_WINDOW, Ack, Goodbye, Outputs, Submit, WatchSteps
 from chairlift.engine.ipc.output_queue import OutputQueue
 from chairlift.engine.runner.fake_model import FakeConfig, expected_tokens
 from support_engine_server import HELLO, ServerHarness

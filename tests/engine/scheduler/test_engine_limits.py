@@ -9,33 +9,11 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.scheduler.engine_limits import EngineLimits, LimitsConfig
-from chairlift.engine.scheduler.limit_tuner import LimitSample, LimitsDecision, decide_limits
 from support_engine import EngineHarness
+from support_limits import CONFIG, HALF, HIGHEST, LOWEST, decide
 from support_shares import for_each
 
-LOWEST = EngineLimits(max_running_requests=4, max_batch_tokens=64, num_blocks=100)
-
-HIGHEST = EngineLimits(max_running_requests=256, max_batch_tokens=2048, num_blocks=10_000)
-
-CONFIG = LimitsConfig(lowest=LOWEST, highest=HIGHEST)
-
 TARGET = replace(CONFIG, target_itl_ms=50.0)
-
-NOW = 100.0
-
-HALF = EngineLimits(max_running_requests=100, max_batch_tokens=1000, num_blocks=5000)
-
-STEADY = LimitSample(
-    at=NOW, limits=HALF, running=80, waiting=0, tokens=800, blocks=4000, step_ms=20.0, has_prefill=False, preemptions=0
-)  # fmt: skip
-
-
-def decide(config: LimitsConfig = CONFIG, *, seconds: int = 10, before: Any = None, **fields: Any) -> LimitsDecision:
-    """Decide after `seconds` equal samples; `before` changes those before the last."""
-    last = replace(STEADY, **fields)
-    older = replace(last, **(before or {}))
-    samples = [replace(older, at=NOW - age) for age in range(seconds - 1, 0, -1)]
-    return decide_limits([*samples, last], config, NOW)
 
 
 @for_each(

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.engine_output import FinishReason
-from chairlift.core.errors import (
-    ForwardFailed,
-    NonFiniteLogits,
-)
+from chairlift.core.errors import ForwardFailed, NonFiniteLogits
 from chairlift.engine.runner.fake_model import FakeConfig
 from chairlift.engine.step_result import StepResult
 from support_engine import EngineHarness, make_request, make_result, make_scheduler, rows_of, run_step, run_to_end

@@ -10,24 +10,16 @@ from chairlift.model.architectures.model_building import random_model
 from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.batch.forward_batch import ForwardBatch
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
+from chairlift.model.config.decoder_config import DecoderConfig
 from chairlift.model.layers.causal_lm_protocol import ForwardContext
 from chairlift.model.layers.decoder import TorchDecoder, load_lm_head
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from support_batches import Row, make_batch
+from support_decoder_shape import shape
 
 CPU = torch.device("cpu")
 ops = TorchOps()
-
-
-def shape(**fields: Any) -> DecoderConfig:
-    return parse_decoder_config({
-        "architectures": ["Gemma3ForCausalLM"], "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
-        "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-        "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"], "sliding_window": 3,
-        "query_pre_attn_scalar": 16, "max_position_embeddings": 64, **fields,
-    })  # fmt: skip
 
 
 def made(config: DecoderConfig) -> TorchDecoder:

@@ -1,26 +1,15 @@
 """Linear: biases and joined projections; RMSNorm: joined heads, norms of sums, and Gemma's kind in float32."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.config.decoder_config import DecoderConfig, parse_decoder_config
 from chairlift.model.layers.linear_and_rms_norm import Linear, RMSNorm
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.weights.parameter_loader import ParameterLoader
+from support_decoder_shape import shape
 
 ops = TorchOps()
-
-
-def shape(**fields: Any) -> DecoderConfig:
-    return parse_decoder_config({
-        "architectures": ["Gemma3ForCausalLM"], "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
-        "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-        "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"], "sliding_window": 3,
-        "query_pre_attn_scalar": 16, "max_position_embeddings": 64, **fields,
-    })  # fmt: skip
 
 
 @pytest.mark.parametrize("bias", [True, False])

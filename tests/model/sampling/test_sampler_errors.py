@@ -11,16 +11,7 @@ from chairlift.engine.step_plan import NewSequence
 from chairlift.model.sampling import sampler as sampler_module
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 from chairlift.model.sampling.sampler import Sampler
-from support_sampling import (
-    VOCAB,
-    head_of,
-    logits_of,
-    masks_of,
-    params,
-    sampler_with,
-    sequence,
-    token_by_model,
-)
+from support_sampling import VOCAB, head_of, logits_of, masks_of, params, sampler_with, sequence, token_by_model
 from support_shares import for_each
 
 PROMPT, OUTPUTS = (1, 2, 2, 9, 3), (4, 4, 4, 9, 6)

@@ -12,6 +12,7 @@ from chairlift.core.errors import ModelError
 from chairlift.model.architectures.model_building import load_model, parameter_shapes
 from chairlift.model.config.decoder_config import read_decoder_config
 from chairlift.model.weights.checkpoint import Checkpoint, canonical_name
+from support_checkpoints import rewrite
 from support_models import save_tiny
 
 CPU = torch.device("cpu")
@@ -21,13 +22,6 @@ QUERY = "model.layers.1.self_attn.q_proj.weight"
 
 def load(folder: Path, dtype: str = "auto") -> Any:
     return load_model(folder, dtype=dtype, device=CPU, max_model_len=None)
-
-
-def rewrite(folder: Path, change: Any) -> None:
-    """Change the dictionary of tensors of a folder with one file."""
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors")
 
 
 def shard(folder: Path, count: int = 3) -> list[Path]:

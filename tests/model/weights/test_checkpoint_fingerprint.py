@@ -4,24 +4,17 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from chairlift.model.weights.checkpoint_fingerprint import fingerprint
+from support_checkpoints import rewrite
 from support_models import save_tiny
 
 NORM = "model.norm.weight"
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
-
-
-def rewrite(folder: Path, change: Any) -> None:
-    """Change the dictionary of tensors of a folder with one file."""
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file(tensors, folder / "model.safetensors")
 
 
 @pytest.fixture

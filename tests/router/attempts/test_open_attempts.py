@@ -1,12 +1,6 @@
 """OpenAttempts: one that ends gives back timers, replica and permit; a frozen one keeps its events."""
 
-from chairlift.router.attempts.actions import (
-    AbortAttempt,
-    ClearTimer,
-    RecordOutcome,
-    ReleaseReplica,
-    SetTimer,
-)
+from chairlift.router.attempts.actions import AbortAttempt, ClearTimer, RecordOutcome, ReleaseReplica, SetTimer
 from chairlift.router.attempts.attempt import AttemptLimits, AttemptPurpose
 from chairlift.router.attempts.events import AttemptBroken, ConnectFailed, FailureReason, ReplicaPicked, TimerKind
 from chairlift.router.attempts.open_attempts import OpenAttempts

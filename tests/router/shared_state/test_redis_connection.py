@@ -17,18 +17,12 @@ from chairlift.router.shared_state.redis_connection import MAX_QUEUED_CALLS, Red
 from chairlift.router.shared_state.redis_url import RedisTarget
 from support_certificates import CertificateAuthority
 from support_services_redis import HOST, RedisServer, free_port, raw_command
+from support_shared_state import until
 
 FAST = RedisTiming(call_seconds=1, retry_seconds=0.05, renew_seconds=0.05, lease_seconds=5)
 LOGGER = "chairlift.router.shared_state.redis_connection"
 ECHO = "return {'taken', ARGV[1]}"
 """A script for tests, which the connection has to load like the others."""
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true"
-        await asyncio.sleep(0.005)
 
 
 def run_connected(

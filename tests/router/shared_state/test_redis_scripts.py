@@ -8,13 +8,7 @@ from redis import Redis
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import RateLimited
-from chairlift.router.shared_state.redis_scripts import (
-    CHARGE,
-    END_LEASE,
-    RECONCILE,
-    RENEW_LEASE,
-    SCRIPTS,
-)
+from chairlift.router.shared_state.redis_scripts import CHARGE, END_LEASE, RECONCILE, RENEW_LEASE, SCRIPTS
 from chairlift.web.tenant_limits import TenantLimits
 from chairlift.web.tenant_rate_limiter import TenantRateLimiter, TenantReservation
 from chairlift.web.token_bucket import TokenBucket

@@ -7,13 +7,7 @@ import pytest
 
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.tool_call_parser import ToolCallArguments, ToolCallStart
-from chairlift.text.tool_formats.xml_calls import (
-    DEEPSEEK_DSML,
-    MINIMAX,
-    QWEN_CODER,
-    argument_value,
-    is_string_schema,
-)
+from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER, argument_value, is_string_schema
 from support_shares import for_each
 from support_tool_formats import SCHEMAS, Merged, check_every_split, read
 

@@ -13,11 +13,7 @@ from chairlift.cli.settings.setting_declaration import Setting
 
 DEFAULT = "default"
 MODEL = "model"
-ORIGIN_PREFIXES = {
-    FLAG: "flag ",
-    ENVIRONMENT: "environment ",
-    FILE: "",
-}
+ORIGIN_PREFIXES = {FLAG: "flag ", ENVIRONMENT: "environment ", FILE: ""}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,7 @@
 """WORKLOAD, LOAD_SETTINGS, SIMULATED_FLEET: the settings of `bench`."""
 
 from chairlift.cli.settings.setting_declaration import Setting
-from chairlift.cli.settings.value_parsers import (
-    boolean,
-    integer,
-    named_shares,
-    number,
-    numbers,
-    one_of,
-    slo_limits,
-)
+from chairlift.cli.settings.value_parsers import boolean, integer, named_shares, number, numbers, one_of, slo_limits
 
 DEFAULT_WORKLOAD = "longtail"
 WORKLOAD = (

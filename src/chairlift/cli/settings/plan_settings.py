@@ -1,11 +1,7 @@
 """PLAN, PLAN_ENGINE: the settings of `plan`."""
 
 from chairlift.cli.settings.setting_declaration import Setting
-from chairlift.cli.settings.value_parsers import (
-    integer,
-    num_tokens,
-    number,
-)
+from chairlift.cli.settings.value_parsers import integer, num_tokens, number
 
 PLAN = (
     Setting(name="gpus", parse=integer, metavar="N", default=0,

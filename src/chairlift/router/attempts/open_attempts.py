@@ -2,14 +2,7 @@
 
 from collections.abc import Iterator
 
-from chairlift.router.attempts.actions import (
-    AbortAttempt,
-    Action,
-    ClearTimer,
-    ReleaseReplica,
-    ResponseMode,
-    SetTimer,
-)
+from chairlift.router.attempts.actions import AbortAttempt, Action, ClearTimer, ReleaseReplica, ResponseMode, SetTimer
 from chairlift.router.attempts.attempt import Attempt, AttemptLimits, AttemptPhase, AttemptPurpose
 from chairlift.router.attempts.events import AttemptEvent, Event, TimerKind
 from chairlift.router.attempts.retry_budget import RetryBudget

@@ -10,12 +10,7 @@ from chairlift.core.router_errors import DiscoveryFailed
 from chairlift.router.discovery.base import Snapshot
 from chairlift.router.discovery.endpoint_parser import OPTION_FIELDS, parse_endpoint
 from chairlift.router.endpoint import Endpoint
-from chairlift.web.registry.consul_client import (
-    ConsulClient,
-    ConsulInstance,
-    consul_client_config,
-    parse_consul_url,
-)
+from chairlift.web.registry.consul_client import ConsulClient, ConsulInstance, consul_client_config, parse_consul_url
 from chairlift.web.registry.json_client import JSONClient
 
 log = logging.getLogger(__name__)

@@ -50,14 +50,12 @@ class _ChatHandler:
 
     def processors(self) -> list[OutputProcessor]:
         request, replica, choice = self.context.request, self.context.replica, self.context.request.tools
+        formats = replica.formats
         messages, tools = template_input(
-            request.messages,
-            None if choice is None else choice.tools,
-            replica.formats.tool_format,
-            replica.formats.template,
+            request.messages, None if choice is None else choice.tools, formats.tool_format, formats.template
         )
         params = request.params
-        if replica.formats.has_special_reasoning_markers:
+        if formats.has_special_reasoning_markers:
             params = dataclasses.replace(params, skip_special_tokens=False)
         return [replica.service.prepare_chat(
             messages, params, tools=tools, prefill="" if choice is None else choice.prefill,

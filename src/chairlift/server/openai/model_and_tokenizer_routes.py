@@ -125,12 +125,9 @@ class ModelInfoRoutes:
         if service.tokenizer is None or service.chat_template is None:
             raise InvalidRequest("the model has no chat template", param="messages")
         request = self._read_chat({name: fields[name] for name in CHAT if name in fields})
-        choice = request.tools
+        choice, formats = request.tools, replica.formats
         messages, tools = template_input(
-            request.messages,
-            None if choice is None else choice.tools,
-            replica.formats.tool_format,
-            replica.formats.template,
+            request.messages, None if choice is None else choice.tools, formats.tool_format, formats.template
         )
         rendered = service.chat_template.render(messages, tools=tools, options=request.rendering)
         prefill = "" if choice is None else choice.prefill

@@ -5,10 +5,7 @@ from collections.abc import Collection, Sequence
 
 from chairlift.text.tool_formats.answer_scan_and_marker_readers import read_past_space
 from chairlift.text.tool_formats.base import SPACE
-from chairlift.text.tool_formats.json_values import (
-    read_json_value,
-    string_value,
-)
+from chairlift.text.tool_formats.json_values import read_json_value, string_value
 from chairlift.text.tool_formats.scanner import EndOfAnswer, NotACall, Scan, Scanner
 
 NAME_KEYS = ("name", "tool_name", "function")

@@ -2,11 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from chairlift.web.registry.consul_client import (
-    ConsulClient,
-    consul_client_config,
-    parse_consul_url,
-)
+from chairlift.web.registry.consul_client import ConsulClient, consul_client_config, parse_consul_url
 from chairlift.web.registry.json_client import JSONClient
 from chairlift.web.registry.replica_record import ReplicaRecord
 

@@ -1,10 +1,7 @@
 """ArrivalSource: every request is sent once."""
 
 from chairlift.bench.fleet_simulation.load.arrivals import ArrivalSource
-from chairlift.bench.fleet_simulation.load.synthetic_arrivals import (
-    ArrivalOptions,
-    draw_arrivals,
-)
+from chairlift.bench.fleet_simulation.load.synthetic_arrivals import ArrivalOptions, draw_arrivals
 
 
 def test_a_source_sends_every_request_once() -> None:

@@ -3,13 +3,7 @@
 from typing import Any
 
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
-from chairlift.engine.structured.json_schema.document import (
-    Node,
-    SchemaDocument,
-    join_uri,
-    subschemas,
-    type_names,
-)
+from chairlift.engine.structured.json_schema.document import Node, SchemaDocument, join_uri, subschemas, type_names
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from support_json_schema import check, rejection
 from support_shares import for_each

@@ -13,12 +13,7 @@ from decimal import Decimal
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
 from chairlift.engine.structured.json_schema.all_of_and_any_of import all_of, any_of
 from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, LoweringBudget
-from chairlift.engine.structured.json_schema.document import (
-    Node,
-    Schema,
-    SchemaDocument,
-    cost_of,
-)
+from chairlift.engine.structured.json_schema.document import Node, Schema, SchemaDocument, cost_of
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
 from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, grammar_pattern

@@ -4,13 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from chairlift.engine.structured.json_schema.document import (
-    Node,
-    Schema,
-    SchemaDocument,
-    cost_of,
-    type_names,
-)
+from chairlift.engine.structured.json_schema.document import Node, Schema, SchemaDocument, cost_of, type_names
 
 MAX_VALUES = 1000
 """Most values of one enum that are listed."""
