@@ -36,10 +36,12 @@ from support_ray import (
 )
 from support_server import CHAT, HELLO, events, router_server, run
 
-pytestmark = [pytest.mark.usefixtures("children_import_tests"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.usefixtures("children_import_tests"), pytest.mark.timeout(480)]
 
 SPEC = ReplicaSpec(model="m", num_cpus=1)
 NUM_STREAMS = 32
+RUN_SECONDS = 6 * TIMEOUT_SECONDS
+"""Timeout of a test, whose waits have their own: several replicas start and stop, one after another."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def test_replicas_are_spread_and_those_without_a_place_wait(nodes: RayNodes) -> 
             assert remaining.replica_id == replicas[1].replica_id
             assert [has_ended(pid) for pid in pids] == [True, False, True]
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full
@@ -132,7 +134,7 @@ asyncio.run(main())
             await cluster.stop(ids[:1])  # the one that waited gets its place
             await wait_for_replicas(cluster, lambda each: [one.replica_id for one in serving(each)] == ids[1:])
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full
@@ -144,7 +146,7 @@ def test_two_controllers_at_once_start_as_many_as_one(nodes: RayNodes) -> None:
             assert len(await scaled(first, 2)) == 2
             assert {each.replica_id for each in await second.list()} == {each.replica_id for each in await first.list()}
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 def test_a_replica_ends_with_its_actor_and_is_replaced(nodes: RayNodes) -> None:
@@ -159,7 +161,7 @@ def test_a_replica_ends_with_its_actor_and_is_replaced(nodes: RayNodes) -> None:
             (second,) = await scaled(cluster, 1)
             assert second.replica_id != replica.replica_id
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full
@@ -172,7 +174,7 @@ def test_a_replica_that_cannot_start_has_failed_and_says_why(nodes: RayNodes) ->
             await cluster.scale(SPEC, 0)  # frees its CPU
             assert [each.state for each in await cluster.list()] == [PlacementState.FAILED]
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full
@@ -184,7 +186,7 @@ def test_an_actor_whose_environment_cannot_be_made_has_failed_and_says_why(nodes
             assert "its actor died: " in failed.reason
             assert "conda" in failed.reason
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full
@@ -198,7 +200,7 @@ def test_a_replica_that_does_not_stop_is_killed_though_no_controller_is_there(no
             wait_until(lambda: has_ended(pid))
             await wait_for_replicas(cluster, lambda each: each == [])
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full  # the client's server takes up to half a minute beside other tests
@@ -215,7 +217,7 @@ def test_a_controller_outside_uses_the_client_of_ray(nodes: RayNodes) -> None:
             ids = [each.replica_id for each in replicas[1:]]
             await wait_for_replicas(inside, lambda each: [one.replica_id for one in each] == ids)
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 def body_of(number: int) -> dict[str, Any]:
@@ -277,7 +279,7 @@ def test_streams_of_a_killed_node_go_on_and_another_node_replaces_it(nodes: RayN
             assert killed.node not in nodes_of(second)
             assert other.replica_id in {each.replica_id for each in second}
 
-    run(check(), 2 * TIMEOUT_SECONDS)  # four replicas start and three stop, one after another
+    run(check(), RUN_SECONDS)
 
 
 async def until_ready(http: httpx.AsyncClient, replicas: Sequence[ClusterReplica]) -> None:
@@ -299,7 +301,7 @@ def test_a_ray_that_is_not_there_is_named() -> None:
             await cluster.list()
         await cluster.close()
 
-    run(check())
+    run(check(), RUN_SECONDS)
 
 
 @pytest.mark.full
