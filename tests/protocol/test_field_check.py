@@ -31,6 +31,14 @@ def test_what_is_wrong_is_named(body: dict[str, object], message: str) -> None:
         split_fields(body, TABLE)
 
 
+def test_a_number_without_a_fraction_is_an_integer_where_the_field_is_one() -> None:
+    table = {"count": Field({"type": "integer"}), "factor": Field({"type": "number"})}
+    fields, _ = split_fields({"count": 3.0, "factor": 3.0}, table)
+    assert fields == {"count": 3, "factor": 3.0} and [type(each) for each in fields.values()] == [int, float]
+    for value in (1.5, "3", True, [3.0], float("inf")):
+        assert split_fields({"count": value}, table)[0] == {"count": value}
+
+
 def test_options_of_a_stream_without_a_stream_have_no_effect() -> None:
     body = {"model": "m", "messages": [], "stream_options": {"include_usage": True, "more": 1}}
     assert split_fields(body, CHAT)[1] == ("stream_options",)

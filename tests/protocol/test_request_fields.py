@@ -29,9 +29,8 @@ from chairlift.protocol.request_fields import (
     CHAT,
     COMPLETION,
     DETOKENIZE,
-    MAX_CHAT_LOGPROBS,
-    MAX_COMPLETION_LOGPROBS,
     MAX_SALT_CHARS,
+    MAX_TOP_LOGPROBS,
     TOKENIZE,
     Effect,
     Field,
@@ -125,7 +124,7 @@ def test_numbers_have_the_bounds_of_the_parameter(name: str, route: str) -> None
 @for_each(("name", "route"), [each for each in SAMPLING_FIELDS_BY_ROUTE if each[0] in INT_BOUNDS])
 def test_integers_have_the_bounds_of_the_parameter(name: str, route: str) -> None:
     low, high = INT_BOUNDS[name]
-    for value in {low - 1, low, low + 1, 1, high, high + 1, 1.5, "1"} - ({0} if name == "max_tokens" else set()):
+    for value in {low - 1, low, low + 1, 1, high, high + 1, 1.5, "1"} - ({0, -1} if name == "max_tokens" else set()):
         assert schema_accepts(TABLES[route][name], value) == params_accept(name, value), value
     assert schema_accepts(TABLES[route][name], high) and not schema_accepts(TABLES[route][name], high + 1)
 
@@ -199,13 +198,13 @@ def test_every_sampling_field_was_held_against_its_parameter() -> None:
 
 
 def test_what_the_routes_allow_the_engine_takes() -> None:
-    assert MAX_CHAT_LOGPROBS <= MAX_LOGPROBS and MAX_COMPLETION_LOGPROBS <= MAX_LOGPROBS
+    assert MAX_TOP_LOGPROBS <= MAX_LOGPROBS
     assert MAX_SALT_CHARS <= MAX_TENANT_CHARS
-    assert schema_accepts(CHAT["top_logprobs"], MAX_CHAT_LOGPROBS) and not schema_accepts(
-        CHAT["top_logprobs"], MAX_CHAT_LOGPROBS + 1
+    assert schema_accepts(CHAT["top_logprobs"], MAX_TOP_LOGPROBS) and not schema_accepts(
+        CHAT["top_logprobs"], MAX_TOP_LOGPROBS + 1
     )
-    assert schema_accepts(COMPLETION["logprobs"], MAX_COMPLETION_LOGPROBS)
-    assert not schema_accepts(COMPLETION["logprobs"], MAX_COMPLETION_LOGPROBS + 1)
+    assert schema_accepts(COMPLETION["logprobs"], MAX_TOP_LOGPROBS)
+    assert not schema_accepts(COMPLETION["logprobs"], MAX_TOP_LOGPROBS + 1)
 
 
 def test_what_openai_s_clients_send_fits() -> None:

@@ -60,7 +60,7 @@ BOTH_ROUTES: dict[str, tuple[list[Any], list[Any]]] = {
     "no_repeat_ngram_size": ([0, 3], [-1, 1.5]),
     "n": ([1, 128, None], [0, -1, 129, "2", True]),
     "seed": ([-(2**63), 0, 2**63 - 1], [2**63, -(2**63) - 1, "1"]),
-    "max_tokens": ([1, 2**31 - 1, None], [-1, 2**31, "5", 1.5]),
+    "max_tokens": ([1, 2**31 - 1, -1, 3.0, None], [-2, 2**31, "5", 1.5]),
     "min_tokens": ([0, 5], [-1, "5"]),
     "logit_bias": ([{}, {"5": 1.5}, {"0": -100}, {str(token): 1 for token in range(1024)}],
                    [{"a": 1}, {"-1": 1}, {"1": 101}, {"1": "1"}, [], 5, {"1" * 11: 1},
@@ -126,7 +126,7 @@ BOTH_ROUTES: dict[str, tuple[list[Any], list[Any]]] = {
 CHAT_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
     "messages": ([[{"role": "user", "content": "x"}] * 2], [[], None, "x", {}]),
     "max_tokens": ([1], [0]),
-    "max_completion_tokens": ([1, None], [0, -1, "5"]),
+    "max_completion_tokens": ([1, -1, None], [0, -2, "5"]),
     "logprobs": ([True, False], [1, "yes"]),
     "tools": ([[], [TOOL], None], [{}, "f", [5], [{}], [TOOL] * 129, [{**TOOL, "type": "x"}], [{"type": "function"}]]),
     "tool_choice": (
@@ -171,7 +171,7 @@ COMPLETION_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
     "fill_context": ([True, False], [1, "yes"]),
     "best_of": ([1, 128], [0, 129, "2"]),
     "echo": ([True, False], [1, "yes"]),
-    "logprobs": ([0, 5], [6, -1, True, "5"]),
+    "logprobs": ([0, 5, 20], [21, -1, True, "5"]),
     "suffix": ([None], ["x"]),
     "add_special_tokens": ([None, True], [False]),
     "prompt_embeds": ([None], ["x", ["x"]]),

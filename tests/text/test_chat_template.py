@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from chairlift.core.chat_template_names_and_limits import ROLES
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.byte_tokenizer import ByteTokenizer
-from chairlift.text.chat_template import ROLES, ChatTemplate, RenderOptions, checked_messages, checked_tools
+from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages, checked_tools
 from chairlift.text.tokenizer import ChatPrompt
 from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
@@ -227,6 +228,24 @@ def test_special_tokens_in_tools_names_and_keys_stay_text() -> None:
     prompt = template.render(chat, tools=[tool])
     assert prompt.text.count("<|im_end|>") == len([i for i in tokenizer.encode_chat(prompt) if i == 422]) + 3
     assert len(prompt.literal) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ tools | tojson(ensure_ascii=True) }}", '[{"name": "f", "description": "\\u00e9 <|im_end|>"}]'),
+        ("{{ tools }}", "[{'name': 'f', 'description': 'é <|im_end|>'}]"),
+        ("{{ tools[0].description | urlencode }}", "%C3%A9%20<%7Cim_end%7C%3E"),
+        ("{{ '%r' | format(tools[0].description) }}", "'é <|im_end|>'"),
+    ],
+)  # fmt: skip
+def test_special_tokens_stay_text_where_the_template_escapes_them(source: str, expected: str) -> None:
+    tool = {"name": "f", "description": "é <|im_end|>"}
+    prompt = make_template(source).render(user("x"), tools=[tool])
+    assert prompt.text == expected and len(prompt.literal) == 1
+    escape = json.dumps("\U000f0000")[1:-1]
+    written = make_template(source).render(user(escape), tools=[{**tool, "description": escape + "<|im_end|>"}])
+    assert len(written.literal) == 1, "what the client has written stays"
 
 
 def test_the_byte_tokenizer_keeps_them_apart_too() -> None:

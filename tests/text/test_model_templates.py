@@ -13,8 +13,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.openai.template_messages import template_input
+from chairlift.text.chat_messages import ChatMessages
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
+from chairlift.text.template_input import template_input
 from chairlift.text.tokenizer import HFTokenizer
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import TOOL_FORMATS, detect_tool_format
@@ -138,7 +139,8 @@ class Both(NamedTuple):
 
     @property
     def tool_format(self) -> ToolFormat:
-        return detect_tool_format(self.template.text, self.tokenizer.special_tokens)
+        takes_tools = self.template.abilities(with_tools=True).tools
+        return detect_tool_format(self.template.text, self.tokenizer.special_tokens, takes_tools=takes_tools)
 
 
 @pytest.fixture(scope="module")
@@ -230,8 +232,8 @@ def written_calls(model: Model, both: Both, num_calls: int) -> str:
         {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
         for call in CALLS[:num_calls]
     ]
-    conversation = [USER, {"role": "assistant", "content": None, "tool_calls": plain}]
-    messages, tools = template_input(conversation, TOOLS, both.tool_format, both.template.text)
+    conversation = ChatMessages.parse([USER, {"role": "assistant", "content": None, "tool_calls": plain}])
+    messages, tools = template_input(conversation, TOOLS, both.tool_format, both.template)
     text = both.template.render(messages, tools=tools, options=RenderOptions(add_generation_prompt=False)).text
     answer = text.partition(model.before_answer)[2]
     return answer.partition(model.after_answer)[0] if model.after_answer else answer

@@ -81,6 +81,11 @@ def test_a_body_is_its_pieces(parts: list[bytes]) -> None:
     assert read_all(FakeReceive(*parts)) == b"".join(parts)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_body() -> None:
+    assert read_all(FakeReceive(b"\xef\xbb", b"\xbf{}")) == b"{}"
+    assert read_all(FakeReceive(b"{}\xef\xbb\xbf")) == b"{}\xef\xbb\xbf"
+
+
 def test_a_message_without_a_body_is_an_empty_piece() -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request"}
@@ -215,7 +220,7 @@ INVALID_JSON = {
     "a comment": b'{"a": 1} // x',
     "no UTF-8": b'{"a": "\xff"}',
     "UTF-16": '{"a": 1}'.encode("utf-16"),
-    "a byte order mark": b"\xef\xbb\xbf{}",
+    "two byte order marks": b"\xef\xbb\xbf\xef\xbb\xbf{}",
     "half a pair": rb'{"a": "\ud800"}',
     "half a pair as a key": rb'{"\udc00": 1}',
     "half a pair in bytes": b'{"a": "\xed\xa0\x80"}',

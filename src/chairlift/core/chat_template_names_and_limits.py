@@ -19,3 +19,11 @@ RESERVED_VARIABLES = frozenset({
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Keys of an earlier answer's reasoning, the first one wins; chat templates read one of the first two."""
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+"""Types of content parts with a text; the last two are those of the Responses API."""
+
+ROLES = (
+    "assistant", "context", "developer", "environment", "function", "ipython", "model", "system", "tool", "user",
+)  # fmt: skip
+"""Roles of messages; each chat template knows some of them."""

@@ -92,4 +92,7 @@ def inspect_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
     known = {problem.message for problem in problems}
     problems += [problem for problem in report.problems if problem.message not in known]
     facts["has_tokenizer"] = (folder / "tokenizer.json").exists()
+    if prepared is not None and prepared.chat_template is not None and prepared.chat_template.text:
+        abilities = prepared.chat_template.abilities(with_tools=True)
+        facts["chat_template"] = {"abilities": abilities.as_json(), "forms": abilities.forms()}
     return facts | report.facts, problems

@@ -18,7 +18,7 @@ from chairlift.engine.client.base import EngineClient
 from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_request
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
-from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages
+from chairlift.text.chat_template import ChatTemplate, RenderOptions, checked_messages, checked_tools
 from chairlift.text.reasoning_formats import ReasoningState
 from chairlift.text.template_variables import check_variables
 from chairlift.text.tokenizer import Tokenizer
@@ -118,18 +118,22 @@ class TextService:
 
     def prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams | None, *, tools: Sequence[Message] | None = None,
-        prefill: str = "", rendering: RenderOptions | None = None, **options: Unpack[RequestOptions],
+        prefill: str = "", rendering: RenderOptions | None = None, is_checked: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> OutputProcessor:  # fmt: skip
         """Create a validated request from a conversation and the tools that the model may call.
 
-        `prefill` is the beginning of the answer: it ends the prompt, and special tokens in it count as such. A
-        structured output without one may have the model's reasoning before it.
+        `is_checked` is for messages and tools of template_input, which are known to be well-formed. `prefill` is the
+        beginning of the answer: it ends the prompt, and special tokens in it count as such. A structured output without
+        one may have the model's reasoning before it.
         Raises InvalidRequest as `prepare_completion` does.
         """
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("chat needs a tokenizer, which the model folder does not have", param="messages")
         rendering = rendering or RenderOptions()
-        rendered = self.chat_template.render(messages, tools=tools, options=rendering)
+        if not is_checked:
+            messages, tools = checked_messages(messages), None if tools is None else checked_tools(tools)
+        rendered = self.chat_template.render_checked(messages, tools=tools, options=rendering)
         state = self._reasoning_state(rendered.text, messages, rendering)
         if not prefill:
             params = self._behind_reasoning(params, state)
@@ -165,7 +169,7 @@ class TextService:
         if found is None:
             return ReasoningState.ENDED
         if rendering.continue_final_message:
-            return found.state_after(prompt, continued_text=checked_messages(messages[-1:])[0]["content"])
+            return found.state_after(prompt, continued_text=messages[-1]["content"])
         return found.state_after(prompt) if rendering.has_generation_prompt else ReasoningState.NOT_STARTED
 
     def _behind_reasoning(self, params: SamplingParams | None, state: ReasoningState) -> SamplingParams | None:

@@ -21,7 +21,7 @@ def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[d
             if not any(type(value) is type(each) and value == each for each in field.neutral):
                 raise invalid_param(name, f"is not supported: {field.help}")
         else:
-            fields[name] = value
+            fields[name] = _as_integer(value) if field.schema.get("type") == "integer" else value
     for name, field in table.items():
         if field.required and name not in fields:
             raise invalid_param(name, "is missing")
@@ -30,6 +30,11 @@ def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[d
     if "stream_options" in fields:
         ignored += _ignored_options(fields)
     return fields, tuple(ignored)
+
+
+def _as_integer(value: Any) -> Any:
+    """Return a number without a fraction, such as 3.0, as an integer; other values stay."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def format_short(value: Any) -> str:

@@ -49,8 +49,7 @@ EMBEDDING_FORMATS = ("float", "base64")
 DEFAULT_COMPLETION_TOKENS = 16
 """Output tokens of a completion without max_tokens, as in OpenAI's API; fewer where fewer fit."""
 
-MAX_CHAT_LOGPROBS = 20
-MAX_COMPLETION_LOGPROBS = 5
+MAX_TOP_LOGPROBS = 20
 MAX_MESSAGES = 8192
 MAX_PROMPTS = 128
 MAX_INPUTS = 2048
@@ -128,6 +127,13 @@ def _refused(help: str, *neutral: bool | int) -> Field:
     schema: Schema = {"enum": [None, *neutral]} if neutral else {"type": "null"}
     return Field(schema, help, Effect.REFUSED, neutral=neutral)
 
+
+AS_MANY_AS_FIT = -1
+"""As the maximum number of output tokens: no limit but that of the context."""
+
+OUTPUT_TOKENS: Schema = {
+    "type": "integer", "minimum": AS_MANY_AS_FIT, "maximum": MAX_TOKENS, "not": {"const": 0},
+}  # fmt: skip
 
 MODEL: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MODEL_CHARS}
 """Name of a model; /v1/models lists those of the server."""
@@ -247,11 +253,13 @@ _RENDERING: Mapping[str, Field] = {
 CHAT: Mapping[str, Field] = {
     **_COMMON,
     "messages": Field(_MESSAGES, "the conversation", required=True),
-    "max_tokens": whole("max_tokens", "maximum number of output tokens; without it as many as fit", 1),
-    "max_completion_tokens": Field(whole("max_tokens", "", 1).schema, "newer name of max_tokens; it takes precedence"),
+    "max_tokens": Field(
+        OUTPUT_TOKENS, "maximum number of output tokens; without it, or with -1, as many as fit", sampling=True
+    ),
+    "max_completion_tokens": Field(OUTPUT_TOKENS, "newer name of max_tokens; it takes precedence"),
     "logprobs": _flag("whether to return the logprobs of the output's tokens"),
     "top_logprobs": Field(
-        {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
+        {"type": "integer", "minimum": 0, "maximum": MAX_TOP_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
     **_RENDERING,
@@ -288,14 +296,16 @@ COMPLETION: Mapping[str, Field] = {
         ]},
         "text or token ids, or a list of either", required=True,
     ),
-    "max_tokens": whole(
-        "max_tokens", f"maximum number of output tokens, {DEFAULT_COMPLETION_TOKENS} by default; 0 with echo"
+    "max_tokens": Field(
+        {"type": "integer", "minimum": AS_MANY_AS_FIT, "maximum": MAX_TOKENS},
+        f"maximum number of output tokens, {DEFAULT_COMPLETION_TOKENS} by default; -1 for as many as fit; 0 with echo",
+        sampling=True,
     ),
     "fill_context": _flag("without max_tokens: as many output tokens as fit, as chat completions have"),
     "best_of": whole("best_of", "number of choices to sample, of which the n likeliest are returned; not with stream"),
     "echo": _flag("the text begins with the prompt"),
     "logprobs": Field(
-        {"type": "integer", "minimum": 0, "maximum": MAX_COMPLETION_LOGPROBS},
+        {"type": "integer", "minimum": 0, "maximum": MAX_TOP_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
     "suffix": _refused("no model here supports infilling"),

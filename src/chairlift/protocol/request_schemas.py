@@ -7,19 +7,13 @@ tool name, arguments that are not JSON, a template that requires a user message 
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
+from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS, ROLES, TEXT_PARTS
 
 Schema = dict[str, Any]
 
 MAX_TOOLS = 128
 MAX_TOOL_NAME_CHARS = 64
 MAX_DOCUMENTS = 1024
-ROLES = (
-    "assistant", "context", "developer", "environment", "function", "ipython", "model", "system", "tool", "user",
-)  # fmt: skip
-
-TEXT_PARTS = ("text", "input_text", "output_text")
-"""Types of content parts with a text; the last two are those of the Responses API."""
 
 
 def _part(types: tuple[str, ...], **fields: Schema) -> Schema:
@@ -32,19 +26,18 @@ _ANSWER_PARTS: list[Schema] = [
 ]  # fmt: skip
 _CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}]}
 _ANSWER: Schema = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": {"anyOf": _ANSWER_PARTS}}]}
+_FUNCTION_CALL: Schema = {
+    "type": "object", "required": ["name"],
+    "properties": {
+        "name": {"type": "string"},
+        "arguments": {"type": ["string", "object", "null"], "description": "a JSON object, also one that was cut off"},
+    },
+}  # fmt: skip
 _CALL: Schema = {
     "type": "object", "required": ["id", "function"],
     "properties": {
         "id": {"type": "string"},
-        "function": {
-            "type": "object", "required": ["name"],
-            "properties": {
-                "name": {"type": "string"},
-                "arguments": {
-                    "type": ["string", "object", "null"], "description": "a JSON object, also one that was cut off"
-                },
-            },
-        },
+        "function": _FUNCTION_CALL,
     },
 }  # fmt: skip
 _PLAIN_ROLES = [role for role in ROLES if role not in ("assistant", "tool")]
@@ -58,7 +51,7 @@ _CALLS: Schema = {"type": "array", "items": _CALL}
 _MAYBE: Mapping[str, Schema] = {
     "content": _ANSWER,
     "tool_calls": {**_CALLS, "type": ["array", "null"]},
-    "function_call": {"type": ["object", "null"]},
+    "function_call": {"anyOf": [{"type": "null"}, {"type": "object", "maxProperties": 0}, _FUNCTION_CALL]},
     "refusal": {"type": ["string", "null"]},
     **{name: {"description": "reasoning of this answer"} for name in REASONING_FIELDS},
 }
@@ -66,7 +59,8 @@ _ASSISTANT: Schema = {"const": "assistant"}
 MESSAGE: Schema = {
     "anyOf": [
         _message({"enum": _PLAIN_ROLES}, ["content"], content=_CONTENT),
-        _message({"const": "tool"}, ["content", "tool_call_id"], content=_CONTENT, tool_call_id={"type": "string"}),
+        _message({"const": "tool"}, ["tool_call_id"], content={"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
+                 tool_call_id={"type": "string"}),
         _message(_ASSISTANT, [], **_MAYBE),
     ]
 }  # fmt: skip

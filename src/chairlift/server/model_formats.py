@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.llm.text_service import TextService
+from chairlift.text.chat_messages import ChatMessages
 from chairlift.text.forced_call_grammar import marker_ids
 from chairlift.text.reasoning_formats import ReasoningFormat
 from chairlift.text.template_features import offers_direct_answer
+from chairlift.text.template_input import template_input
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.detect import detect_tool_format, keep_reasoning, tool_format_by_name
+from chairlift.text.tool_formats.generic import GENERIC
 
 
 class ModelFormats:
@@ -24,11 +28,12 @@ class ModelFormats:
     def __init__(self, service: TextService, tool_call_parser: str | None) -> None:
         self._service, self._tool_call_parser = service, tool_call_parser
 
-    @cached_property
-    def template(self) -> str:
-        """The text of the model's chat templates, to detect their features."""
-        chat = self._service.chat_template
-        return "" if chat is None else chat.text
+    def probe_template(self) -> None:
+        """Find out what the chat template writes and which format of calls it has, before the first request."""
+        if (chat := self._service.chat_template) is not None:
+            for with_tools in (True, False):
+                chat.abilities(with_tools=with_tools)
+            _ = self.tool_format
 
     @cached_property
     def tool_format(self) -> ToolFormat:
@@ -39,18 +44,35 @@ class ModelFormats:
         """
         tokenizer, name = self._service.tokenizer, self._tool_call_parser
         special = () if tokenizer is None else tokenizer.special_tokens
-        found = tool_format_by_name(name, special) if name is not None else detect_tool_format(self.template, special)
-        if (chat := self._service.chat_template) is not None and chat.keeps_reasoning:
+        chat = self._service.chat_template
+        if name is not None:
+            found = tool_format_by_name(name, special)
+        elif chat is None:
+            found = GENERIC
+        else:
+            found = detect_tool_format(chat.text, special, takes_tools=chat.abilities(with_tools=True).tools)
+        if chat is not None and chat.keeps_reasoning:
             found = keep_reasoning(found)
         if self.reasoning_format is not None:
             found = replace(found, follows_reasoning=True)
         if self.reasoning_format is not None and self.reasoning_format.is_always_open:
             found = replace(found, is_enforced=False, auto_notations=())
-        if offers_direct_answer(self.template):
+        if chat is not None and offers_direct_answer(chat.text):
             found = replace(found, auto_notations=())
         if tokenizer is None:
             return found
         return replace(found, token_ids=marker_ids(found, partial(tokenizer.encode, add_special_tokens=False)))
+
+    def template_input(
+        self, messages: ChatMessages, tools: list[dict[str, Any]] | None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+        """Return the messages and the tools of a conversation as the model's chat template writes them.
+
+        Raises InvalidRequest without a chat template.
+        """
+        if (chat := self._service.chat_template) is None:
+            raise InvalidRequest("the model has no chat template; send a prompt instead of messages", param="messages")
+        return template_input(messages, tools, self.tool_format, chat)
 
     @property
     def reasoning_format(self) -> ReasoningFormat | None:

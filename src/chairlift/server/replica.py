@@ -109,6 +109,7 @@ class Replica:
         self.admission.max_running = max_running
         self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
         self._formats = ModelFormats(service, self.config.tool_call_parser)
+        self._formats.probe_template()
         self.engine_pid = engine_pid
         self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
         self.reporter.attach_service(service)

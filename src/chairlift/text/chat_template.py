@@ -6,6 +6,7 @@ character that occurs nowhere else, and restored after rendering: at these place
 special token. Markers of reasoning in an assistant's message are left as they are.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,22 +14,23 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 
 from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelError
+from chairlift.text.chat_messages import checked_role, flat_content
 from chairlift.text.chat_template_files import read_templates
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
+from chairlift.text.plain_json import error_at, plain_json
 from chairlift.text.reasoning_formats import AUTO, NONE, REASONING_MARKERS, choose_reasoning_format
+from chairlift.text.template_abilities import TemplateAbilities
+from chairlift.text.template_probe import probe_template
 from chairlift.text.template_variables import check_variables, find_variables, settable_variables
 from chairlift.text.tokenizer import ChatPrompt, Tokenizer, special_pattern
 
-ROLES = frozenset({
-    "system", "developer", "user", "assistant", "tool", "function", "model", "ipython", "environment", "context",
-})  # fmt: skip
-MAX_DEPTH = 32  # nesting of objects and lists in a message or a tool
 PLACEHOLDERS = range(0xF0000, 0xFFFFE)  # supplementary private use area A
 END = "CONTINUED-FINAL-MESSAGE "
 """Text that marks the end of a final message that the output continues; its space shows whether a template trims."""
@@ -124,6 +126,21 @@ class ChatTemplate:
         """
         return cls(read_templates(folder), tokenizer)
 
+    def abilities(self, *, with_tools: bool) -> TemplateAbilities:
+        """Return what the template writes that renders conversations with tools, or without them."""
+        return self._abilities_with_tools if with_tools else self._abilities_without_tools
+
+    @cached_property
+    def _abilities_with_tools(self) -> TemplateAbilities:
+        return probe_template(self._probe_prompt, with_tools=True)
+
+    @cached_property
+    def _abilities_without_tools(self) -> TemplateAbilities:
+        return probe_template(self._probe_prompt, with_tools=False)
+
+    def _probe_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        return self.render_checked(messages, tools=tools).text
+
     @cached_property
     def text(self) -> str:
         """Return the source of all templates, to detect the notations they use."""
@@ -149,25 +166,37 @@ class ChatTemplate:
                 template, the template rejects them with its own message, or it exceeds its limits.
             ModelError: the template tried to leave its sandbox.
         """
+        plain_tools = None if tools is None else checked_tools(tools)
+        return self.render_checked(checked_messages(messages), tools=plain_tools, options=options)
+
+    def render_checked(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None,
+        options: RenderOptions | None = None,
+    ) -> ChatPrompt:  # fmt: skip
+        """Render messages and tools of template_input, which are known to be well-formed; otherwise as render."""
         name, options = self._choose(bool(tools)), options or RenderOptions()
-        context: dict[str, Any] = {"messages": checked_messages(messages)}
-        context["tools"] = None if tools is None else checked_tools(tools)
-        context["documents"] = _plain(options.documents, "documents")
+        context: dict[str, Any] = {"messages": messages, "tools": tools}
+        context["documents"] = plain_json(options.documents, "documents")
         context[self._tools_variables[name]] = context["tools"]
         for variable, value in {**self._default_variables, **options.variables}.items():
             if variable in self.variables:
-                context[variable] = _plain(value, f"chat_template_kwargs.{variable}")
+                context[variable] = plain_json(value, f"chat_template_kwargs.{variable}")
         swap = self._choose_placeholders(context) if any(map(self._pattern.search, _strings(context))) else {}
         if swap:
             messages = [self._swapped_message(message, swap) for message in context.pop("messages")]
             context = {**_replace_characters(context, self._first_characters, swap), "messages": messages}
-        final = _mark_end(context["messages"], options) if options.continue_final_message else ""
+        final = ""
+        if options.continue_final_message:
+            context["messages"], final = _with_marked_end(context["messages"], options)
         fixed = {**self._named_variables, "add_generation_prompt": options.has_generation_prompt}
         text = self._render(self._templates[name], {**fixed, **context})
         if options.continue_final_message:
             text = _cut_after(text, final)
         if not swap:
             return ChatPrompt(text)
+        for placeholder in swap.values():
+            for escaped in _escapes(placeholder):
+                text = text.replace(escaped, placeholder)
         back = {ord(placeholder): char for char, placeholder in swap.items()}
         literal = frozenset(offset for offset, char in enumerate(text) if ord(char) in back)
         return ChatPrompt(text.translate(back), literal)
@@ -221,8 +250,12 @@ class ChatTemplate:
 
     def _choose_placeholders(self, context: Mapping[str, Any]) -> dict[str, str]:
         """Choose an unused private-use character for each first character of a special token."""
-        used = set("".join(self._sources.values())).union(*_strings(context))
-        free = (chr(code) for code in PLACEHOLDERS if chr(code) not in used)
+        texts = [*self._sources.values(), *_strings(context)]
+        used = set().union(*texts)
+        free = (
+            char for char in map(chr, PLACEHOLDERS)
+            if char not in used and not any(escaped in text for escaped in _escapes(char) for text in texts)
+        )  # fmt: skip
         swap = dict(zip(sorted({spelled[0] for spelled in self._special_tokens}), free, strict=False))
         if len(swap) < len({spelled[0] for spelled in self._special_tokens}):
             raise InvalidRequest(
@@ -232,8 +265,10 @@ class ChatTemplate:
         return swap
 
 
-def _mark_end(messages: list[dict[str, Any]], options: RenderOptions) -> str:
-    """Append END to the final message, which the output continues; return the message's text."""
+def _with_marked_end(
+    messages: Sequence[Mapping[str, Any]], options: RenderOptions
+) -> tuple[list[Mapping[str, Any]], str]:  # fmt: skip
+    """Return the messages with END behind the final one, which the output continues, and that message's text."""
     if options.add_generation_prompt:
         raise InvalidRequest(
             "continue_final_message cannot be combined with add_generation_prompt: either the model continues the "
@@ -247,8 +282,7 @@ def _mark_end(messages: list[dict[str, Any]], options: RenderOptions) -> str:
         )
     if not isinstance(text := last.get("content"), str):
         raise InvalidRequest("continue_final_message needs a final message with content", param="messages")
-    messages[-1] = {**last, "content": text + END}
-    return text
+    return [*messages[:-1], {**last, "content": text + END}], text
 
 
 def _cut_after(prompt: str, final: str) -> str:
@@ -269,76 +303,37 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     Raises InvalidRequest naming the error and its place (`messages[3].content`).
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise _error_at("messages", f"must be a list of messages, got {type(messages).__name__}")
+        raise error_at("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not messages:
-        raise _error_at("messages", "must have at least one message, got none")
+        raise error_at("messages", "must have at least one message, got none")
     return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def checked_tools(tools: Any) -> list[dict[str, Any]]:
     """Return the tools as plain data. Raises InvalidRequest for a tool without a name."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
-        raise _error_at("tools", f"must be a list of tools, got {type(tools).__name__}")
-    plain = [_plain(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+        raise error_at("tools", f"must be a list of tools, got {type(tools).__name__}")
+    plain = [plain_json(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     for index, tool in enumerate(plain):
         if not isinstance(tool, dict):
-            raise _error_at(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
+            raise error_at(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
         function = tool if tool.get("function") is None else tool["function"]
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _error_at(f"tools[{index}].function.name", "must be a string")
+            raise error_at(f"tools[{index}].function.name", "must be a string")
     return plain
 
 
 def _checked_message(message: Any, at: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise _error_at(at, f"must be an object with role and content, got {type(message).__name__}")
-    plain: dict[str, Any] = {key: value for key, value in _plain(message, at).items() if value is not None}
-    role = plain.get("role")
-    if not isinstance(role, str) or role not in ROLES:
-        raise _error_at(f"{at}.role", f"must be one of {', '.join(sorted(ROLES))}, got {str(role)[:40]!r}")
+        raise error_at(at, f"must be an object with role and content, got {type(message).__name__}")
+    plain: dict[str, Any] = {key: value for key, value in plain_json(message, at).items() if value is not None}
+    role = checked_role(plain, at)
     if "content" in plain:
-        plain["content"] = _flat_content(plain["content"], f"{at}.content")
+        plain["content"] = flat_content(plain["content"], f"{at}.content")
     elif role != "assistant" or not (plain.get("tool_calls") or plain.get("function_call")):
-        raise _error_at(f"{at}.content", "is missing")
+        raise error_at(f"{at}.content", "is missing")
     reasoning = next((plain[name] for name in REASONING_FIELDS if name in plain), None)
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
-
-
-def _flat_content(content: Any, at: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise _error_at(at, f"must be a string or a list of text parts, got {type(content).__name__}")
-    texts: list[str] = []
-    for index, part in enumerate(content):
-        if not isinstance(part, dict) or part.get("type") != "text":
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise _error_at(f"{at}[{index}]", f"must be a part of type 'text', got {str(kind)[:40]!r}")
-        if not isinstance(part.get("text"), str):
-            raise _error_at(f"{at}[{index}].text", f"must be a string, got {type(part.get('text')).__name__}")
-        texts.append(part["text"])
-    return "\n".join(texts)
-
-
-def _error_at(at: str, message: str) -> InvalidRequest:
-    return InvalidRequest(f"{at} {message}", param=at)
-
-
-def _plain(value: Any, at: str, depth: int = 0) -> Any:
-    """Copy JSON data, so that a template receives no object with its own methods."""
-    if depth > MAX_DEPTH:
-        raise _error_at(at, f"is nested deeper than {MAX_DEPTH} levels")
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise _error_at(at, "has a key that is not a string")
-        return {str.__str__(key): _plain(item, f"{at}.{key[:40]}", depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise _error_at(at, f"must be JSON data, got {type(value).__name__}")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -351,6 +346,11 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)
+
+
+def _escapes(placeholder: str) -> tuple[str, ...]:
+    """Return how a template may write a placeholder: as JSON in ASCII, as Python, and as in a URL."""
+    return json.dumps(placeholder)[1:-1], repr(placeholder)[1:-1], quote(placeholder)
 
 
 def _replace_characters(value: Any, pattern: re.Pattern[str], swap: Mapping[str, str]) -> Any:

@@ -1,6 +1,7 @@
 """read_body and parse_json_object: read a request body within limits of size and time, and parse strict JSON."""
 
 import asyncio
+import codecs
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -55,7 +56,7 @@ def timeout_of(scope: Scope, requested_seconds: float | None) -> float | None:
 async def read_body(
     scope: Scope, receive: Receive, *, max_bytes: int, seconds: float, any_type: bool = False
 ) -> bytes:  # fmt: skip
-    """Return the body of a request.
+    """Return the body of a request, without a byte order mark.
 
     Raises UnsupportedMediaType unless its headers declare plain JSON or `any_type` is set, BodyTooLarge as soon as that
     is known, BodyTimeout, ClientGone.
@@ -78,7 +79,7 @@ async def read_body(
                 if size > max_bytes:
                     raise BodyTooLarge(f"the body has {size} bytes or more, the limit is {max_bytes}")
                 if not message.get("more_body"):
-                    return b"".join(pieces)
+                    return b"".join(pieces).removeprefix(codecs.BOM_UTF8)
     except TimeoutError:
         raise BodyTimeout(f"the body did not arrive within {seconds:g} s") from None
 

@@ -367,3 +367,11 @@ def test_a_live_server_is_checked_instead_of_this_machine(
 def test_a_model_and_a_live_server_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "MODEL", "--url", "http://127.0.0.1:1"]) == 2
     assert "exclude each other" in capsys.readouterr().err
+
+
+def test_the_forms_of_messages_that_the_chat_template_does_not_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", DEMO]) == 0
+    out = capsys.readouterr().out
+    assert "\nchat template: how messages are written\n" in out
+    for part in ("first instructions", "later instructions", "tools", "calls and results", "repeated roles"):
+        assert re.search(rf"^  {part} +\S", out, re.MULTILINE), part

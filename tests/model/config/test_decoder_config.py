@@ -238,7 +238,8 @@ def test_an_unsupported_architecture_ends_with_the_supported_ones(names: Any) ->
 def test_eos_may_be_one_or_several_or_none() -> None:
     assert of(LLAMA, eos_token_id=[5, 6, 5]).eos_token_ids == (5, 6)
     assert of(LLAMA, eos_token_id=5).eos_token_ids == (5,)
-    assert of(LLAMA, eos_token_id=None).eos_token_ids == ()
+    for none in (None, -1, [], [-1]):
+        assert of(LLAMA, eos_token_id=none).eos_token_ids == ()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "\ud800", "[" * 100_000, '{"architectures": ["LlamaForCausalLM"]'])

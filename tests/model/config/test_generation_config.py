@@ -77,7 +77,7 @@ def test_defaults_are_what_sampling_params_resolve_with() -> None:
         ({"top_k": 1.5}, "top_k"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"do_sample": "yes"}, "do_sample"),
-        ({"eos_token_id": -1}, "eos_token_id"),
+        ({"eos_token_id": -2}, "eos_token_id"),
         ({"eos_token_id": "</s>"}, "eos_token_id"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
     ],

@@ -118,7 +118,7 @@ BAD: list[tuple[Callable[..., OllamaRequest], dict[str, Any], str]] = [
     (generate, {"prompt": 7}, "prompt"), (generate, {"system": 7}, "system"), (generate, {"raw": 1}, "raw"),
     (generate, {"images": ["x"]}, "images"), (generate, {"suffix": "x"}, "suffix"),
     (generate, {"template": "x"}, "template"), (raw, {"system": "x"}, "system"), (raw, {"think": "x"}, "think"),
-    (raw, {"logprobs": True, "top_logprobs": 6}, "top_logprobs"),
+    (raw, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
 ]  # fmt: skip
 
 

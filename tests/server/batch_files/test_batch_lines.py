@@ -1,5 +1,6 @@
 """read_batch: a batch file is checked as a whole before any of its requests runs."""
 
+import codecs
 import json
 import tracemalloc
 from pathlib import Path
@@ -29,6 +30,12 @@ def test_lines_keep_their_order_numbers_and_bodies(tmp_path: Path) -> None:
     assert [each.number for each in (first, second, third)] == [1, 3, 4]
     assert (second.custom_id, second.path) == ("b", "/v1/embeddings")
     assert json.loads(second.body) == {"input": "é\u2028"}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    file = written(tmp_path, line(custom_id="a"), line(custom_id="b"))
+    file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    assert [each.custom_id for each in read_batch(file, PATHS)] == ["a", "b"]
 
 
 def test_lines_take_memory_of_their_size(tmp_path: Path) -> None:

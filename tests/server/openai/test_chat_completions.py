@@ -236,7 +236,7 @@ def test_a_forced_call_may_follow_reasoning_that_the_prompt_started(start: str) 
     async def scenario() -> tuple[Any, Any, dict[str, Any]]:
         service = fake_service()
         assert service.tokenizer is not None
-        text = "{{ messages[0].content }}{% if tools %}<tool_call></think>.{% endif %}" + start
+        text = "{{ messages[0].content }}{% if tools %}{{ tools }}<tool_call></think>.{% endif %}" + start
         template = ChatTemplate({"default": text}, service.tokenizer)
         replica = Replica(ServerConfig(served_names=("m",)))
         replica.attach_service(replace(service, chat_template=template), lambda: None, 2048)

@@ -99,10 +99,25 @@ def test_usage_comes_only_in_streams_that_ask_for_it() -> None:
         assert (request.include_usage, request.ignored) == (include_usage, ignored), (options, stream)
 
 
+@pytest.mark.parametrize("value", [-1, -1.0])
+def test_an_output_of_any_length(value: float) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert chat(**{name: value}).params.max_tokens is None
+    request = completion(max_tokens=value)
+    assert request.params.max_tokens is None and request.fills_context
+
+
+def test_numbers_without_a_fraction_are_integers() -> None:
+    params = chat(max_tokens=3.0, top_k=40.0, n=2.0, seed=-5.0, priority=1.0).params
+    assert (params.max_tokens, params.top_k, params.n, params.seed) == (3, 40, 2, -5)
+    assert {type(each) for each in (params.max_tokens, params.top_k, params.n, params.seed)} == {int}
+
+
 def test_the_newer_name_of_max_tokens_wins() -> None:
     assert chat(max_tokens=5, max_completion_tokens=7).params.max_tokens == 7
     assert chat(max_completion_tokens=7).params.max_tokens == 7
     assert chat(max_tokens=5, max_completion_tokens=None).params.max_tokens == 5
+    assert chat(max_tokens=5, max_completion_tokens=-1).params.max_tokens is None
     assert completion(max_completion_tokens=7).ignored == ("max_completion_tokens",), "only chats have this field"
 
 

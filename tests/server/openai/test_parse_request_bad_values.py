@@ -25,9 +25,9 @@ from support_shares import for_each
 # Values that both routes reject: the case in the HTTP contract, the field, its values.
 BOTH: list[tuple[int, str, list[Any]]] = [
     (22, "model", [None, "", 5, [], {}, True, "m" * 1001]),
-    (31, "max_tokens", [-1, 2**31, "5", 1.5, True, [1], 2**64 - 1]),
+    (31, "max_tokens", [-2, 2**31, "5", 1.5, True, [1], 2**64 - 1]),
     (31, "min_tokens", [-1, "5", 1.5]),
-    (32, "n", [0, -1, 129, 10**9, "2", 1.0, True]),
+    (32, "n", [0, -1, 129, 10**9, "2", 1.5, True]),
     (34, "top_p", [-1, 1.1, "1", True]),
     (34, "top_k", [-2, 1.5, "5", 2**31]),
     (34, "min_p", [-0.1, 2, "0"]),
@@ -88,7 +88,7 @@ CHAT_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
     (50, "include_reasoning", [{"include_reasoning": value} for value in ("yes", 1)]),
     (23, "messages", [{"messages": value} for value in (None, [], "x", 5, {}, {"0": {}}, [{}] * (MAX_MESSAGES + 1))]),
     (31, "max_tokens", [{"max_tokens": 0}]),
-    (31, "max_completion_tokens", [{"max_completion_tokens": value} for value in (0, -1, "5", 1.5, 2**31, True)]),
+    (31, "max_completion_tokens", [{"max_completion_tokens": value} for value in (0, -2, "5", 1.5, 2**31, True)]),
     (37, "logprobs", [{"logprobs": value} for value in (5, 0, "yes", [])]),
     (37, "top_logprobs", [{"logprobs": True, "top_logprobs": value} for value in (21, -1, 100_000, "5", 1.5, True)]),
     (37, "top_logprobs", [{"top_logprobs": 5}, {"logprobs": False, "top_logprobs": 0}]),
@@ -123,7 +123,7 @@ COMPLETION_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
     (31, "min_tokens", [{"max_tokens": 5, "min_tokens": 6}]),
     (33, "best_of", [{"n": 3, "best_of": 2}, {"best_of": 2, "stream": True}, {"best_of": 1, "stream": True},
                      {"best_of": 0}, {"best_of": 129}, {"best_of": "2"}]),
-    (37, "logprobs", [{"logprobs": value} for value in (6, 100_000, -1, "5", 1.5, True)]),
+    (37, "logprobs", [{"logprobs": value} for value in (21, 100_000, -1, "5", 1.5, True)]),
     (26, "echo", [{"echo": "yes"}, {"echo": 1}]),
     (26, "suffix", [{"suffix": "x"}, {"suffix": ""}]),
     (26, "resume", [{"prompt": ["a", "b"], "resume": [[1], [2], [3]]}]),
@@ -142,7 +142,7 @@ def test_a_bad_value_of_a_completion_is_refused_by_name(case: int, param: str, b
         (completion, {"prompt": ["a"] * 10_000}, ("10000", str(MAX_PROMPTS))),
         (completion, {"prompt": ["a", "b"], "n": 65}, ("130", str(MAX_TOTAL_CHOICES))),
         (completion, {"stop": ["a"] * 65}, ("65", "64")),
-        (completion, {"max_tokens": -1}, ("-1", str(MAX_TOKENS))),
+        (completion, {"max_tokens": -2}, ("-2", str(MAX_TOKENS))),
         (chat, {"messages": [{}] * 9000}, ("9000", str(MAX_MESSAGES))),
         (chat, {"logit_bias": {str(token): 1 for token in range(2000)}}, ("2000", str(MAX_LOGIT_BIAS))),
         (chat, {"cache_salt": "x" * 129}, ("129", str(MAX_SALT_CHARS))),
@@ -179,7 +179,7 @@ def test_stream_options_are_an_object(value: Any) -> None:
         assert rejection_message(chat, "stream_options", stream=stream, stream_options=value)
 
 
-@pytest.mark.parametrize("value", [0, "5", 1.5, -1])
+@pytest.mark.parametrize("value", [0, "5", 1.5, -2])
 def test_the_older_name_is_checked_where_the_newer_one_wins(value: Any) -> None:
     assert rejection_message(chat, "max_tokens", max_tokens=value, max_completion_tokens=5)
 

@@ -28,6 +28,7 @@ MODEL_FACTS = (
     "name", "folder", "architecture", "model_impl", "layers", "dtype", "checkpoint_dtype", "device", "parameters",
     "weight_bytes", "step_bytes", "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens",
     "requests_by_length", "max_model_len", "model_limit", "has_tokenizer",
+    "chat_template",
 )  # fmt: skip
 """Keys of the report's "model"; a value is None where it could not be determined."""
 
@@ -224,6 +225,8 @@ def format_report(report: dict[str, Any]) -> list[str]:
     lines += _section("machine", _machine_rows(report))
     lines += _section("libraries", [_library_row(library) for library in report["libraries"]])
     lines += _section("model", _model_rows(report["model"]))
+    if (template := report["model"]["chat_template"]) is not None:
+        lines += _section("chat template: how messages are written", [*template["forms"].items()])
     return lines + problem_lines(report["problems"])
 
 

@@ -8,6 +8,9 @@ from chairlift.core.errors import ModelError
 from chairlift.core.numeric_limits import MAX_INT32
 from chairlift.model.device.dtypes import DTYPES, parse_dtype
 
+NO_TOKEN = -1
+"""Id with which some configs say that there is no such token."""
+
 
 def invalid_field(name: str, reason: str) -> ModelError:
     """Build the error for one field of config.json."""
@@ -95,14 +98,14 @@ class ConfigReader:
         return tuple(value)
 
     def token_ids(self, name: str) -> tuple[int, ...]:
-        """Return one id, or a list of ids, as a tuple; empty if the field is null or absent."""
+        """Return one id, or a list of ids, as a tuple; empty if the field is null, -1 or absent."""
         if name in self._content and self._content[name] is None:
             return ()
         value = self.get(name)
         if value is None:
             return ()
         items = value if isinstance(value, list) else [value]
-        return tuple(dict.fromkeys(self._integer(name, item, 0) for item in items))
+        return tuple(dict.fromkeys(self._integer(name, item, 0) for item in items if item != NO_TOKEN))
 
     def dtype(self) -> str | None:
         """Return the name of the checkpoint's dtype, one of DTYPES, or None if absent; either format of config.json."""

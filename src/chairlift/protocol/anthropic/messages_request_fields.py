@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from chairlift.core.sampling_params import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MAX_TOKENS
-from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, Effect, Field
+from chairlift.core.sampling_params import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS
+from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, OUTPUT_TOKENS, Effect, Field
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
 
 PATH = "/v1/messages"
@@ -104,7 +104,7 @@ _CONVERSATION: Mapping[str, Field] = {
 MESSAGES: Mapping[str, Field] = {
     **_CONVERSATION,
     "max_tokens": Field(
-        {"type": "integer", "minimum": 1, "maximum": MAX_TOKENS}, "maximum number of output tokens", required=True
+        OUTPUT_TOKENS, "maximum number of output tokens; -1 for as many as fit", required=True
     ),
     "stream": CHAT["stream"],
     "stop_sequences": Field(

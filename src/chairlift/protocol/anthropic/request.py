@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import boolean, invalid_param
-from chairlift.protocol.anthropic.chat_messages import ChatMessages
 from chairlift.protocol.anthropic.chat_tools import TOOL_MEMBERS, chat_tool_choice, chat_tools
+from chairlift.protocol.anthropic.messages_from_blocks import MessagesFromBlocks
 from chairlift.protocol.anthropic.messages_request_fields import (
     COUNT_TOKENS,
     DISPLAYS,
@@ -75,7 +75,7 @@ def _read_conversation(
     """Return the fields of a body, the names of those without effect, what makes its prompt, and the names."""
     fields, ignored_fields = split_fields(body, table)
     ignored = list(ignored_fields)
-    messages = ChatMessages()
+    messages = MessagesFromBlocks()
     if "system" in fields:
         messages.add_system(fields["system"])
     messages.add_messages(fields["messages"])

@@ -8,9 +8,9 @@ from chairlift.protocol.ollama.options import OPTIONS
 from chairlift.protocol.request_fields import CHAT as OPENAI_CHAT
 from chairlift.protocol.request_fields import (
     EMBEDDING,
-    MAX_CHAT_LOGPROBS,
     MAX_INPUTS,
     MAX_MESSAGES,
+    MAX_TOP_LOGPROBS,
     MODEL,
     Effect,
     Field,
@@ -61,7 +61,7 @@ _COMMON: Mapping[str, Field] = {
     "think": Field({"anyOf": [{"type": "boolean"}, {"enum": [*THINK_LEVELS]}]}, "whether to reason, and how much"),
     "logprobs": Field({"type": "boolean"}, "whether to return the logprobs of the output's tokens"),
     "top_logprobs": Field(
-        {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
+        {"type": "integer", "minimum": 0, "maximum": MAX_TOP_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
     "keep_alive": _KEEP_ALIVE, "truncate": _IGNORED, "shift": _IGNORED,

@@ -9,7 +9,7 @@ from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.ollama.fields import CHAT, GENERATE, JSON_FORMAT, SHOW, THINK_LEVELS
 from chairlift.protocol.ollama.messages import MESSAGE_MEMBERS, chat_messages, check_images
 from chairlift.protocol.ollama.options import OPTION_NAMES, read_options
-from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS, MAX_COMPLETION_LOGPROBS, MAX_MODEL_CHARS, Field
+from chairlift.protocol.request_fields import MAX_MODEL_CHARS, MAX_TOP_LOGPROBS, Field
 from chairlift.protocol.translation.base import FieldNames, Json
 
 Names = Callable[[], Collection[str]]
@@ -88,7 +88,7 @@ def read_raw_request(body: Mapping[str, Any], served: Names) -> OllamaRequest:
     if _reasoning_effort(fields.get("think")):
         ignored.append("think")
     completion = {"prompt": prompt, **_common(fields, ignored, served)}
-    top_logprobs = _top_logprobs(fields, MAX_COMPLETION_LOGPROBS)
+    top_logprobs = _top_logprobs(fields)
     if completion.pop("logprobs", False):
         completion["logprobs"] = top_logprobs
     completion.pop("top_logprobs", None)
@@ -148,8 +148,8 @@ def _common(fields: Mapping[str, Any], ignored: list[str], served: Names) -> Jso
     return inner
 
 
-def _top_logprobs(fields: Mapping[str, Any], most: int = MAX_CHAT_LOGPROBS) -> int:
-    return integer("top_logprobs", fields.get("top_logprobs", 0), 0, most)
+def _top_logprobs(fields: Mapping[str, Any]) -> int:
+    return integer("top_logprobs", fields.get("top_logprobs", 0), 0, MAX_TOP_LOGPROBS)
 
 
 def _response_format(value: Any) -> Json:

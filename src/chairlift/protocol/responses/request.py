@@ -6,7 +6,7 @@ from typing import Any
 
 from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
-from chairlift.protocol.request_fields import MAX_CHAT_LOGPROBS
+from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS
 from chairlift.protocol.request_schemas import MAX_TOOLS
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList
@@ -87,7 +87,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     has_logprobs = _includes_logprobs(fields.get("include"), ignored)
     top_logprobs = fields.get("top_logprobs")
     if top_logprobs is not None:
-        top_logprobs = integer("top_logprobs", top_logprobs, 0, MAX_CHAT_LOGPROBS)
+        top_logprobs = integer("top_logprobs", top_logprobs, 0, MAX_TOP_LOGPROBS)
     if has_logprobs or top_logprobs:
         chat |= {"logprobs": True} | ({} if top_logprobs is None else {"top_logprobs": top_logprobs})
     return ResponseRequest(

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
-from chairlift.core.sampling_params import MAX_TOKENS
-from chairlift.protocol.request_fields import CHAT, MAX_CHAT_LOGPROBS, MAX_MESSAGES, Effect, Field
+from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, MAX_TOP_LOGPROBS, OUTPUT_TOKENS, Effect, Field
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
 
 PATH = "/v1/responses"
@@ -110,8 +109,7 @@ RESPONSES: Mapping[str, Field] = {
         "a stored response whose conversation goes on; its instructions do not",
     ),
     "max_output_tokens": Field(
-        {"type": "integer", "minimum": 1, "maximum": MAX_TOKENS},
-        "maximum number of output tokens; without it as many as fit",
+        OUTPUT_TOKENS, "maximum number of output tokens; without it, or with -1, as many as fit"
     ),
     "stream": CHAT["stream"],
     "store": Field({"type": "boolean"}, "keep the response for previous_response_id while there is room (default)"),
@@ -130,7 +128,7 @@ RESPONSES: Mapping[str, Field] = {
         f"{LOGPROBS}: the logprobs of the text; others have no effect",
     ),
     "top_logprobs": Field(
-        {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
+        {"type": "integer", "minimum": 0, "maximum": MAX_TOP_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
     "metadata": Field(_METADATA, "returned with the response"),

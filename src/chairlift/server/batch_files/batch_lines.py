@@ -3,6 +3,7 @@
 {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": {"model": ...}}
 """
 
+import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,8 @@ def read_batch(path: Path, paths: Iterable[str]) -> list[BatchLine]:
 
 def _numbered(path: Path) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
+        for number, line in enumerate(file, start=1):
+            text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if text.strip():
                 yield number, text
 

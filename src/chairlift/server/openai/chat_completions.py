@@ -14,7 +14,6 @@ from chairlift.server.openai.generation_handler import RequestContext, handle_ge
 from chairlift.server.openai.logprobs import ChatLogprobs
 from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.openai.response_renderers import ChatRenderer, ResponseMeta
-from chairlift.server.openai.template_messages import template_input
 from chairlift.server.replica import Replica
 from chairlift.text.reasoning_formats import ReasoningState
 from chairlift.text.reasoning_parser import ReasoningParser
@@ -51,14 +50,12 @@ class _ChatHandler:
     def processors(self) -> list[OutputProcessor]:
         request, replica, choice = self.context.request, self.context.replica, self.context.request.tools
         formats = replica.formats
-        messages, tools = template_input(
-            request.messages, None if choice is None else choice.tools, formats.tool_format, formats.template
-        )
+        messages, tools = formats.template_input(request.messages, None if choice is None else choice.tools)
         params = request.params
         if formats.has_special_reasoning_markers:
             params = dataclasses.replace(params, skip_special_tokens=False)
         return [replica.service.prepare_chat(
-            messages, params, tools=tools, prefill="" if choice is None else choice.prefill,
+            messages, params, is_checked=True, tools=tools, prefill="" if choice is None else choice.prefill,
             rendering=request.rendering, **self.context.engine_options(),
         )]  # fmt: skip
 

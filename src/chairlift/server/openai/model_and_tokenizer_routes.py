@@ -16,7 +16,6 @@ from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED,
 from chairlift.protocol.response_schemas import NAMED_TOKENS
 from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.parse_request import ChatRequest, read_chat
-from chairlift.server.openai.template_messages import template_input
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.send_response import send_object
@@ -125,11 +124,9 @@ class ModelInfoRoutes:
         if service.tokenizer is None or service.chat_template is None:
             raise InvalidRequest("the model has no chat template", param="messages")
         request = self._read_chat({name: fields[name] for name in CHAT if name in fields})
-        choice, formats = request.tools, replica.formats
-        messages, tools = template_input(
-            request.messages, None if choice is None else choice.tools, formats.tool_format, formats.template
-        )
-        rendered = service.chat_template.render(messages, tools=tools, options=request.rendering)
+        choice = request.tools
+        messages, tools = replica.formats.template_input(request.messages, None if choice is None else choice.tools)
+        rendered = service.chat_template.render_checked(messages, tools=tools, options=request.rendering)
         prefill = "" if choice is None else choice.prefill
         return service.tokenizer.encode_chat(replace(rendered, text=rendered.text + prefill))
 

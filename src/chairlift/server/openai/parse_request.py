@@ -18,21 +18,21 @@ from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.llm.text_service import Prompt
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import (
+    AS_MANY_AS_FIT,
     CHAT,
     COMPLETION,
-    MAX_CHAT_LOGPROBS,
-    MAX_COMPLETION_LOGPROBS,
     MAX_FINGERPRINT_CHARS,
     MAX_MESSAGES,
     MAX_MODALITIES,
     MAX_PROMPTS,
     MAX_SALT_CHARS,
+    MAX_TOP_LOGPROBS,
     Field,
 )
 from chairlift.server.openai.chat_template_fields import read_render_options
-from chairlift.server.openai.normalize_messages import normalize_messages
 from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
-from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
+from chairlift.server.openai.tool_choice import ToolChoice, read_tools
+from chairlift.text.chat_messages import ChatMessages
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.optional_call_grammar import optional_reasoning_prefix
 from chairlift.text.tool_formats.base import ToolFormat
@@ -81,7 +81,7 @@ class BaseRequest:
 class ChatRequest(BaseRequest):
     """A request to /v1/chat/completions."""
 
-    messages: list[Any]
+    messages: ChatMessages
     tools: ToolChoice | None
     logprobs: bool
     rendering: RenderOptions
@@ -117,8 +117,8 @@ def read_chat(
     fields, ignored = split_fields(body, CHAT)
     rendering, unread = read_render_options(fields, template)
     source = "" if template is None else template.text
-    messages, unread_keys = normalize_messages(listed_messages(fields["messages"]), source)
-    ignored = (*ignored, *unread, *unread_keys)
+    messages = ChatMessages.parse(listed_messages(fields["messages"]), source)
+    ignored = (*ignored, *unread, *messages.unread)
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
             raise invalid_param("modalities", f"must be text, the only supported output, got {format_short(modality)}")
@@ -142,12 +142,12 @@ def read_chat(
     has_logprobs = boolean("logprobs", fields.pop("logprobs", False))
     top = fields.pop("top_logprobs", None)
     if top is not None:
-        top = integer("top_logprobs", top, 0, MAX_CHAT_LOGPROBS)
+        top = integer("top_logprobs", top, 0, MAX_TOP_LOGPROBS)
         if not has_logprobs:
             raise invalid_param("top_logprobs", "needs logprobs to be true")
-    for name in ("max_tokens", "max_completion_tokens"):  # the second one wins
-        if (max_tokens := fields.pop(name, None)) is not None:
-            fields["max_tokens"] = integer(name, max_tokens, 1, MAX_TOKENS)
+    limits = {name: fields.pop(name) for name in ("max_tokens", "max_completion_tokens") if name in fields}
+    for name, max_tokens in limits.items():  # the second one wins
+        fields["max_tokens"] = _output_tokens(name, max_tokens)
     more: dict[str, Any] = {"logprobs": (top or 0) if has_logprobs else None}
     if tools is not None and tools.structured is not None:
         more["structured"] = tools.structured
@@ -158,11 +158,15 @@ def read_chat(
     if tools is not None:
         ignored = (*ignored, *tools.ignored)
     common = _common(fields, ignored, structured, more)
-    check_messages(messages)
     return ChatRequest(
         **common, messages=messages, tools=tools, logprobs=has_logprobs, rendering=rendering,
         includes_reasoning=boolean("include_reasoning", fields.get("include_reasoning", True)),
     )  # fmt: skip
+
+
+def _output_tokens(name: str, value: Any) -> int | None:
+    """Return the maximum number of output tokens, None for as many as fit. Raises InvalidRequest."""
+    return None if value == AS_MANY_AS_FIT else integer(name, value, 1, MAX_TOKENS)
 
 
 def _tools_within_message(
@@ -185,9 +189,12 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
     prompts = _prompts(fields["prompt"])
     more: dict[str, Any] = {name: fields.pop(name) for name in ("best_of", "echo") if fields.get(name) is not None}
     if (logprobs := fields.pop("logprobs", None)) is not None:
-        more["logprobs"] = integer("logprobs", logprobs, 0, MAX_COMPLETION_LOGPROBS)
+        more["logprobs"] = integer("logprobs", logprobs, 0, MAX_TOP_LOGPROBS)
         if more.get("echo") is True:
             more["prompt_logprobs"] = more["logprobs"]
+    fills_context = boolean("fill_context", fields.get("fill_context", False))
+    if fields.get("max_tokens") == AS_MANY_AS_FIT:
+        fields["max_tokens"], fills_context = None, True
     common = _common(fields, ignored, read_structured_output(fields, LoweringBudget()), more)
     params: SamplingParams = common["params"]
     if params.best_of is not None and common["stream"]:
@@ -203,12 +210,11 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
         raise invalid_param(
             "resume", f"has tokens of {len(common['resume'])} choices, the request has {num_choices} of all prompts"
         )
-    fills_context = boolean("fill_context", fields.get("fill_context", False))
     return CompletionRequest(**common, prompts=prompts, fills_context=fills_context)
 
 
 def listed_messages(messages: Any) -> list[Any]:
-    """Return `messages` if it is a list of an allowed length; check_messages checks each message."""
+    """Return `messages` if it is a list of an allowed length; ChatMessages.parse checks each message."""
     if not isinstance(messages, list):
         raise invalid_param("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not 0 < len(messages) <= MAX_MESSAGES:

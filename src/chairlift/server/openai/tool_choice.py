@@ -1,12 +1,9 @@
 """ToolChoice: parses the tools of a request, and compiles calls into a grammar."""
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import MAX_STRUCTURED_CHARS, ReasoningPrefix, StructuredOutput
@@ -17,6 +14,7 @@ from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.text.calls_or_json import calls_or_json_parser
+from chairlift.text.chat_messages import check_type
 from chairlift.text.forced_call_grammar import forced_call_parser, generic_grammar, reasoning_prefix, tool_call_grammar
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
 from chairlift.text.tagged_argument_grammar import NoTaggedArgumentsError
@@ -24,9 +22,6 @@ from chairlift.text.tool_formats.base import ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
 NONE, AUTO, REQUIRED, FUNCTION, ALLOWED_TOOLS = "none", "auto", "required", "function", "allowed_tools"
-CUSTOM = "custom"
-"""OpenAI's type of tools whose input is free text."""
-
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
 
@@ -143,93 +138,6 @@ def read_tools(
     )  # fmt: skip
 
 
-def check_messages(messages: list[Any]) -> None:
-    """Check tool calls in messages: they have names and ids, and a tool message names an earlier call.
-
-    The chat template checks everything else when it renders the messages. Raises InvalidRequest.
-    """
-    open_calls: set[str] = set()
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict):
-            continue
-        at = f"messages[{index}]"
-        if message.get("role") == "assistant":
-            for number, call in enumerate(_calls(message, at)):
-                open_calls.add(_check_call(call, f"{at}.tool_calls[{number}]"))
-            if not isinstance(message.get("function_call"), dict | None):
-                raise invalid_param(f"{at}.function_call", "must be an object")
-        elif message.get("role") == "tool":
-            call_id = message.get("tool_call_id")
-            if not isinstance(call_id, str) or call_id not in open_calls:
-                raise invalid_param(
-                    f"{at}.tool_call_id", "must be the id of a tool call in an earlier assistant message"
-                )
-
-
-def parsed_arguments(messages: list[Any]) -> list[Any]:
-    """Return the messages with call arguments parsed into objects, as chat templates expect them.
-
-    Arguments that are not a JSON object, because max_tokens had cut the call off, stay text.
-    """
-    return [_with_arguments(message) if isinstance(message, dict) else message for message in messages]
-
-
-def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
-    calls = message.get("tool_calls")
-    if message.get("role") != "assistant" or not isinstance(calls, list):  # others were not checked
-        return message
-    parsed = [
-        {**call, "function": {**call["function"], "arguments": _parse_arguments(call["function"].get("arguments"))}}
-        for call in calls
-    ]
-    return {**message, "tool_calls": parsed}
-
-
-def _calls(message: Mapping[str, Any], at: str) -> list[Any]:
-    calls = message.get("tool_calls")
-    if calls is None:
-        return []
-    if not isinstance(calls, list):
-        raise invalid_param(f"{at}.tool_calls", f"must be a list, got {type(calls).__name__}")
-    return calls
-
-
-def _check_call(call: Any, at: str) -> str:
-    """Return the id of a valid call. Raises InvalidRequest."""
-    function = call.get("function") if isinstance(call, dict) else None
-    # A call of another type has no function: its type makes the better message.
-    if function is None:
-        _check_type(call, at)
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise invalid_param(f"{at}.function.name", "must be a string")
-    if not isinstance(call.get("id"), str):
-        raise invalid_param(f"{at}.id", "must be a string")
-    if not isinstance(arguments := function.get("arguments"), str | dict | None):
-        raise invalid_param(
-            f"{at}.function.arguments",
-            f"must be a string that contains a JSON object, got {type(arguments).__name__}",
-        )
-    call_id: str = call["id"]
-    return call_id
-
-
-def _parse_arguments(arguments: str | dict[str, Any] | None) -> dict[str, Any] | str:
-    """Return a call's arguments as an object, or as they are where they are not a JSON object.
-
-    Parses strictly: orjson rejects NaN and 1e999, and json keeps integers of any size. An empty text is an empty
-    object: OpenAI's own models write that for a call without arguments.
-    """
-    if not isinstance(arguments, str):
-        return arguments or {}
-    text = arguments or "{}"
-    try:
-        orjson.loads(text)
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return arguments
-    return parsed if isinstance(parsed, dict) else arguments
-
-
 def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
     """Return a mapping of each tool's name to the schema of its parameters. Raises InvalidRequest."""
     if not isinstance(tools, list):
@@ -240,7 +148,7 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
     for index, tool in enumerate(tools):
         at = f"tools[{index}]"
         # A tool of another type has no function: the hint about its type is the better message.
-        _check_type(tool, at)
+        check_type(tool, at)
         if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
             raise invalid_param(at, "must be an object of type function with a function")
         function = tool["function"]
@@ -255,17 +163,6 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
             raise invalid_param(f"{at}.function.parameters", f"must be an object, got {type(parameters).__name__}")
         schemas[name] = _schema(parameters or {"type": "object"}, f"{at}.function.parameters")
     return schemas
-
-
-def _check_type(tool: Any, at: str) -> None:
-    """Raise InvalidRequest for a tool, a call or a choice of another type than function."""
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if not isinstance(kind, str) or kind == FUNCTION:
-        return
-    hint = "define a function with one parameter of type string for the tool's input" if kind == CUSTOM else (
-        "define a function and run it in the client"
-    )  # fmt: skip
-    raise invalid_param(f"{at}.type", f"is {kind[:40]!r}, only tools of type function are supported; {hint}")
 
 
 def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
@@ -348,7 +245,7 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
     if kind == FUNCTION:
         return [_checked_name(choice, schemas)], True
     if kind != ALLOWED_TOOLS:
-        _check_type(choice, "tool_choice")
+        check_type(choice, "tool_choice")
     allowed = choice.get(ALLOWED_TOOLS) if kind == ALLOWED_TOOLS else None
     if not isinstance(allowed, dict):
         raise _invalid_choice()
@@ -358,7 +255,7 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
     if not isinstance(tools, list) or not 0 < len(tools) <= MAX_TOOLS:
         raise invalid_param("tool_choice", f"has allowed_tools whose tools must be 1 to {MAX_TOOLS} functions")
     for index, tool in enumerate(tools):
-        _check_type(tool, f"tool_choice.allowed_tools.tools[{index}]")
+        check_type(tool, f"tool_choice.allowed_tools.tools[{index}]")
     return [_checked_name(tool, schemas) for tool in tools], allowed["mode"] == REQUIRED
 
 

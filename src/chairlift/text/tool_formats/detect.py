@@ -5,7 +5,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from chairlift.core.errors import ConfigError
-from chairlift.text.template_features import reads_tools
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
 from chairlift.text.tool_formats.generic import GENERIC
@@ -75,13 +74,13 @@ _NAMED_JSON = re.compile(r"""name\\?["']\s*:.{0,200}(parameters|arguments)\\?["'
 """The example of a call that such a template shows; a template that only prints the tools' names has no colon there."""
 
 
-def detect_tool_format(template: str, special_tokens: Collection[str] = ()) -> ToolFormat:
-    """Return the format that a chat template teaches; GENERIC if it takes no tools or is unknown.
+def detect_tool_format(template: str, special_tokens: Collection[str] = (), *, takes_tools: bool = True) -> ToolFormat:
+    """Return the format that a chat template teaches; GENERIC if it is unknown, or unless the template `takes_tools`.
 
     A template that takes tools and has no marker of calls asks for JSON objects without one, as that of Llama 3.2
     does, or for Python calls. Markers in a template that takes no tools are of no use: the model would see no tools.
     """
-    if not reads_tools(template):
+    if not takes_tools:
         return GENERIC
     found = _format_of_markers(template)
     if found is None and _PYTHONIC.search(template):

@@ -93,7 +93,7 @@ def test_a_resumed_request_says_how_many_tokens_were_delivered_before() -> None:
     assert trace.server.events[0][0] == "resumed" and trace.server.events[0][2] == {"tokens": 3}
 
 
-@pytest.mark.parametrize(("body", "status"), [({**PROMPT, "max_tokens": -1}, 400), ({**PROMPT, "model": "x"}, 404)])
+@pytest.mark.parametrize(("body", "status"), [({**PROMPT, "max_tokens": -2}, 400), ({**PROMPT, "model": "x"}, 404)])
 def test_a_rejected_request_is_no_error_of_the_server(body: dict[str, Any], status: int) -> None:
     trace, response = traced(body)
     assert response.status_code == status == trace.server.attributes["http.response.status_code"]

@@ -1,10 +1,11 @@
-"""ChatMessages: the messages of Anthropic's API, made of content blocks, as messages of chat completions.
+"""MessagesFromBlocks: the messages of Anthropic's API, made of content blocks, as messages of chat completions.
 
 thinking, text, tool_use, tool_use  ──>  one message of the assistant, with its reasoning and calls
 tool_result                         ──>  a message of the role tool
 text, text                          ──>  one message of the user
 """
 
+import re
 from typing import Any
 
 from chairlift.core.validation import invalid_param
@@ -21,10 +22,13 @@ _BLOCKS = {
     "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
     "system": ("text",),
 }
+_CLIENT_HEADERS = re.compile(r"\A(?:x-anthropic-[a-z-]+:[^\n]*(?:\n+|\Z))+")
+"""Lines in the form of HTTP headers at the beginning of a text, such as `x-anthropic-billing-header: cch=1f;`."""
+
 _MEDIA = ("image", "document", "container_upload", "search_result")
 
 
-class ChatMessages:
+class MessagesFromBlocks:
     """Collects messages. Consecutive ones of one role are joined, as Anthropic's API does.
 
     Attributes:
@@ -41,7 +45,8 @@ class ChatMessages:
 
     def add_system(self, system: Any) -> None:
         """Add the field `system`, a text or a list of text blocks. Raises InvalidRequest."""
-        if any(texts := _texts(_blocks(system, "system"), "system")):
+        texts = _without_client_headers(_texts(_blocks(system, "system"), "system"))
+        if any(texts):
             self._append_text("system", texts, "system")
 
     def add_messages(self, messages: Any) -> None:
@@ -91,7 +96,9 @@ class ChatMessages:
         if role == "assistant":
             self._add_answer(blocks, content_at, at)
         elif role == "system":
-            self._append_text("system", _texts(blocks, content_at), at)
+            texts = _texts(blocks, content_at)
+            if (rest := _without_client_headers(texts)) or not texts:
+                self._append_text("system", rest, at)
         else:
             self._add_user_blocks(blocks, content_at, at)
 
@@ -177,6 +184,15 @@ def _texts(blocks: list[Any], at: str) -> list[str]:
         _kind(block, "system", f"{at}[{index}]")
         texts.append(string_member(block, "text", f"{at}[{index}]"))
     return texts
+
+
+def _without_client_headers(texts: list[str]) -> list[str]:
+    """Return texts of instructions without the lines that Claude Code sends there for Anthropic's accounts.
+
+    Such a line differs in every request: with it no request would find the prefix of the one before in the cache.
+    """
+    rest = [_CLIENT_HEADERS.sub("", text) for text in texts]
+    return [text for text, sent in zip(rest, texts, strict=True) if text or not sent]
 
 
 def _result_texts(block: Json, at: str) -> list[str]:

@@ -1,11 +1,11 @@
-"""ChatMessages: content blocks become messages of chat completions, and errors name the block."""
+"""MessagesFromBlocks: content blocks become messages of chat completions, and errors name the block."""
 
 from typing import Any
 
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.anthropic.chat_messages import ChatMessages
+from chairlift.protocol.anthropic.messages_from_blocks import MessagesFromBlocks
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from support_shares import for_each
 
@@ -30,8 +30,8 @@ def answer(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def read(*messages: Any, system: Any = None) -> tuple[ChatMessages, bool]:
-    found = ChatMessages()
+def read(*messages: Any, system: Any = None) -> tuple[MessagesFromBlocks, bool]:
+    found = MessagesFromBlocks()
     if system is not None:
         found.add_system(system)
     found.add_messages(list(messages))
@@ -51,6 +51,26 @@ def test_texts_and_the_system_message() -> None:
     assert found.places == ["system", "messages[0]"] and not continues
     assert read(user(text("a")), system="s")[0].messages[0] == {"role": "system", "content": "s"}
     assert [message["role"] for message in read(user(text("a")), system="")[0].messages] == ["user"]
+
+
+@for_each(
+    ("system", "expected"),
+    [
+        ([text("x-anthropic-billing-header: cc_version=2.1; cch=1f3;"), text("s")], ["s"]),
+        ("x-anthropic-billing-header: cch=1f3;\n\ns", ["s"]),
+        ([text("x-anthropic-a: b\nx-anthropic-c: d\ns\nx-anthropic-e: f")], ["s\nx-anthropic-e: f"]),
+        ([text("x-anthropic-billing-header: cch=1f3;")], []),
+        ("s\nx-anthropic-billing-header: cch=1f3;", ["s\nx-anthropic-billing-header: cch=1f3;"]),
+        ("x-other: s", ["x-other: s"]),
+    ],
+)  # fmt: skip
+def test_lines_for_anthropics_accounts_which_differ_in_every_request_are_left_out(
+    system: Any, expected: list[str]
+) -> None:  # fmt: skip
+    found, _ = read(user(text("a")), system=system)
+    assert [each["content"] for each in found.messages if each["role"] == "system"] == expected
+    later, _ = read(user(text("a")), {"role": "system", "content": system})
+    assert [each["content"] for each in later.messages if each["role"] == "system"] == expected
 
 
 def test_messages_of_one_role_in_a_row_are_one() -> None:
@@ -154,8 +174,8 @@ def test_errors_of_the_system_message(system: Any, param: str) -> None:
 def test_the_number_of_messages_is_bounded() -> None:
     for messages in ("a", []):
         with pytest.raises(InvalidRequest, match="messages must"):
-            ChatMessages().add_messages(messages)
+            MessagesFromBlocks().add_messages(messages)
     with pytest.raises(InvalidRequest, match=str(MAX_MESSAGES + 1)):
-        ChatMessages().add_messages([user(text("a"))] * (MAX_MESSAGES + 1))
+        MessagesFromBlocks().add_messages([user(text("a"))] * (MAX_MESSAGES + 1))
     assert error_of(user(*[result("t")] * (MAX_MESSAGES + 1)))[0] == "messages"
     assert len(read(*[user(text("a"))] * MAX_MESSAGES)[0].messages) == 1

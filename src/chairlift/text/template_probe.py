@@ -1,0 +1,210 @@
+"""probe_template: finds out what a chat template writes, by rendering messages with markers and looking for them.
+
+A template may drop what it does not know, or reject it with an error of its own; its text does not say which.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chairlift.core.chat_template_names_and_limits import ROLES
+from chairlift.core.errors import ChairliftError
+from chairlift.text.call_text_place import TextPlace, with_text_at
+from chairlift.text.chat_messages import ChatMessage, ToolCall
+from chairlift.text.template_abilities import TemplateAbilities
+
+Render = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None], str]
+"""Renders messages, and tools if there are any, to a prompt. Raises ChairliftError where the template rejects them."""
+
+TOOL_NAME = "zqtool"
+BARE_TOOL: dict[str, Any] = {"type": "function", "function": {"name": TOOL_NAME}}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": TOOL_NAME, "description": "zqdescription",
+        "parameters": {"type": "object", "properties": {"zqparameter": {"type": "string"}}, "required": []},
+    },
+}  # fmt: skip
+OTHER_ROLES = tuple(role for role in ROLES if role not in ("system", "developer", "user", "assistant", "tool"))
+UNKNOWN_ROLE = "zqrole"
+CALL_IDS = ("zqcallid1", "zqcallid2")
+"""Of nine characters, which some templates demand."""
+
+
+def probe_template(render: Render, *, with_tools: bool) -> TemplateAbilities:
+    """Return what a template writes of conversations in which the model may call tools, or in which it may not."""
+    probe = _Probe(render, [TOOL] if with_tools else None)
+    writes_objects = probe.writes_calls()
+    writes_text = probe.writes_calls(is_text=True)
+    probe.has_text_arguments = writes_text and not writes_objects
+    places = {
+        f"{state}_text{suffix}": probe.text_place(is_closed=state == "closed", reasoning=reasoning)
+        for state in ("open", "closed") for suffix, reasoning in (("", ""), ("_with_reasoning", "zqthought"))
+    }  # fmt: skip
+    return TemplateAbilities(
+        tools=with_tools and (probe.writes_tool(TOOL) or probe.writes_tool(BARE_TOOL)),
+        bare_tools=with_tools and probe.writes_tool(BARE_TOOL),
+        system=probe.writes_instructions("system"),
+        developer=probe.writes_instructions("developer"),
+        instructions_before_results=probe.writes_instructions_before_results(),
+        lone_instructions=probe.writes([_system("zqs")], "zqs"),
+        later_system=probe.writes_later_instructions("system"),
+        later_developer=probe.writes_later_instructions("developer"),
+        repeated_users=probe.writes([_user("zqu"), _user("zqv")], "zqu", "zqv")
+        and probe.writes([_user("zqu"), _answer("zqa"), _user("zqv"), _user("zqw")], "zqu", "zqa", "zqv", "zqw"),
+        repeated_answers=probe.writes([_user("zqu"), _answer("zqa"), _answer("zqb"), _user("zqv")],
+                                      "zqu", "zqa", "zqb", "zqv"),
+        first_answer=probe.writes_first_answer(),
+        empty_answers=probe.writes([_user("zqu"), _answer(""), _user("zqv")], "zqu", "zqv"),
+        calls=writes_objects or writes_text,
+        object_arguments=writes_objects,
+        text_arguments=writes_text,
+        several_calls=probe.writes_several_calls(),
+        users_after_results=probe.writes([*probe.called(1), _user("zqv")], "zqu", "zqargument1", "zqresult1", "zqv"),
+        other_roles=tuple(
+            role for role in OTHER_ROLES
+            if probe.writes([_user("zqu"), ChatMessage(role=role, content="zqs"), _user("zqv")], "zqu", "zqs", "zqv")
+        ),
+        **places,
+    )  # fmt: skip
+
+
+class _Probe:
+    """Renders small conversations with one template.
+
+    Attributes:
+        has_text_arguments: whether the arguments of calls are text.
+    """
+
+    def __init__(self, render: Render, tools: list[dict[str, Any]] | None) -> None:
+        self._render, self._tools = render, tools
+        self.has_text_arguments = False
+
+    def writes(self, messages: Sequence[ChatMessage], *markers: str, anywhere: Sequence[str] = ()) -> bool:
+        """Return whether the prompt of messages has markers in this order, and those that may stand anywhere."""
+        prompt = self._prompt(messages, self._tools)
+        at = 0
+        for marker in markers:
+            if (at := prompt.find(marker, at)) < 0:
+                return False
+        return bool(prompt) and all(marker in prompt for marker in anywhere)
+
+    def writes_tool(self, tool: dict[str, Any]) -> bool:
+        """Return whether the prompt names a tool, with instructions or without them."""
+        return any(TOOL_NAME in self._prompt([*first, _user("zqu")], [tool]) for first in ([], [_system("zqs")]))
+
+    def writes_instructions(self, role: str) -> bool:
+        """Return whether a first message of a role is in the prompt, also later in the conversation."""
+        first = ChatMessage(role=role, content="zqs")
+        return (
+            self.writes([first, _user("zqu")], anywhere=["zqs", "zqu"])
+            and self.writes([first, _user("zqu"), _answer("zqa"), _user("zqv")], anywhere=["zqs", "zqu", "zqa", "zqv"])
+            and not self._writes_any_role(role)
+        )
+
+    def _writes_any_role(self, role: str) -> bool:
+        """Return whether a message of a role is written like one of a role that no model knows.
+
+        A template that writes the name of every role knows the usual ones only: the role system, and not developer.
+        """
+        prompts = [self._prompt([ChatMessage(role=each, content="zqs"), _user("zqu")], self._tools)
+                   for each in (role, UNKNOWN_ROLE)]  # fmt: skip
+        return role != "system" and prompts[0] == prompts[1].replace(UNKNOWN_ROLE, role)
+
+    def writes_instructions_before_results(self) -> bool:
+        """Return whether first instructions are in the prompt where the last message is a result or an answer."""
+        roles = [role for role in ("system", "developer") if self.writes_instructions(role)]
+        first = ChatMessage(role=roles[0] if roles else "system", content="zqs")
+        ends = [self.called(1)] if self.writes(self.called(1), "zqresult1") else []
+        return all(self.writes([first, *end], anywhere=["zqs"]) for end in (*ends, [_user("zqu"), _answer("zqa")]))
+
+    def writes_first_answer(self) -> bool:
+        """Return whether an answer before the first message of the user is in the prompt, also one with a call."""
+        calls = self.called(1)[1:]
+        has_calls = self.writes(self.called(1), "zqargument1", "zqresult1")
+        return self.writes([_answer("zqa"), _user("zqu")], "zqa", "zqu") and (
+            not has_calls or self.writes([*calls, _user("zqu")], "zqargument1", "zqresult1", "zqu")
+        )
+
+    def writes_later_instructions(self, role: str) -> bool:
+        """Return whether messages of a role behind others are in the prompt, at their places."""
+        later = ChatMessage(role=role, content="zqs")
+        return (
+            not self._writes_any_role(role)
+            and self.writes([_user("zqu"), later], "zqu", "zqs")
+            and self.writes([_user("zqu"), later, _answer("zqa"), _user("zqv")], "zqu", "zqs", "zqa", "zqv")
+            and self.writes([_user("zqu"), _answer("zqa"), later, _user("zqv")], "zqu", "zqa", "zqs", "zqv")
+            and self.writes([_system("zqr"), _user("zqu"), _answer("zqa"), later], "zqu", "zqa", "zqs")
+        )
+
+    def writes_calls(self, *, is_text: bool = False) -> bool:
+        """Return whether two answers with a call each and their results are in the prompt, before an answer, too.
+
+        Arguments that are text must be in it as they are.
+        """
+        self.has_text_arguments = is_text
+        markers = ["zqu", "zqargument1", "zqresult1", "zqargument2", "zqresult2"]
+        if is_text:
+            markers[1::2] = [_text_arguments(1), _text_arguments(2)]
+        rounds = self.called(1, 2)
+        return self.writes(rounds, *markers) and self.writes(
+            [*rounds, _answer("zqa"), _user("zqv")], *markers, "zqa", "zqv"
+        )
+
+    def writes_several_calls(self) -> bool:
+        """Return whether two calls of one answer and their results are in the prompt."""
+        answer = ChatMessage(role="assistant", calls=(self._call(1), self._call(2)))
+        markers = ("zqu", "zqargument1", "zqargument2", "zqresult1", "zqresult2")
+        messages = [_user("zqu"), answer, _result(1), _result(2)]
+        return self.writes(messages, *markers) and self.writes([*messages, _answer("zqa")], *markers, "zqa")
+
+    def text_place(self, *, is_closed: bool, reasoning: str) -> TextPlace:
+        """Return the first place at which the text of an answer with calls is in the prompt; BEFORE if none is."""
+        ending = [_answer("zqa"), _user("zqv")] if is_closed else []
+        markers = ["zqu", "zqargument1", "zqresult1", "zqargument2", "zqresult2", *(each.content for each in ending)]
+        for place in TextPlace:
+            messages = [_user("zqu")]
+            for number in (1, 2):
+                called = ChatMessage(
+                    role="assistant", content=f"zqtext{number}", reasoning=reasoning, calls=(self._call(number),)
+                )
+                messages = [*with_text_at(place, messages, called), _result(number)]
+            if self.writes([*messages, *ending], *markers, anywhere=["zqtext1", "zqtext2"]):
+                return place
+        return TextPlace.BEFORE
+
+    def called(self, *numbers: int) -> list[ChatMessage]:
+        """Return a message of the user, and an answer with a call and its result for each number."""
+        rounds = [(ChatMessage(role="assistant", calls=(self._call(each),)), _result(each)) for each in numbers]
+        return [_user("zqu"), *(message for each in rounds for message in each)]
+
+    def _call(self, number: int) -> ToolCall:
+        arguments = _text_arguments(number) if self.has_text_arguments else {"zqparameter": f"zqargument{number}"}
+        return ToolCall(CALL_IDS[number - 1], TOOL_NAME, arguments, {"type": "function"})
+
+    def _prompt(self, messages: Sequence[ChatMessage], tools: list[dict[str, Any]] | None) -> str:
+        """Return a prompt, "" where the template rejects the messages."""
+        try:
+            return self._render([message.as_json() for message in messages], tools)
+        except ChairliftError:
+            return ""
+
+
+def _text_arguments(number: int) -> str:
+    """Return arguments that max_tokens has cut off."""
+    return f'{{"zqparameter": "zqargument{number}'
+
+
+def _system(content: str) -> ChatMessage:
+    return ChatMessage(role="system", content=content)
+
+
+def _user(content: str) -> ChatMessage:
+    return ChatMessage(role="user", content=content)
+
+
+def _answer(content: str) -> ChatMessage:
+    return ChatMessage(role="assistant", content=content)
+
+
+def _result(number: int) -> ChatMessage:
+    return ChatMessage(role="tool", content=f"zqresult{number}", call_id=CALL_IDS[number - 1], name=TOOL_NAME)
