@@ -8,9 +8,8 @@ from chairlift.core.chat_template_names_and_limits import ROLES
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol import request_schemas
 from chairlift.protocol.request_schemas import MESSAGE, TOOL, one_or_many
-from chairlift.server.openai.tool_choice import tool_schemas
+from chairlift.server.openai.offered_tools import OfferedTools
 from chairlift.text.chat_messages import ChatMessages
-from chairlift.text.chat_template import checked_tools
 from support_shares import for_each
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -54,6 +53,10 @@ CALLS: list[Any] = [
     [{**CALL, "function": {"name": "f", "arguments": "  "}}], [{**CALL, "function": {"name": "f", "arguments": 5}}],
     [{**CALL, "function": {"name": "f", "arguments": None}}], [{**CALL, "function": {"name": "f", "arguments": []}}],
     [{**CALL, "function": {"name": "f", "arguments": '{"city": "Par'}}],
+    *([{"id": "c", "type": "custom", "custom": each}] for each in ({"name": "f", "input": "x"}, {"name": "f"}, {}, None,
+                                                                 {"name": "f", "input": 5}, {"name": 5})),
+    [{**CALL, "type": "custom"}], [{"id": 5, "type": "custom", "custom": {"name": "f"}}], [{**CALL, "type": "other"}],
+    [{"id": "c", "type": "other"}],
 ]  # fmt: skip
 
 
@@ -96,14 +99,15 @@ FUNCTIONS: list[Any] = [
 
 @for_each("function", FUNCTIONS)
 def test_a_tool_has_a_function_with_a_name(function: Any) -> None:
+    flat = function if isinstance(function, dict) else {}
     for tool in (
-        {"type": "function", "function": function},
-        {"function": function},
-        {"type": "x", "function": function},
-    ):
+        {"type": "function", "function": function}, {"function": function}, {"type": "x", "function": function},
+        {"type": None, "function": function}, {"type": 5, "function": function}, {"type": "", "function": function},
+        {"type": "custom", "custom": function}, {"custom": function}, {"type": "function", **flat}, flat,
+        {"type": "custom", **flat}, {"type": "web_search"}, 5,
+    ):  # fmt: skip
         try:
-            tool_schemas([tool])
-            checked_tools([tool])
+            OfferedTools.read([tool])
             is_valid = True
         except InvalidRequest:
             is_valid = False

@@ -128,7 +128,10 @@ CHAT_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
     "max_tokens": ([1], [0]),
     "max_completion_tokens": ([1, -1, None], [0, -2, "5"]),
     "logprobs": ([True, False], [1, "yes"]),
-    "tools": ([[], [TOOL], None], [{}, "f", [5], [{}], [TOOL] * 129, [{**TOOL, "type": "x"}], [{"type": "function"}]]),
+    "tools": (
+        [[], [TOOL], None, [{**TOOL, "type": "x"}], [{"type": "custom", "custom": {"name": "p"}}]],
+        [{}, "f", [5], [{}], [TOOL] * 129, [{"type": "function"}], [{"type": "custom"}]],
+    ),
     "tool_choice": (
         ["auto", "none", None],
         [

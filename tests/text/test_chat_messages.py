@@ -164,9 +164,16 @@ def test_results_belong_to_calls_before_them_and_have_their_names(messages: list
         ([calling(call(), 5)], "messages[0].tool_calls[1].function.name"),
         ([calling({"id": "c"})], "messages[0].tool_calls[0].function.name"),
         (
-            [calling({"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}})],
+            [calling({"id": "c", "type": "web_search"})],
             "messages[0].tool_calls[0].type",
         ),
+        ([calling({"id": "c", "type": "custom"})], "messages[0].tool_calls[0].custom.name"),
+        ([calling({"id": "c", "type": "custom", "custom": {"name": 5}})], "messages[0].tool_calls[0].custom.name"),
+        (
+            [calling({"id": "c", "type": "custom", "custom": {"name": "f", "input": 5}})],
+            "messages[0].tool_calls[0].custom.input",
+        ),
+        ([calling({"type": "custom", "custom": {"name": "f"}})], "messages[0].tool_calls[0].id"),
         ([calling(call(name=None))], "messages[0].tool_calls[0].function.name"),
         ([calling(call(call_id=5))], "messages[0].tool_calls[0].id"),
         ([calling(call(call_id=None))], "messages[0].tool_calls[0].id"),
@@ -201,6 +208,14 @@ def test_a_call_may_have_no_arguments_and_keeps_what_else_it_has() -> None:
     [message] = parsed(calling({"id": "a", "index": 0, "function": {"name": "f", "strict": True}}))
     [written] = message.as_json()["tool_calls"]
     assert written == {"id": "a", "index": 0, "function": {"name": "f", "strict": True, "arguments": {}}}
+
+
+def test_a_call_of_a_custom_tool_is_one_of_the_function_that_stands_for_it() -> None:
+    custom = {"id": "c", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}
+    message, result = parsed(calling(custom), tool_result("c"))
+    written = {"name": "patch", "arguments": {"input": "*** Begin"}}
+    assert message.as_json()["tool_calls"] == [{"type": "function", "id": "c", "function": written}]
+    assert (result.call_id, result.name) == ("c", "patch")
 
 
 def test_the_older_form_of_calls_and_results_becomes_the_newer_one() -> None:

@@ -26,6 +26,7 @@ _ANSWER_PARTS: list[Schema] = [
 ]  # fmt: skip
 _CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}]}
 _ANSWER: Schema = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": {"anyOf": _ANSWER_PARTS}}]}
+_OF_CUSTOM_TYPE: Schema = {"required": ["type"], "properties": {"type": {"const": "custom"}}}
 _FUNCTION_CALL: Schema = {
     "type": "object", "required": ["name"],
     "properties": {
@@ -33,13 +34,15 @@ _FUNCTION_CALL: Schema = {
         "arguments": {"type": ["string", "object", "null"], "description": "a JSON object, also one that was cut off"},
     },
 }  # fmt: skip
-_CALL: Schema = {
-    "type": "object", "required": ["id", "function"],
-    "properties": {
-        "id": {"type": "string"},
-        "function": _FUNCTION_CALL,
-    },
-}  # fmt: skip
+_CALL: Schema = {"anyOf": [
+    {"type": "object", "required": ["id", "function"], "not": _OF_CUSTOM_TYPE,
+     "properties": {"id": {"type": "string"}, "function": _FUNCTION_CALL}},
+    {"type": "object", "required": ["id", "type", "custom"], "properties": {
+        "id": {"type": "string"}, "type": {"const": "custom"},
+        "custom": {"type": "object", "required": ["name"],
+                   "properties": {"name": {"type": "string"}, "input": {"type": "string"}}},
+    }},
+]}  # fmt: skip
 _PLAIN_ROLES = [role for role in ROLES if role not in ("assistant", "tool")]
 
 
@@ -66,28 +69,38 @@ MESSAGE: Schema = {
 }  # fmt: skip
 """One of a conversation."""
 
-TOOL: Schema = {
-    "type": "object", "required": ["type", "function"],
-    "properties": {
-        "type": {"const": "function"},
-        "function": {
-            "type": "object", "required": ["name"],
-            "properties": {
-                "name": {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"},
-                "parameters": {"type": ["object", "null"], "properties": {"type": {"const": "object"}}},
-            },
-        },
-    },
+_TOOL_NAME: Schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"}
+_PARAMETERS: Schema = {"type": ["object", "null"], "properties": {"type": {"const": "object"}}}
+_FUNCTION: Schema = {
+    "type": "object", "required": ["name"], "properties": {"name": _TOOL_NAME, "parameters": _PARAMETERS}
 }  # fmt: skip
-"""What may be called."""
+_CUSTOM: Schema = {"type": "object", "required": ["name"], "properties": {"name": _TOOL_NAME}}
+_OWN_TYPES = ("function", "custom")
 
-_NAMED_FUNCTION: Schema = {
-    "type": "object", "required": ["type", "function"],
-    "properties": {
-        "type": {"const": "function"},
-        "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
-    },
-}  # fmt: skip
+
+def _of_type(kind: str, members: Schema, called: Schema) -> list[Schema]:
+    """Return the schemas of a tool of a type: what it describes is a member, or the tool itself."""
+    nested: Schema = {"type": "object", "required": [kind], "properties": {**members, kind: called}}
+    flat: Schema = {**called, "properties": {**called["properties"], **members}, "not": {
+        "required": [kind], "properties": {kind: {"type": "object"}},
+    }}  # fmt: skip
+    return [nested, flat]
+
+
+TOOL: Schema = {"anyOf": [
+    *_of_type("function", {"type": {"enum": ["function", None]}}, _FUNCTION),
+    *({**each, "required": ["type", *each["required"]]} for each in _of_type("custom", {"type": {"const": "custom"}},
+                                                                               _CUSTOM)),
+    {"type": "object", "required": ["type"],
+     "properties": {"type": {"type": "string", "minLength": 1, "not": {"enum": [*_OWN_TYPES]}}}},
+]}  # fmt: skip
+"""What may be called; tools of other types are left out."""
+
+_NAMED: Schema = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+_NAMED_FUNCTION: Schema = {"anyOf": [
+    {**each, "required": ["type", *each["required"]]}
+    for kind in _OWN_TYPES for each in _of_type(kind, {"type": {"const": kind}}, _NAMED)
+]}  # fmt: skip
 
 TOOL_CHOICE: Schema = {
     "anyOf": [

@@ -30,7 +30,9 @@ REDACTED, REFUSAL = "redacted_thinking", "refusal"
 REASONING_PARTS = ("thinking", "reasoning", REDACTED)
 """Types of content parts of an answer with its reasoning."""
 
-FUNCTION = "function"
+FUNCTION, CUSTOM = "function", "custom"
+INPUT = "input"
+"""The parameter of the function that stands for a custom tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,14 @@ class _Parser:
         )  # fmt: skip
 
     def _call(self, call: Any, at: str, function_at: str = "") -> ToolCall:
-        """Parse a call. Raises InvalidRequest."""
+        """Parse a call; one of a custom tool is a call of the function that stands for it. Raises InvalidRequest."""
+        if isinstance(call, dict) and call.get("type") == CUSTOM:
+            return self._custom_call(call, at)
         function = call.get(FUNCTION) if isinstance(call, dict) else None
         function_at = function_at or f"{at}.function"
-        if function is None:  # a call of another type has no function: its type makes the better message
-            check_type(call, at)
+        kind = call.get("type", FUNCTION) if isinstance(call, dict) else FUNCTION
+        if function is None and kind != FUNCTION:
+            raise error_at(f"{at}.type", f"must be function or custom, got {str(kind)[:40]!r}")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise error_at(f"{function_at}.name", "must be a string")
         if not isinstance(call.get("id"), str):
@@ -203,6 +208,17 @@ class _Parser:
             raise error_at(f"{function_at}.arguments", message)
         self._names[call["id"]] = function["name"]
         return ToolCall(call["id"], function["name"], _parsed_arguments(arguments), call)
+
+    def _custom_call(self, call: Mapping[str, Any], at: str) -> ToolCall:
+        custom = call.get(CUSTOM)
+        if not isinstance(custom, dict) or not isinstance(name := custom.get("name"), str):
+            raise error_at(f"{at}.custom.name", "must be a string")
+        if not isinstance(call.get("id"), str):
+            raise error_at(f"{at}.id", "must be a string")
+        if not isinstance(text := custom.get("input", ""), str):
+            raise error_at(f"{at}.custom.input", f"must be a string, got {type(text).__name__}")
+        self._names[call["id"]] = name
+        return ToolCall(call["id"], name, {INPUT: text}, {"type": FUNCTION})
 
     def _result(self, parsed: ChatMessage, call_id: Any, at: str) -> ChatMessage:
         """Return a result with the id of its call and the name of the function."""
@@ -241,17 +257,6 @@ def flat_content(content: Any, at: str) -> str:
     if not isinstance(content, list):
         raise error_at(at, f"must be a string or a list of text parts, got {type(content).__name__}")
     return "\n".join(_part_text(part, f"{at}[{index}]") for index, part in enumerate(content))
-
-
-def check_type(tool: Any, at: str) -> None:
-    """Raise InvalidRequest for a tool, a call or a choice of another type than function."""
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if not isinstance(kind, str) or kind == FUNCTION:
-        return
-    hint = "define a function with one parameter of type string for the tool's input" if kind == "custom" else (
-        "define a function and run it in the client"
-    )  # fmt: skip
-    raise error_at(f"{at}.type", f"is {kind[:40]!r}, only tools of type function are supported; {hint}")
 
 
 def _text(content: Any, at: str, thoughts: list[str] | None) -> str:

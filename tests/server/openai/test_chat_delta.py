@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta, merged_delta
+from chairlift.text.custom_tool_calls import CustomCallParser
 from chairlift.text.reasoning_formats import THINK_TAGS
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_formats.base import ToolFormat
@@ -222,6 +223,28 @@ def test_the_ids_of_calls_follow_from_the_key_of_the_choice() -> None:
 
     assert ids(b"a") == ids(b"a") and len({*ids(b"a"), *ids(b"b"), *ids(None), *ids(None)}) == 8
     assert [len(call_id) for call_id in ids(b"a", 9)] == [9, 9] and ids(b"a", 9) != ids(b"b", 9)
+
+
+def test_a_call_of_a_custom_tool_has_its_input_in_place_of_arguments() -> None:
+    called = '<tool_call>{"name": "p", "arguments": {"input": "a\\nb"}}</tool_call>'
+    answer = f"{called}<tool_call>{CALL_F}</tool_call>"
+
+    def builder() -> ChatDeltaBuilder:
+        return ChatDeltaBuilder(CustomCallParser(HERMES.make_parser({}), ["p"]), call_key=lambda: b"k")
+
+    custom, call = builder().message(answer)["tool_calls"]
+    assert {**custom, "id": ""} == {"id": "", "type": "custom", "custom": {"name": "p", "input": "a\nb"}}
+    assert call["type"] == "function" and call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    deltas = deltas_of(builder(), [*answer])
+    assert [each["tool_calls"][0].get("custom") for each in deltas][:3] == [
+        {"name": "p", "input": ""}, {"input": "a"}, {"input": "\n"},
+    ]  # fmt: skip
+    merged = merged_delta(deltas)
+    assert [{name: value for name, value in each.items() if name != "index"} for each in merged["tool_calls"]] == [
+        custom, call,
+    ]  # fmt: skip
+    one = ChatDeltaBuilder(CustomCallParser(HERMES.make_parser({}), ["p"]), allows_parallel_calls=False)
+    assert len(one.message(called + answer)["tool_calls"]) == 1
 
 
 def test_merged_deltas_are_what_a_client_joins() -> None:

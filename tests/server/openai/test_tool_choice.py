@@ -15,6 +15,7 @@ from chairlift.text.forced_call_grammar import forced_call_parser
 from chairlift.text.tool_formats.base import ToolFormat
 from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
+from chairlift.text.tool_formats.tool_call_parser import CustomCallInput, CustomCallStart
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_parse_request import JSON, outcome
 from support_shares import for_each
@@ -88,7 +89,7 @@ def test_the_number_of_tools_is_limited() -> None:
 
 @for_each(
     "entry",
-    [None, 5, "f", [], {}, {"type": "function"}, {"type": "function", "function": "f"}, {"function": {"name": "f"}},
+    [None, 5, "f", [], {}, {"type": "function"}, {"type": "function", "function": "f"}, {"type": "custom"},
      {"type": ["function"], "function": {"name": "f"}}, {"type": "function", "function": None}],
 )  # fmt: skip
 def test_a_tool_is_a_function(entry: Any) -> None:
@@ -232,24 +233,35 @@ CUSTOM = {"type": "custom", "custom": {"name": "f", "description": "Runs code.",
 """A tool of OpenAI's whose input is free text."""
 
 
-@pytest.mark.parametrize(("param", "fields"), [
-    ("tools[1].type", {"tools": [tool("g"), CUSTOM]}),
-    ("tool_choice.type", {"tools": TOOLS, "tool_choice": {"type": "custom", "custom": {"name": "f"}}}),
-    ("tool_choice.allowed_tools.tools[0].type", {"tools": TOOLS, "tool_choice": {
-        "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [CUSTOM]},
-    }}),
+@pytest.mark.parametrize("choice", [
+    {"type": "custom", "custom": {"name": "f"}}, {"type": "custom", "name": "f"}, "required",
+    {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "name": "f"}]}},
 ])  # fmt: skip
-def test_a_custom_tool_is_rejected_with_what_to_do(param: str, fields: dict[str, Any]) -> None:
-    assert rejection_message(param, **fields) == (
-        f"{param} is 'custom', only tools of type function are supported; define a function with one parameter of "
-        "type string for the tool's input"
-    )
+def test_a_call_of_a_custom_tool_may_be_forced(choice: Any) -> None:
+    result = read_tools({"tools": [CUSTOM], "tool_choice": choice}, HERMES)
+    assert result is not None and result.is_forced and result.custom_names == {"f"} and result.structured is not None
+    parser = result.make_parser()
+    assert parser is not None
+    pieces = [*parser.push('{"name": "f", "arguments": {"input": "a\\nb"}}'), *parser.flush()]
+    assert pieces == [CustomCallStart(0, "f"), CustomCallInput(0, "a\nb")]
 
 
-def test_a_tool_that_the_server_of_openai_runs_is_named() -> None:
-    for kind in ("web_search", "x" * 1000):
-        message = rejection_message("tools[0].type", tools=[{"type": kind, "function": {"name": "f"}}])
-        assert f"is {kind[:40]!r}, only tools of type function" in message and "run it in the client" in message
+def test_tools_that_the_server_would_have_to_run_are_left_out_and_named() -> None:
+    hosted = [{"type": "web_search"}, {"type": "local_shell"}, {"type": "web_search", "filters": {}}]
+    named = ("tools.web_search", "tools.local_shell")
+    for choice in (None, "auto", {"type": "web_search"}, "none"):
+        result = read_tools({"tools": [*hosted, *TOOLS], "tool_choice": choice}, HERMES)
+        assert result is not None and result.ignored == named
+        assert result.tools == (None if choice == "none" else TOOLS)
+        alone = read_tools({"tools": hosted, "tool_choice": choice}, HERMES)
+        assert alone == ToolChoice(ignored=named)
+    forced = {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "required", "tools": [hosted[0], function_choice("g")]},
+    }
+    result = read_tools({"tools": [*hosted, *TOOLS], "tool_choice": forced}, HERMES)
+    assert result is not None and result.is_forced and [*result.schemas] == ["g"]
+    assert "needs tools" in rejection_message("tool_choice", tools=hosted, tool_choice="required")
 
 
 @pytest.mark.parametrize("name", ["h", "", "F", "f ", "x" * 10_000])

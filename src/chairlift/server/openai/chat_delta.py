@@ -2,12 +2,14 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chairlift.core.engine_output import FinishReason
 from chairlift.text.reasoning_parser import ReasoningDelta, ReasoningParser
 from chairlift.text.tool_formats.tool_call_parser import (
+    CustomCallInput,
+    CustomCallStart,
     Piece,
     ReasoningText,
     TextDelta,
@@ -18,6 +20,8 @@ from chairlift.text.tool_formats.tool_call_parser import (
 
 Delta = dict[str, Any]
 CALL_ID_CHARS = 24
+CALLED_TEXTS = {"function": "arguments", "custom": "input"}
+"""Type of a call -> its member that streams."""
 
 
 def random_call_key() -> bytes:
@@ -88,7 +92,7 @@ class ChatDeltaBuilder:
                 if "id" in call:
                     calls.append({name: value for name, value in call.items() if name != "index"})
                 else:
-                    calls[-1]["function"]["arguments"] += call["function"]["arguments"]
+                    _extend(calls[-1], call)
         message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
         if thought:
             message["reasoning_content"] = thought
@@ -112,26 +116,41 @@ class ChatDeltaBuilder:
         deltas: list[Delta] = []
         for piece in pieces:
             match piece:
-                case ToolCallStart(index) | ToolCallArguments(index) if index and not self._allows_parallel_calls:
+                case (
+                    ToolCallStart(index) | ToolCallArguments(index) | CustomCallStart(index) | CustomCallInput(index)
+                ) if index and not self._allows_parallel_calls:
                     continue
                 case TextDelta(text):
                     deltas.append({"content": text})
                 case ReasoningText(text) if self._includes_reasoning:
                     deltas.append({"reasoning_content": text})
                 case ToolCallStart(index, name):
-                    self.calls += 1
-                    function = {"name": name, "arguments": ""}
-                    call = {"index": index, "id": self._new_id(), "type": "function"}
-                    deltas.append({"tool_calls": [{**call, "function": function}]})
+                    deltas.append(self._call_start(index, "function", {"name": name, "arguments": ""}))
+                case CustomCallStart(index, name):
+                    deltas.append(self._call_start(index, "custom", {"name": name, "input": ""}))
                 case ToolCallArguments(index, text):
                     deltas.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+                case CustomCallInput(index, text):
+                    deltas.append({"tool_calls": [{"index": index, "custom": {"input": text}}]})
         return deltas
+
+    def _call_start(self, index: int, kind: str, called: dict[str, str]) -> Delta:
+        """Return the delta of the start of a call of a type."""
+        self.calls += 1
+        return {"tool_calls": [{"index": index, "id": self._new_id(), "type": kind, kind: called}]}
 
     def _new_id(self) -> str:
         """Return the id of a new call: OpenAI's form, or as many characters as the chat template demands."""
         self._call_key = self._call_key or self._make_call_key()
         digest = hashlib.sha256(b"%b %d" % (self._call_key, self.calls)).hexdigest()
         return digest[: self._num_id_chars] if self._num_id_chars else f"call_{digest[:CALL_ID_CHARS]}"
+
+
+def _extend(call: dict[str, Any], part: Mapping[str, Any]) -> None:
+    """Add more of the text of a call to it."""
+    for kind, name in CALLED_TEXTS.items():
+        if kind in part:
+            call[kind][name] += part[kind][name]
 
 
 def merged_delta(deltas: Sequence[Delta]) -> Delta:
@@ -147,7 +166,8 @@ def merged_delta(deltas: Sequence[Delta]) -> Delta:
                 continue
             for part in value:
                 if (call := calls.get(part["index"])) is None:
-                    calls[part["index"]] = {**part, "function": dict(part["function"])}
+                    called = {name: dict(part[name]) for name in CALLED_TEXTS if name in part}
+                    calls[part["index"]] = {**part, **called}
                 else:
-                    call["function"]["arguments"] += part["function"]["arguments"]
+                    _extend(call, part)
     return merged | ({"tool_calls": list(calls.values())} if calls else {})

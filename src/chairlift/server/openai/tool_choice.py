@@ -1,6 +1,5 @@
 """ToolChoice: parses the tools of a request, and compiles calls into a grammar."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,20 +8,19 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import MAX_STRUCTURED_CHARS, ReasoningPrefix, StructuredOutput
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
-from chairlift.engine.structured.json_schema.closed_objects import close_objects
 from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
+from chairlift.server.openai.offered_tools import CUSTOM, FUNCTION, OfferedTools, called_of, tool_type
 from chairlift.text.calls_or_json import calls_or_json_parser
-from chairlift.text.chat_messages import check_type
+from chairlift.text.custom_tool_calls import CustomCallParser
 from chairlift.text.forced_call_grammar import forced_call_parser, generic_grammar, reasoning_prefix, tool_call_grammar
 from chairlift.text.optional_call_grammar import optional_call_grammar, optional_reasoning_prefix
 from chairlift.text.tagged_argument_grammar import NoTaggedArgumentsError
 from chairlift.text.tool_formats.base import ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
-NONE, AUTO, REQUIRED, FUNCTION, ALLOWED_TOOLS = "none", "auto", "required", "function", "allowed_tools"
-_NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
+NONE, AUTO, REQUIRED, ALLOWED_TOOLS = "none", "auto", "required", "allowed_tools"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,9 @@ class ToolChoice:
         structured: the grammar of the output; None where the model may choose and no tool of its own format is strict.
         allows_answer: whether the response may be the client's own structured output, instead of calls.
         allows_parallel_calls: whether a response may have more than one call.
-        ignored: places of the keywords in schemas that a forced call does not enforce.
+        ignored: places of the keywords in schemas that a forced call does not enforce, and types of tools that were
+            left out.
+        custom_names: names of the custom tools, which the model is shown as functions.
     """
 
     tools: list[dict[str, Any]] | None = None
@@ -48,6 +48,7 @@ class ToolChoice:
     allows_answer: bool = False
     allows_parallel_calls: bool = True
     ignored: tuple[str, ...] = ()
+    custom_names: frozenset[str] = frozenset()
 
     @property
     def prefill(self) -> str:
@@ -78,6 +79,10 @@ class ToolChoice:
 
     def make_parser(self) -> ToolCallParser | None:
         """Make the parser of one response; None where calls are not parsed."""
+        parser = self._format_parser()
+        return CustomCallParser(parser, self.custom_names) if parser is not None and self.custom_names else parser
+
+    def _format_parser(self) -> ToolCallParser | None:
         if self.tool_format is None:
             return None
         if self.allows_answer:
@@ -97,18 +102,20 @@ def read_tools(
     choose, a format that a grammar enforces goes without one that would be too long, and `answer` is the client's
     structured output, which the grammar has beside the calls if it is JSON and the format may_answer_json.
     """
-    tools, choice = fields.get("tools"), fields.get("tool_choice")
+    sent, choice = fields.get("tools"), fields.get("tool_choice")
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
-    if tools is None or tools == []:
-        if choice not in (None, NONE, AUTO):
+    offered = OfferedTools.read([] if sent is None else sent)
+    left_out = tuple(offered.left_out)
+    if not offered.tools:
+        if choice not in (None, NONE, AUTO) and not (left_out and tool_type(choice)):
             raise invalid_param("tool_choice", "needs tools, got none")
-        return None
-    schemas = tool_schemas(tools)
+        return ToolChoice(ignored=left_out) if left_out else None
+    tools, schemas = offered.tools, offered.schemas
     names, is_forced = _callable_names(choice, schemas)
     if choice == NONE:
-        return ToolChoice()
+        return ToolChoice(ignored=left_out)
     # A choice that names one function asks for one call of it.
-    if isinstance(choice, dict) and choice["type"] == FUNCTION:
+    if tool_type(choice) in (FUNCTION, CUSTOM):
         allows_parallel = False
     allowed = {name: schema for name, schema in schemas.items() if name in names}
     structured: StructuredOutput | None = None
@@ -117,7 +124,7 @@ def read_tools(
         # Where the model may choose, only tools with `strict` are enforced; the arguments of the others are any object.
         strict = {tool["function"]["name"] for tool in tools if _is_strict(tool)}
         names = strict & allowed.keys() if tool_format.auto_notations else ()
-    enforceable, ignored = _enforceable(tools, schemas, names, budget or LoweringBudget())
+    enforceable, ignored = _enforceable(offered, names, budget or LoweringBudget())
     if is_forced:
         grammar = tool_call_grammar(tool_format, enforceable, several=allows_parallel)
         structured = _enforced_output(grammar, reasoning_prefix(tool_format))
@@ -134,65 +141,23 @@ def read_tools(
             allows_answer = allows_answer and structured is not None
     return ToolChoice(
         tools=tools, schemas=allowed, tool_format=tool_format, is_forced=is_forced, structured=structured,
-        allows_answer=allows_answer, allows_parallel_calls=allows_parallel, ignored=ignored,
+        allows_answer=allows_answer, allows_parallel_calls=allows_parallel, ignored=(*left_out, *ignored),
+        custom_names=frozenset(offered.custom_names),
     )  # fmt: skip
 
 
-def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
-    """Return a mapping of each tool's name to the schema of its parameters. Raises InvalidRequest."""
-    if not isinstance(tools, list):
-        raise invalid_param("tools", f"must be a list, got {type(tools).__name__}")
-    if len(tools) > MAX_TOOLS:
-        raise invalid_param("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
-    schemas: dict[str, dict[str, Any]] = {}
-    for index, tool in enumerate(tools):
-        at = f"tools[{index}]"
-        # A tool of another type has no function: the hint about its type is the better message.
-        check_type(tool, at)
-        if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
-            raise invalid_param(at, "must be an object of type function with a function")
-        function = tool["function"]
-        name, parameters = function.get("name"), function.get("parameters")
-        if not isinstance(name, str) or not _NAME.match(name):
-            raise invalid_param(
-                f"{at}.function.name", f"must have 1 to {MAX_TOOL_NAME_CHARS} characters of A-Z, a-z, 0-9 and _.:-"
-            )
-        if name in schemas:
-            raise invalid_param(f"{at}.function.name", f"appears twice: {name}")
-        if not isinstance({} if parameters is None else parameters, dict):
-            raise invalid_param(f"{at}.function.parameters", f"must be an object, got {type(parameters).__name__}")
-        schemas[name] = _schema(parameters or {"type": "object"}, f"{at}.function.parameters")
-    return schemas
-
-
-def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
-    """Return the schema of a tool's arguments; a missing type becomes object.
-
-    A schema that names properties and does not mention others is closed: a forced call invents no arguments.
-    """
-    if parameters.get("type", "object") != "object":
-        raise invalid_param(at, "must be a schema of type object")
-    try:
-        # The limits of a structured output's schema hold for tools, too; only the name in its message differs.
-        StructuredOutput(json_schema=parameters)
-    except InvalidRequest as error:
-        raise invalid_param(at, error.message.removeprefix("structured.json_schema ")) from None
-    closed: dict[str, Any] = close_objects({**parameters, "type": "object"})
-    return closed
-
-
 def _enforceable(
-    tools: list[Any], schemas: Mapping[str, Any], names: Collection[str], budget: LoweringBudget
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+    offered: OfferedTools, names: Collection[str], budget: LoweringBudget
+) -> tuple[dict[str, Any], tuple[str, ...]]:  # fmt: skip
     """Return the schemas of the tools that may be called as a grammar takes them, and the ignored keywords.
 
     Raises InvalidRequest for a schema that no grammar can enforce, of a tool with `strict` also for single keywords.
     """
     enforceable: dict[str, Any] = {}
     ignored: list[str] = []
-    for index, (tool, (each, schema)) in enumerate(zip(tools, schemas.items(), strict=True)):
+    for tool, place, (each, schema) in zip(offered.tools, offered.places, offered.schemas.items(), strict=True):
         if each in names:
-            at = f"tools[{index}].function.parameters"
+            at = f"{place}.parameters"
             try:
                 enforceable[each], places = lower(schema, strict=_is_strict(tool), budget=budget)
             except ValueError as error:
@@ -241,11 +206,11 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
     """Return the names of the tools that may be called, and whether one of them must be. Raises InvalidRequest."""
     if choice is None or choice in (NONE, AUTO, REQUIRED):
         return schemas, choice == REQUIRED
-    kind = choice.get("type") if isinstance(choice, dict) else None
-    if kind == FUNCTION:
+    kind = tool_type(choice)
+    if kind in (FUNCTION, CUSTOM):
         return [_checked_name(choice, schemas)], True
-    if kind != ALLOWED_TOOLS:
-        check_type(choice, "tool_choice")
+    if kind and kind != ALLOWED_TOOLS:  # a tool that was left out
+        return schemas, False
     allowed = choice.get(ALLOWED_TOOLS) if kind == ALLOWED_TOOLS else None
     if not isinstance(allowed, dict):
         raise _invalid_choice()
@@ -254,15 +219,15 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
     tools = allowed.get("tools")
     if not isinstance(tools, list) or not 0 < len(tools) <= MAX_TOOLS:
         raise invalid_param("tool_choice", f"has allowed_tools whose tools must be 1 to {MAX_TOOLS} functions")
-    for index, tool in enumerate(tools):
-        check_type(tool, f"tool_choice.allowed_tools.tools[{index}]")
-    return [_checked_name(tool, schemas) for tool in tools], allowed["mode"] == REQUIRED
+    named = [_checked_name(tool, schemas) for tool in tools if tool_type(tool) in ("", FUNCTION, CUSTOM)]
+    return named, allowed["mode"] == REQUIRED and bool(named)
 
 
 def _checked_name(choice: Any, schemas: Mapping[str, Any]) -> str:
-    """Return the name of a function that is one of the tools. Raises InvalidRequest."""
-    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == FUNCTION else None
-    name = function.get("name") if isinstance(function, dict) else None
+    """Return the name of a function or a custom tool that is one of the tools. Raises InvalidRequest."""
+    kind = tool_type(choice)
+    called = called_of(choice, kind) if kind in (FUNCTION, CUSTOM) else None
+    name = None if called is None else called.get("name")
     if not isinstance(name, str):
         raise _invalid_choice()
     if name not in schemas:

@@ -34,7 +34,23 @@ class ToolCallArguments:
     text: str
 
 
-Piece = TextDelta | ReasoningText | ToolCallStart | ToolCallArguments
+@dataclass(frozen=True, slots=True)
+class CustomCallStart:
+    """The start of a call of a custom tool."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCallInput:
+    """More of the text that is the input of a custom tool."""
+
+    index: int
+    text: str
+
+
+Piece = TextDelta | ReasoningText | ToolCallStart | ToolCallArguments | CustomCallStart | CustomCallInput
 
 
 class ToolCallParser(Protocol):

@@ -1,0 +1,60 @@
+"""OfferedTools: functions, custom tools in both notations, and tools that are left out; errors name their place."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.server.openai.offered_tools import MAX_NAMED_TYPES, OfferedTools
+from support_shares import for_each
+
+INPUT = {
+    "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"], "additionalProperties": False,
+}  # fmt: skip
+
+
+def test_a_function_is_shown_as_it_is_in_every_notation() -> None:
+    function = {"name": "f", "parameters": {"type": "object"}, "strict": True}
+    for tool in (
+        {"type": "function", "function": function}, {"function": function}, {"type": "function", **function}, function
+    ):  # fmt: skip
+        offered = OfferedTools.read([tool])
+        assert offered.tools == [{"type": "function", "function": function}]
+        assert offered.places == ["tools[0].function"] and [*offered.schemas] == ["f"]
+        assert not offered.custom_names and not offered.left_out
+    kept = OfferedTools.read([{"type": "function", "function": function, "cache_control": {}}])
+    assert kept.tools[0]["cache_control"] == {}
+
+
+def test_a_custom_tool_is_a_function_with_one_string() -> None:
+    custom = {"name": "patch", "description": "Edit.", "format": {"type": "text"}}
+    for tool in ({"type": "custom", "custom": custom}, {"type": "custom", **custom}):
+        offered = OfferedTools.read([tool, {"type": "function", "function": {"name": "f"}}])
+        function = {"name": "patch", "description": "Edit.", "parameters": INPUT}
+        assert offered.tools[0] == {"type": "function", "function": function}
+        assert offered.custom_names == {"patch"} and offered.schemas["patch"] == INPUT
+
+
+def test_other_types_are_left_out_and_named() -> None:
+    kinds = ["web_search", "namespace", "x" * 99]
+    offered = OfferedTools.read([{"type": kind} for kind in (*kinds, *kinds)])
+    assert offered.tools == [] and [*offered.left_out] == ["tools.web_search", "tools.namespace", f"tools.{'x' * 40}"]
+    assert len(OfferedTools.read([{"type": f"t{number}"} for number in range(100)]).left_out) == MAX_NAMED_TYPES
+
+
+@for_each(
+    ("tools", "param"),
+    [
+        ({}, "tools"), ([{"name": "f"}] * 129, "tools"), ([5], "tools[0]"), ([{}], "tools[0]"),
+        ([{"type": "function"}], "tools[0]"), ([{"type": "custom"}], "tools[0]"), ([{"type": 5}], "tools[0]"),
+        ([{"type": "function", "function": {"name": "f g"}}], "tools[0].function.name"),
+        ([{"type": "custom", "custom": {"name": ""}}], "tools[0].custom.name"),
+        ([{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}], "tools[1].function.name"),
+        ([{"type": "function", "name": "f", "parameters": 5}], "tools[0].function.parameters"),
+        ([{"type": "function", "name": "f", "parameters": {"type": "string"}}], "tools[0].function.parameters"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_by_its_place(tools: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        OfferedTools.read(tools)
+    assert caught.value.details["param"] == param and caught.value.message.startswith(param)
