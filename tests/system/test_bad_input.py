@@ -26,7 +26,7 @@ BODIES: dict[str, bytes] = {
     "3 null": b"null",
     "3 number": b"1",
     "4 not UTF-8": b'{"model": "\xff\xfe"}',
-    "5 BOM": b"\xef\xbb\xbf" + json.dumps(HELLO).encode(),
+    "5 two BOMs": b"\xef\xbb\xbf\xef\xbb\xbf" + json.dumps(HELLO).encode(),
     "6 half a pair": b'{"model": "fake", "prompt": "\\ud800"}',
     "7 deep": b'{"model": ' + b"[" * 100_000,
     "8 NaN": b'{"model": "fake", "prompt": "a", "temperature": NaN}',
@@ -41,6 +41,11 @@ BODIES: dict[str, bytes] = {
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/tokenize", "/detokenize"])
 def test_bodies_that_are_no_json_object(http: httpx.Client, path: str, body: bytes) -> None:
     rejection_message(http.post(path, content=body, headers={"content-type": "application/json"}), 400)
+
+
+def test_5_a_byte_order_mark_is_no_part_of_a_body(http: httpx.Client) -> None:
+    response = http.post(CHAT, content=b"\xef\xbb\xbf" + json.dumps(HELLO).encode())
+    assert response.status_code == 200, response.text
 
 
 def test_10_the_last_of_duplicate_keys_wins(http: httpx.Client) -> None:
@@ -83,7 +88,7 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
         "messages[0].content[0]",
     ),
     "31 zero": ({"max_tokens": 0}, "max_tokens"),
-    "31 negative": ({"max_tokens": -1}, "max_tokens"),
+    "31 negative": ({"max_tokens": -2}, "max_tokens"),
     "31 huge": ({"max_tokens": 2**31}, "max_tokens"),
     "31 text": ({"max_tokens": "5"}, "max_tokens"),
     "31 fraction": ({"max_tokens": 1.5}, "max_tokens"),
@@ -167,7 +172,7 @@ COMPLETION_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "31 zero": ({"max_tokens": 0}, "max_tokens"),
     "33 less": ({"n": 3, "best_of": 2}, "best_of"),
     "33 stream": ({"best_of": 2, "stream": True}, "best_of"),
-    "37 six": ({"logprobs": 6}, "logprobs"),
+    "37 many": ({"logprobs": 21}, "logprobs"),
     "37 many": ({"logprobs": 100_000}, "logprobs"),
     "suffix": ({"suffix": "end"}, "suffix"),
 }

@@ -45,7 +45,7 @@ def error_of(path: str, response: httpx.Response, status: int) -> str:
 
 BODIES: dict[str, bytes] = {
     "1 empty": b"", "2 truncated": b"{", "3 array": b"[]", "3 string": b'"x"', "3 null": b"null", "3 number": b"1",
-    "4 not UTF-8": b'{"model": "\xff\xfe"}', "5 BOM": b"\xef\xbb\xbf{}", "6 half a pair": b'{"model": "\\ud800"}',
+    "4 not UTF-8": b'{"model": "\xff\xfe"}', "5 BOMs": 2 * b"\xef\xbb\xbf", "6 half a pair": b'{"model": "\\ud800"}',
     "7 deep": b'{"model": ' + b"[" * 100_000, "8 NaN": b'{"model": "fake", "temperature": NaN}',
     "8 1e999": b'{"model": "fake", "temperature": 1e999}', "9 digits": b'{"max_tokens": ' + b"9" * 5000 + b"}",
 }  # fmt: skip

@@ -15,7 +15,7 @@ MODEL = "chairlift:demo"
 
 BODIES: Mapping[str, bytes] = {
     "1 empty": b"", "2 truncated": b"{", "3 array": b"[]", "3 null": b"null", "4 not UTF-8": b'{"model": "\xff"}',
-    "5 BOM": b"\xef\xbb\xbf{}", "6 half a pair": b'{"model": "\\ud800"}', "7 deep": b'{"model": ' + b"[" * 100_000,
+    "5 BOMs": 2 * b"\xef\xbb\xbf", "6 half a pair": b'{"model": "\\ud800"}', "7 deep": b'{"model": ' + b"[" * 100_000,
     "8 NaN": b'{"temperature": NaN}', "8 1e999": b'{"temperature": 1e999}', "9 digits": b'{"n": ' + b"9" * 5000 + b"}",
 }  # fmt: skip
 """Bodies that are not a JSON object; the status is 400."""
