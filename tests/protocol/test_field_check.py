@@ -35,7 +35,7 @@ def test_a_number_without_a_fraction_is_an_integer_where_the_field_is_one() -> N
     table = {"count": Field({"type": "integer"}), "factor": Field({"type": "number"})}
     fields, _ = split_fields({"count": 3.0, "factor": 3.0}, table)
     assert fields == {"count": 3, "factor": 3.0} and [type(each) for each in fields.values()] == [int, float]
-    for value in (1.5, "3", True, [3.0], float("inf")):
+    for value in (1.5, "3", True, [3.0], float("inf"), -(2.0**63), 2.0**64):
         assert split_fields({"count": value}, table)[0] == {"count": value}
 
 

@@ -26,7 +26,7 @@ BODIES: dict[str, bytes] = {
     "3 null": b"null",
     "3 number": b"1",
     "4 not UTF-8": b'{"model": "\xff\xfe"}',
-    "5 two BOMs": b"\xef\xbb\xbf\xef\xbb\xbf" + json.dumps(HELLO).encode(),
+    "5 BOM at the end": json.dumps(HELLO).encode() + b"\xef\xbb\xbf",
     "6 half a pair": b'{"model": "fake", "prompt": "\\ud800"}',
     "7 deep": b'{"model": ' + b"[" * 100_000,
     "8 NaN": b'{"model": "fake", "prompt": "a", "temperature": NaN}',
@@ -172,7 +172,7 @@ COMPLETION_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "31 zero": ({"max_tokens": 0}, "max_tokens"),
     "33 less": ({"n": 3, "best_of": 2}, "best_of"),
     "33 stream": ({"best_of": 2, "stream": True}, "best_of"),
-    "37 many": ({"logprobs": 21}, "logprobs"),
+    "37 more": ({"logprobs": 21}, "logprobs"),
     "37 many": ({"logprobs": 100_000}, "logprobs"),
     "suffix": ({"suffix": "end"}, "suffix"),
 }

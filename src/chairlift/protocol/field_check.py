@@ -7,6 +7,10 @@ from chairlift.core.validation import format_value, invalid_param, string
 from chairlift.protocol.request_fields import MAX_MODEL_CHARS, Effect, Field
 
 
+MAX_EXACT = 2**53
+"""Up to this absolute value every integer is a float."""
+
+
 def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest."""
     fields: dict[str, Any] = {}
@@ -33,8 +37,12 @@ def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[d
 
 
 def _as_integer(value: Any) -> Any:
-    """Return a number without a fraction, such as 3.0, as an integer; other values stay."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Return a number without a fraction, such as 3.0, as an integer; other values stay.
+
+    Integers of more than 64 bits arrive as floats, which are other numbers: floats beyond MAX_EXACT stay, too.
+    """
+    is_exact = isinstance(value, float) and value.is_integer() and abs(value) <= MAX_EXACT
+    return int(value) if is_exact else value
 
 
 def format_short(value: Any) -> str:
