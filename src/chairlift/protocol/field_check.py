@@ -6,7 +6,6 @@ from typing import Any
 from chairlift.core.validation import format_value, invalid_param, string
 from chairlift.protocol.request_fields import MAX_MODEL_CHARS, Effect, Field
 
-
 MAX_EXACT = 2**53
 """Up to this absolute value every integer is a float."""
 
