@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS, ROLES, TEXT_PARTS
-from chairlift.text.plain_json import error_at, plain_json
+from chairlift.core.validation import invalid_param
+from chairlift.text.plain_json import plain_json
 
 READ_KEYS = frozenset(
     {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", *REASONING_FIELDS}
@@ -141,7 +142,7 @@ class _Parser:
     def message(self, message: Any, at: str) -> ChatMessage:
         """Parse one message. Raises InvalidRequest."""
         if not isinstance(message, Mapping):
-            raise error_at(at, f"must be an object with role and content, got {type(message).__name__}")
+            raise invalid_param(at, f"must be an object with role and content, got {type(message).__name__}")
         plain: dict[str, Any] = {name: value for name, value in plain_json(message, at).items() if value is not None}
         role = checked_role(plain, at)
         is_answer = role == "assistant"
@@ -159,14 +160,14 @@ class _Parser:
                 read.add("tool_call_id")
                 parsed = self._result(parsed, plain.get("tool_call_id"), at)
             if "content" not in plain and parsed.role != "tool":
-                raise error_at(f"{at}.content", "is missing")
+                raise invalid_param(f"{at}.content", "is missing")
             parsed = replace(parsed, content=_text(plain.get("content", ""), f"{at}.content", None))
         return replace(parsed, other={key: value for key, value in plain.items() if key not in read})
 
     def _answer(self, parsed: ChatMessage, plain: Mapping[str, Any], at: str) -> ChatMessage:
         refusal = plain.get("refusal")
         if not isinstance(refusal, str | None):
-            raise error_at(f"{at}.refusal", f"must be a string or null, got {type(refusal).__name__}")
+            raise invalid_param(f"{at}.refusal", f"must be a string or null, got {type(refusal).__name__}")
         thoughts: list[str] = []
         content = _text(plain.get("content", ""), f"{at}.content", thoughts)
         for name in REASONING_FIELDS:
@@ -175,11 +176,11 @@ class _Parser:
         fields = (plain[name] for name in REASONING_FIELDS if isinstance(plain.get(name), str))
         calls = plain.get("tool_calls", [])
         if not isinstance(calls, list):
-            raise error_at(f"{at}.tool_calls", f"must be a list, got {type(calls).__name__}")
+            raise invalid_param(f"{at}.tool_calls", f"must be a list, got {type(calls).__name__}")
         parsed_calls = [self._call(call, f"{at}.tool_calls[{number}]") for number, call in enumerate(calls)]
         older = plain.get("function_call")
         if not isinstance(older, dict | None):
-            raise error_at(f"{at}.function_call", "must be an object")
+            raise invalid_param(f"{at}.function_call", "must be an object")
         if older and not parsed_calls:
             self._num_older_calls += 1
             call_id = f"call{self._num_older_calls:05}"
@@ -198,25 +199,25 @@ class _Parser:
         function_at = function_at or f"{at}.function"
         kind = call.get("type", FUNCTION) if isinstance(call, dict) else FUNCTION
         if function is None and kind != FUNCTION:
-            raise error_at(f"{at}.type", f"must be function or custom, got {str(kind)[:40]!r}")
+            raise invalid_param(f"{at}.type", f"must be function or custom, got {str(kind)[:40]!r}")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise error_at(f"{function_at}.name", "must be a string")
+            raise invalid_param(f"{function_at}.name", "must be a string")
         if not isinstance(call.get("id"), str):
-            raise error_at(f"{at}.id", "must be a string")
+            raise invalid_param(f"{at}.id", "must be a string")
         if not isinstance(arguments := function.get("arguments"), str | dict | None):
             message = f"must be a string that contains a JSON object, got {type(arguments).__name__}"
-            raise error_at(f"{function_at}.arguments", message)
+            raise invalid_param(f"{function_at}.arguments", message)
         self._names[call["id"]] = function["name"]
         return ToolCall(call["id"], function["name"], _parsed_arguments(arguments), call)
 
     def _custom_call(self, call: Mapping[str, Any], at: str) -> ToolCall:
         custom = call.get(CUSTOM)
         if not isinstance(custom, dict) or not isinstance(name := custom.get("name"), str):
-            raise error_at(f"{at}.custom.name", "must be a string")
+            raise invalid_param(f"{at}.custom.name", "must be a string")
         if not isinstance(call.get("id"), str):
-            raise error_at(f"{at}.id", "must be a string")
+            raise invalid_param(f"{at}.id", "must be a string")
         if not isinstance(text := custom.get("input", ""), str):
-            raise error_at(f"{at}.custom.input", f"must be a string, got {type(text).__name__}")
+            raise invalid_param(f"{at}.custom.input", f"must be a string, got {type(text).__name__}")
         self._names[call["id"]] = name
         return ToolCall(call["id"], name, {INPUT: text}, {"type": FUNCTION})
 
@@ -226,7 +227,7 @@ class _Parser:
             named = [each for each, name in self._names.items() if name == parsed.name]
             return replace(parsed, role="tool", call_id=named[-1]) if named else parsed
         if not isinstance(call_id, str) or call_id not in self._names:
-            raise error_at(f"{at}.tool_call_id", "must be the id of a tool call in an earlier assistant message")
+            raise invalid_param(f"{at}.tool_call_id", "must be the id of a tool call in an earlier assistant message")
         return replace(parsed, call_id=call_id, name=parsed.name or self._names[call_id])
 
     def _note_unread(self, name: str) -> None:
@@ -238,7 +239,7 @@ def checked_role(message: Mapping[str, Any], at: str) -> str:
     """Return the role of a message. Raises InvalidRequest."""
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise error_at(f"{at}.role", f"must be one of {', '.join(ROLES)}, got {str(role)[:40]!r}")
+        raise invalid_param(f"{at}.role", f"must be one of {', '.join(ROLES)}, got {str(role)[:40]!r}")
     return role
 
 
@@ -255,7 +256,7 @@ def flat_content(content: Any, at: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise error_at(at, f"must be a string or a list of text parts, got {type(content).__name__}")
+        raise invalid_param(at, f"must be a string or a list of text parts, got {type(content).__name__}")
     return "\n".join(_part_text(part, f"{at}[{index}]") for index, part in enumerate(content))
 
 
@@ -281,9 +282,9 @@ def _part_text(part: Any, at: str) -> str:
     """Return the text of a content part of type text. Raises InvalidRequest."""
     if not isinstance(part, dict) or part.get("type") != "text":
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        raise error_at(at, f"must be a part of type 'text', got {str(kind)[:40]!r}")
+        raise invalid_param(at, f"must be a part of type 'text', got {str(kind)[:40]!r}")
     if not isinstance(text := part.get("text"), str):
-        raise error_at(f"{at}.text", f"must be a string, got {type(text).__name__}")
+        raise invalid_param(f"{at}.text", f"must be a string, got {type(text).__name__}")
     return text
 
 

@@ -21,10 +21,11 @@ import jinja2
 from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelError
+from chairlift.core.validation import invalid_param
 from chairlift.text.chat_messages import checked_role, flat_content
 from chairlift.text.chat_template_files import read_templates
 from chairlift.text.jinja_sandbox import ChatEnvironment, TemplateLimits, TemplateRaised
-from chairlift.text.plain_json import error_at, plain_json
+from chairlift.text.plain_json import plain_json
 from chairlift.text.reasoning_formats import AUTO, NONE, REASONING_MARKERS, choose_reasoning_format
 from chairlift.text.template_abilities import TemplateAbilities
 from chairlift.text.template_probe import probe_template
@@ -303,35 +304,35 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     Raises InvalidRequest naming the error and its place (`messages[3].content`).
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise error_at("messages", f"must be a list of messages, got {type(messages).__name__}")
+        raise invalid_param("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not messages:
-        raise error_at("messages", "must have at least one message, got none")
+        raise invalid_param("messages", "must have at least one message, got none")
     return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def checked_tools(tools: Any) -> list[dict[str, Any]]:
     """Return the tools as plain data. Raises InvalidRequest for a tool without a name."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
-        raise error_at("tools", f"must be a list of tools, got {type(tools).__name__}")
+        raise invalid_param("tools", f"must be a list of tools, got {type(tools).__name__}")
     plain = [plain_json(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     for index, tool in enumerate(plain):
         if not isinstance(tool, dict):
-            raise error_at(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
+            raise invalid_param(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
         function = tool if tool.get("function") is None else tool["function"]
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise error_at(f"tools[{index}].function.name", "must be a string")
+            raise invalid_param(f"tools[{index}].function.name", "must be a string")
     return plain
 
 
 def _checked_message(message: Any, at: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise error_at(at, f"must be an object with role and content, got {type(message).__name__}")
+        raise invalid_param(at, f"must be an object with role and content, got {type(message).__name__}")
     plain: dict[str, Any] = {key: value for key, value in plain_json(message, at).items() if value is not None}
     role = checked_role(plain, at)
     if "content" in plain:
         plain["content"] = flat_content(plain["content"], f"{at}.content")
     elif role != "assistant" or not (plain.get("tool_calls") or plain.get("function_call")):
-        raise error_at(f"{at}.content", "is missing")
+        raise invalid_param(f"{at}.content", "is missing")
     reasoning = next((plain[name] for name in REASONING_FIELDS if name in plain), None)
     return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.validation import invalid_param
 
 MAX_DEPTH = 32
 """Nesting of objects and lists in a message, a tool or a template variable."""
@@ -15,20 +15,15 @@ def plain_json(value: Any, at: str, depth: int = 0) -> Any:
     Raises InvalidRequest that names the place `at` for other data and for more than MAX_DEPTH levels.
     """
     if depth > MAX_DEPTH:
-        raise error_at(at, f"is nested deeper than {MAX_DEPTH} levels")
+        raise invalid_param(at, f"is nested deeper than {MAX_DEPTH} levels")
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise error_at(at, "has a key that is not a string")
+            raise invalid_param(at, "has a key that is not a string")
         return {str.__str__(key): plain_json(item, f"{at}.{key[:40]}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_json(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise error_at(at, f"must be JSON data, got {type(value).__name__}")
-
-
-def error_at(at: str, message: str) -> InvalidRequest:
-    """Return the error about a place in a request, such as `messages[3].content`."""
-    return InvalidRequest(f"{at} {message}", param=at)
+    raise invalid_param(at, f"must be JSON data, got {type(value).__name__}")

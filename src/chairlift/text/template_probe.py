@@ -36,16 +36,18 @@ def probe_template(render: Render, *, with_tools: bool) -> TemplateAbilities:
     writes_objects = probe.writes_calls()
     writes_text = probe.writes_calls(is_text=True)
     probe.has_text_arguments = writes_text and not writes_objects
+    writes_bare_tools = with_tools and probe.writes_tool(BARE_TOOL)
+    first_roles = [role for role in ("system", "developer") if probe.writes_instructions(role)]
     places = {
         f"{state}_text{suffix}": probe.text_place(is_closed=state == "closed", reasoning=reasoning)
         for state in ("open", "closed") for suffix, reasoning in (("", ""), ("_with_reasoning", "zqthought"))
     }  # fmt: skip
     return TemplateAbilities(
-        tools=with_tools and (probe.writes_tool(TOOL) or probe.writes_tool(BARE_TOOL)),
-        bare_tools=with_tools and probe.writes_tool(BARE_TOOL),
-        system=probe.writes_instructions("system"),
-        developer=probe.writes_instructions("developer"),
-        instructions_before_results=probe.writes_instructions_before_results(),
+        tools=writes_bare_tools or (with_tools and probe.writes_tool(TOOL)),
+        bare_tools=writes_bare_tools,
+        system="system" in first_roles,
+        developer="developer" in first_roles,
+        instructions_before_results=probe.writes_instructions_before_results(next(iter(first_roles), "system")),
         lone_instructions=probe.writes([_system("zqs")], "zqs"),
         later_system=probe.writes_later_instructions("system"),
         later_developer=probe.writes_later_instructions("developer"),
@@ -106,14 +108,15 @@ class _Probe:
 
         A template that writes the name of every role knows the usual ones only: the role system, and not developer.
         """
+        if role == "system":
+            return False
         prompts = [self._prompt([ChatMessage(role=each, content="zqs"), _user("zqu")], self._tools)
                    for each in (role, UNKNOWN_ROLE)]  # fmt: skip
-        return role != "system" and prompts[0] == prompts[1].replace(UNKNOWN_ROLE, role)
+        return prompts[0] == prompts[1].replace(UNKNOWN_ROLE, role)
 
-    def writes_instructions_before_results(self) -> bool:
+    def writes_instructions_before_results(self, role: str) -> bool:
         """Return whether first instructions are in the prompt where the last message is a result or an answer."""
-        roles = [role for role in ("system", "developer") if self.writes_instructions(role)]
-        first = ChatMessage(role=roles[0] if roles else "system", content="zqs")
+        first = ChatMessage(role=role, content="zqs")
         ends = [self.called(1)] if self.writes(self.called(1), "zqresult1") else []
         return all(self.writes([first, *end], anywhere=["zqs"]) for end in (*ends, [_user("zqu"), _answer("zqa")]))
 
