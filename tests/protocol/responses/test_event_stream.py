@@ -79,6 +79,19 @@ def test_reasoning_text_and_calls_are_items_in_order() -> None:
     }  # fmt: skip
 
 
+def test_a_call_of_a_custom_tool_has_events_of_its_own() -> None:
+    head = {"index": 0, "id": "call_0", "type": "custom", "custom": {"name": "apply_patch", "input": ""}}
+    rest = [{"index": 0, "custom": {"input": text}} for text in ("*** ", "End")]
+    events = sent(begin(), chunk(tool_calls=[head]), *(chunk(tool_calls=[each]) for each in rest))
+    assert kinds(events)[2:-1] == [
+        "output_item.added", *["custom_tool_call_input.delta"] * 2, "custom_tool_call_input.done", "output_item.done",
+    ]  # fmt: skip
+    added, *deltas, done, _ = events[2:-1]
+    assert added["item"]["input"] == "" and done["input"] == "".join(each["delta"] for each in deltas) == "*** End"
+    (item,) = events[-1]["response"]["output"]
+    assert (item["type"], item["input"], item["call_id"]) == ("custom_tool_call", "*** End", "call_0")
+
+
 def test_a_merged_delta_is_taken_apart() -> None:
     merged = chunk(
         "tool_calls", reasoning_content="Hm.", content="Yes", tool_calls=[call(0, "{}", "f"), call(1, "", "g")]

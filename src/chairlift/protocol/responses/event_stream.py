@@ -18,6 +18,7 @@ from chairlift.protocol.responses.response_writer import (
     IN_PROGRESS,
     INCOMPLETE,
     INCOMPLETE_REASONS,
+    CalledTool,
     ResponseWriter,
     error_object,
     reasoning_part,
@@ -41,8 +42,7 @@ class _OpenItem:
     pieces: list[str] = field(default_factory=list)
     logprobs: list[Json] = field(default_factory=list)
     call: int = -1
-    call_id: str = ""
-    name: str = ""
+    called: CalledTool | None = None
 
     @property
     def text(self) -> str:
@@ -140,13 +140,12 @@ class ResponseEvents:
         return item
 
     def _add_call(self, call: Json) -> None:
-        function, item = call["function"], self._open
+        called, item = CalledTool.of(call), self._open
         if item is None or item.call != call["index"]:
-            new = _OpenItem(CALL, self._next_index(), call=call["index"], call_id=call["id"], name=function["name"])
-            item = self._open_item(new)
-        if arguments := function.get("arguments"):
-            item.pieces.append(arguments)
-            self._item_event("response.function_call_arguments.delta", item, delta=arguments)
+            item = self._open_item(_OpenItem(CALL, self._next_index(), call=call["index"], called=called))
+        if called.text:
+            item.pieces.append(called.text)
+            self._item_event(f"response.{_call_text(called)}.delta", item, delta=called.text)
 
     def _next_index(self) -> int:
         """Close the open item; return the index of the next one."""
@@ -169,8 +168,11 @@ class ResponseEvents:
         elif item.kind == MESSAGE:
             self._part_event("response.output_text.done", item, text=text, logprobs=item.logprobs)
             self._part_event("response.content_part.done", item, part=text_part(text, item.logprobs))
+        elif item.called is not None and item.called.is_custom:
+            self._item_event("response.custom_tool_call_input.done", item, input=text)
         else:
-            self._item_event("response.function_call_arguments.done", item, arguments=text, name=item.name)
+            name = self._item(item, status, has_begun=True)["name"]
+            self._item_event("response.function_call_arguments.done", item, arguments=text, name=name)
         whole = self._item(item, status, has_begun=True)
         self._output.append(whole)
         self._event("response.output_item.done", output_index=item.index, item=whole)
@@ -182,7 +184,8 @@ class ResponseEvents:
             return self._started.reasoning(item.index, text, status)
         if item.kind == MESSAGE:
             return self._started.message(item.index, text, item.logprobs, status)
-        return self._started.call(item.index, item.call_id, item.name, text or "", status)
+        assert item.called is not None, "an item of a call has one"
+        return self._started.call(item.index, item.called._replace(text=text or ""), status)
 
     def _part_event(self, kind: str, item: _OpenItem, **fields: object) -> None:
         self._item_event(kind, item, content_index=0, **fields)
@@ -198,3 +201,8 @@ class ResponseEvents:
     def _take(self) -> bytes:
         sent, self._sent = self._sent, []
         return b"".join(sent)
+
+
+def _call_text(called: CalledTool) -> str:
+    """Return what the events call the text of a call."""
+    return "custom_tool_call_input" if called.is_custom else "function_call_arguments"
