@@ -10,6 +10,7 @@ import orjson
 
 from chairlift.core.errors import ChairliftError, Detail, NotFound
 from chairlift.protocol.error_formats import ANTHROPIC_PATHS, REQUEST_ID_HEADER, format_error
+from chairlift.protocol.sse import named_event
 
 Header = tuple[bytes, bytes]
 
@@ -118,6 +119,12 @@ def error_body(error: BaseException, request_id: str, path: str = "") -> bytes:
     """Return the JSON body of an error's response, in the form of the API that the path belongs to."""
     status = error_response_of(error).status
     return orjson.dumps(format_error(path, error_object(error, request_id), status, request_id))
+
+
+def stream_error_event(error: BaseException, request_id: str) -> bytes:
+    """Return the event that ends a stream with an error; `retryable` says whether another replica may help."""
+    body = error_object(error, request_id) | {"retryable": is_retryable(error)}
+    return named_event(b"error", orjson.dumps({"error": body}))
 
 
 def request_id_headers(path: str, request_id: str) -> list[Header]:

@@ -5,6 +5,9 @@ response.created, response.in_progress
     response.content_part.added, response.output_text.delta .., response.output_text.done, response.content_part.done
   response.output_item.done
 response.completed, response.incomplete or response.failed
+
+A stream that is silent before its output has further response.in_progress events; behind that it has comments, because
+clients may take the response of such an event, which has no output, for the newest state.
 """
 
 from collections.abc import Callable
@@ -30,6 +33,7 @@ from chairlift.protocol.sse import named_event
 from chairlift.protocol.translation.base import Json
 
 MESSAGE, REASONING, CALL = "message", "reasoning", "function_call"
+PROGRESS = "response.in_progress"
 
 
 @dataclass(slots=True)
@@ -52,9 +56,14 @@ class _OpenItem:
 class ResponseEvents:
     """Writes the events of one response; see StreamTranslation. `on_end` gets the response at its end."""
 
-    def __init__(self, begin: Callable[[Json], ResponseWriter], on_end: Callable[[Json], None]) -> None:
-        """Prepare a stream; `begin` makes the writer from the first chunk."""
-        self._begin, self._on_end = begin, on_end
+    def __init__(
+        self, begin: Callable[[Json], ResponseWriter], on_end: Callable[[Json], None], model: str = ""
+    ) -> None:  # fmt: skip
+        """Prepare a stream; `begin` makes the writer from the first chunk.
+
+        `model` is the request's, with which a silent stream may begin before its first chunk; "" for none.
+        """
+        self._begin, self._on_end, self._model = begin, on_end, model
         self._writer: ResponseWriter | None = None
         self._sent: list[bytes] = []
         self._number = 0
@@ -98,6 +107,16 @@ class ResponseEvents:
             self._event("response.failed", response=response)
         return self._take()
 
+    def keep_alive(self, comment: bytes) -> bytes:
+        """See StreamTranslation."""
+        if self._output or self._open is not None or not (self._writer or self._model):
+            return comment
+        if self._writer is None:
+            self._start({"model": self._model})
+        else:
+            self._event(PROGRESS, response=self._writer.response(IN_PROGRESS, []))
+        return self._take()
+
     def end(self) -> bytes:
         """See StreamTranslation."""
         writer = self._started
@@ -121,7 +140,7 @@ class ResponseEvents:
         if self._writer is not None:
             return
         self._writer = self._begin(chunk)
-        for event in ("response.created", "response.in_progress"):
+        for event in ("response.created", PROGRESS):
             self._event(event, response=self._writer.response(IN_PROGRESS, []))
 
     def _add_text(self, kind: str, text: str, logprobs: list[Json]) -> None:
