@@ -1,4 +1,4 @@
-"""Orders of calls and results: each result behind its call, one call in an answer, a result for a call that has none."""
+"""Orders of calls and results: a result behind its call, one call in an answer, a result for a call without one."""
 
 import random
 from dataclasses import replace

@@ -202,7 +202,7 @@ def test_results_without_an_id_follow_in_the_order_of_the_calls(missing: dict[st
 
 def test_a_result_that_names_its_function_may_come_before_others() -> None:
     named = {"role": "tool", "content": "5", "name": "g"}
-    message, first, second = parsed(calling(call("a"), call("b", name="g")), named, {"role": "tool", "content": "6"})
+    _, first, second = parsed(calling(call("a"), call("b", name="g")), named, {"role": "tool", "content": "6"})
     assert (first.call_id, second.call_id) == ("b", "a")
 
 

@@ -41,8 +41,8 @@ def differing(found: TemplateAbilities, expected: dict[str, Any]) -> dict[str, A
     ("source", "expected"),
     [
         (CHATML, {"system": True, "developer": False, "later_system": True, "later_developer": False,
-                  "repeated_users": True, "repeated_answers": True, "first_answer": True, "lone_answers": True, "empty_answers": True,
-                  "calls": False, "users_after_results": False, "lone_instructions": True,
+                  "repeated_users": True, "repeated_answers": True, "first_answer": True, "lone_answers": True,
+                  "empty_answers": True, "calls": False, "users_after_results": False, "lone_instructions": True,
                   "other_roles": ("context", "environment", "function", "ipython", "model")}),
         (CHATML.replace("<{{ m.role }}>", "<{{ 'boss' if m.role == 'developer' else m.role }}>"),
          {"system": True, "developer": True, "later_developer": True}),

@@ -115,8 +115,9 @@ class ChatMessages:
     def parse(cls, messages: Sequence[Any], template: str = "") -> "ChatMessages":
         """Parse messages of the chat completions API.
 
-        A result belongs to a call before it; one that names no call belongs to the first one without a result. Calls and results of the older form, function_call and the role function,
-        become those of the newer one. `template` is the text of the chat template, which may read further members.
+        A result belongs to a call before it; one without an id belongs to the first call without a result. Calls and
+        results of the older form, function_call and the role function, become those of the newer one. `template` is the
+        text of the chat template, which may read further members.
         Raises InvalidRequest naming the error and its place (`messages[3].content`).
         """
         parser = _Parser()
