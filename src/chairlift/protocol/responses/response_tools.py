@@ -27,7 +27,7 @@ class OwnName(NamedTuple):
     namespace: str = ""
 
 
-class _Entry(NamedTuple):
+class _DescribedTool(NamedTuple):
     """A function or a custom tool, with its namespace and the place in the request of what describes it."""
 
     kind: str
@@ -114,9 +114,9 @@ class ResponseTools:
         return {"type": kind, kind: {"name": self.chat_name(tool["name"], tool.get(NAMESPACE))}}
 
 
-def _entries(tools: list[Any], at: str, namespace: str, left_out: LeftOutTypes) -> list[_Entry]:
+def _entries(tools: list[Any], at: str, namespace: str, left_out: LeftOutTypes) -> list[_DescribedTool]:
     """Return the functions and custom tools of a list; types of others are added to `left_out`."""
-    entries: list[_Entry] = []
+    entries: list[_DescribedTool] = []
     for index, tool in enumerate(tools):
         place = f"{at}[{index}]"
         if not isinstance(tool, dict):
@@ -127,9 +127,9 @@ def _entries(tools: list[Any], at: str, namespace: str, left_out: LeftOutTypes) 
         if kind in (FUNCTION, CUSTOM):
             called = tool.get(kind)  # where chat completions have what a tool describes
             if isinstance(called, dict):
-                entries.append(_Entry(kind, called, namespace, f"{place}.{kind}"))
+                entries.append(_DescribedTool(kind, called, namespace, f"{place}.{kind}"))
             else:
-                entries.append(_Entry(kind, tool, namespace, place))
+                entries.append(_DescribedTool(kind, tool, namespace, place))
         elif kind == NAMESPACE and not namespace:
             entries += _of_namespace(tool, place, left_out)
         else:
@@ -137,7 +137,7 @@ def _entries(tools: list[Any], at: str, namespace: str, left_out: LeftOutTypes) 
     return entries
 
 
-def _of_namespace(tool: Json, at: str, left_out: LeftOutTypes) -> list[_Entry]:
+def _of_namespace(tool: Json, at: str, left_out: LeftOutTypes) -> list[_DescribedTool]:
     """Return the tools of a namespace; its description is the beginning of the first one's."""
     name, inner = tool.get("name"), tool.get("tools")
     if not isinstance(name, str) or not name:
