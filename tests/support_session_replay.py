@@ -32,12 +32,16 @@ from support_server import MODEL, events
 
 Json = dict[str, Any]
 MAX_LEN = 1 << 19
+END_OF_REASONING = "</think>"
 ENDS = ("<|eos|>", "<|eot_id|>", "<|im_end|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "<|call|>", "<|return|>")
 """Tokens of templates that end an answer; the scripted model ends it with its own one."""
 
 
 class ReplayRunner(ScriptedRunner):
-    """A ScriptedRunner that gives `reply` to every prompt, and keeps the prompts."""
+    """A ScriptedRunner that gives `reply` to every prompt, and keeps the prompts.
+
+    Where a prompt has ended the reasoning, the reply is without it.
+    """
 
     def __init__(self) -> None:
         super().__init__(replace(CONFIG, max_model_len=MAX_LEN, num_blocks=MAX_LEN // CONFIG.block_size * 2))
@@ -46,7 +50,8 @@ class ReplayRunner(ScriptedRunner):
 
     def _reply_to(self, prompt: str) -> str:
         self.prompts.append(prompt)
-        return self.reply
+        has_ended_reasoning = prompt.rstrip().endswith(END_OF_REASONING)
+        return self.reply.rpartition(END_OF_REASONING)[2].lstrip() if has_ended_reasoning else self.reply
 
 
 @dataclass
