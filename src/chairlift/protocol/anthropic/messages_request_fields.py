@@ -11,6 +11,7 @@ COUNT_PATH = "/v1/messages/count_tokens"
 
 THINKING_TYPES = ("enabled", "disabled", "adaptive")
 DISPLAYS = ("summarized", "omitted")
+"""Displays of thinking that have an effect; clients send others, whose thinking is shown, too."""
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
 """Effort of Anthropic's API -> reasoning_effort of chat completions."""
 
@@ -82,7 +83,7 @@ _TOOL_CHOICE: Schema = {"anyOf": [
 ]}  # fmt: skip
 _THINKING: Schema = {
     "type": "object", "required": ["type"],
-    "properties": {"type": {"enum": [*THINKING_TYPES]}, "display": {"enum": [None, *DISPLAYS]}},
+    "properties": {"type": {"enum": [*THINKING_TYPES]}, "display": {"type": ["string", "null"]}},
 }  # fmt: skip
 _FORMAT: Schema = _block("json_schema", schema={"type": "object"})
 _OUTPUT_CONFIG: Schema = {"type": "object", "properties": {

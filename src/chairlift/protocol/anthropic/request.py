@@ -142,9 +142,10 @@ def _thinking_type(thinking: Any, ignored: list[str]) -> str:
     kind, display = thinking.get("type"), thinking.get("display")
     if not isinstance(kind, str) or kind not in THINKING_TYPES:
         raise invalid_param("thinking.type", f"must be one of {', '.join(THINKING_TYPES)}, got {format_short(kind)}")
-    if display is not None and display not in DISPLAYS:
-        raise invalid_param("thinking.display", f"must be one of {', '.join(DISPLAYS)}, got {format_short(display)}")
-    ignored += [f"thinking.{name}" for name in thinking if name not in ("type", "display")]
+    if not isinstance(display, str | None):
+        raise invalid_param("thinking.display", f"must be a string or null, got {format_short(display)}")
+    read = ("type", "display") if display is None or display in DISPLAYS else ("type",)
+    ignored += [f"thinking.{name}" for name in thinking if name not in read]
     return kind
 
 
