@@ -32,7 +32,10 @@ from support_server import MODEL, events
 
 Json = dict[str, Any]
 MAX_LEN = 1 << 19
-END_OF_REASONING = "</think>"
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+MIN_TOKENS = 4096
+"""Least limit of an answer, whose tokens are bytes here."""
+REASONING = ("<think>", "</think>")
 ENDS = ("<|eos|>", "<|eot_id|>", "<|im_end|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "<|call|>", "<|return|>")
 """Tokens of templates that end an answer; the scripted model ends it with its own one."""
 
@@ -40,7 +43,7 @@ ENDS = ("<|eos|>", "<|eot_id|>", "<|im_end|>", "<|END_OF_TURN_TOKEN|>", "<end_of
 class ReplayRunner(ScriptedRunner):
     """A ScriptedRunner that gives `reply` to every prompt, and keeps the prompts.
 
-    Where a prompt has ended the reasoning, the reply is without it.
+    It has the end of the reasoning where a prompt has its start, and not where a prompt has ended it.
     """
 
     def __init__(self) -> None:
@@ -50,8 +53,10 @@ class ReplayRunner(ScriptedRunner):
 
     def _reply_to(self, prompt: str) -> str:
         self.prompts.append(prompt)
-        has_ended_reasoning = prompt.rstrip().endswith(END_OF_REASONING)
-        return self.reply.rpartition(END_OF_REASONING)[2].lstrip() if has_ended_reasoning else self.reply
+        start, end = REASONING
+        if prompt.rstrip().endswith(start) and end not in self.reply:
+            return end + self.reply
+        return self.reply.rpartition(end)[2].lstrip() if prompt.rstrip().endswith(end) else self.reply
 
 
 @dataclass
@@ -70,7 +75,8 @@ class Replay:
         """POST a request to which the model replies with `reply`; return the response and the prompt."""
         self.runner.reply = reply
         self.runner.prompts.clear()
-        response = await self.clients[place].post(path, json={**body, "model": MODEL})
+        limits = {name: max(body[name], MIN_TOKENS) for name in LIMITS if body.get(name)}
+        response = await self.clients[place].post(path, json={**body, **limits, "model": MODEL})
         assert response.status_code == 200, (path, response.text)
         assert len(self.runner.prompts) <= 1, "one prompt of one request"
         return response, "".join(self.runner.prompts)
@@ -233,6 +239,33 @@ def with_result(path: str, body: Json, call: Call, result: str) -> Json:
                 {"role": "tool", "tool_name": call.name, "content": result},
             ]
     return {**body, "messages": [*body["messages"], *more]}
+
+
+def value_of(schema: Any, text: str) -> Any:
+    """Return a small value of a JSON Schema; strings without an enumeration are `text`."""
+    schema = schema if isinstance(schema, dict) else {}
+    if "const" in schema or "enum" in schema:
+        return schema["const"] if "const" in schema else schema["enum"][0]
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            return value_of(schema[keyword][0], text)
+    kind = schema.get("type")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "object":
+            required = schema.get("required") or ()
+            return {
+                name: value_of(each, text) for name, each in schema.get("properties", {}).items() if name in required
+            }
+        case "array":
+            return [value_of(schema.get("items"), text)] * max(1, schema.get("minItems", 1))
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            return text
 
 
 def first_function(body: Json) -> tuple[str, Json] | None:

@@ -14,6 +14,7 @@ from support_session_replay import (
     answer_of,
     first_function,
     replaying,
+    value_of,
     with_result,
     written_call,
     written_text,
@@ -138,7 +139,7 @@ async def check_loop(replay: Replay, name: str, place: str, request: Request, bo
     assert (call.name, call.arguments) == called and not text.strip()
     more = with_result(request.path, body, call, "zqoutput")
     response, prompt = await replay.send(place, request.path, more, written_text(name, "zqreply", has_tools=True))
-    check_texts(prompt, (*request.texts, "zqoutput", *called[1].values()))
+    check_texts(prompt, (*request.texts, "zqoutput", *(["zqargument"] if "zqargument" in reply else [])))
     assert answer_of(request.path, response) == ("zqreply", [])
 
 
@@ -148,8 +149,8 @@ def made_call(body: Json) -> tuple[str, Json] | None:
     if found is None:
         return None
     name, parameters = found
-    properties = parameters.get("properties") or {}
-    return name, {key: "zqargument" for key, value in properties.items() if value.get("type") == "string"}
+    every = {**parameters, "required": parameters.get("required") or [*parameters.get("properties", {})][:1]}
+    return name, value_of({"type": "object", **every}, "zqargument")
 
 
 def check_texts(prompt: str, texts: tuple[str, ...]) -> None:
