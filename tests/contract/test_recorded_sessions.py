@@ -1,4 +1,4 @@
-"""Recorded requests of agents with templates of seven model families: 200, no text is lost, and tool calls loop."""
+"""Recorded requests of agents with templates of seven kinds of models: 200, no text is lost, and tool calls loop."""
 
 import json
 from importlib import import_module
@@ -21,9 +21,9 @@ from support_session_replay import (
 )
 from support_shares import FULL
 
-FAMILIES = ("llama-3.1", "mistral-small", "qwen-3.5", "gemma-3", "gpt-oss", "deepseek-v3.2", "command-r7b")
+TEMPLATES = ("llama-3.1", "mistral-small", "qwen-3.5", "gemma-3", "gpt-oss", "deepseek-v3.2", "command-r7b")
 NO_NESTED_DESCRIPTIONS = ("gpt-oss",)
-"""Families whose templates leave out the descriptions of parameters within others, as the published ones do."""
+"""Those that leave out the descriptions of parameters within others, as the published ones do."""
 
 PARAMETERS = {"type": "object", "properties": {"path": {"type": "string", "description": "zqparameter"}}}
 FUNCTION = {"name": "read_file", "description": "zqdescription", "parameters": PARAMETERS}
@@ -109,7 +109,7 @@ def sessions(*, with_parameters: bool = True) -> dict[str, list[Request]]:
 
 
 @pytest.mark.share(16)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("session", sessions())
 def test_a_session_of_a_client_is_answered(name: str, session: str) -> None:
     """Streamed and not, directly and through the router, each once; all four with CHAIRLIFT_FULL."""
