@@ -12,7 +12,7 @@ ToolSchemas = Mapping[str, Mapping[str, Any]]
 
 SPACE = " \t\r\n"
 SPACES, NUMBER, NINE = "\ue000", "\ue001", "\ue003"
-"""In the texts of a CallNotation: white space, which may be missing, a number, and nine of A-Z, a-z and 0-9."""
+"""In the texts of a CallNotation: white space, which may be missing, a number, and an id of nine characters."""
 NAMES = "\ue002"
 """In a regular expression of a ToolFormat: any name of a tool."""
 MAX_NAME_CHARS = 256
