@@ -72,7 +72,8 @@ def test_thinking_is_the_reasoning_effort(fields: dict[str, Any], effort: str | 
 def test_thinking_may_be_left_out_of_the_response() -> None:
     assert read(thinking={"type": "disabled"}).chat["include_reasoning"] is False
     assert read(thinking={"type": "enabled", "display": "omitted"}).chat["include_reasoning"] is False
-    assert "include_reasoning" not in read(thinking={"type": "adaptive", "display": None}).chat
+    for display in (None, "summarized", "updates"):
+        assert "include_reasoning" not in read(thinking={"type": "adaptive", "display": display}).chat
 
 
 def test_the_older_name_of_the_format() -> None:

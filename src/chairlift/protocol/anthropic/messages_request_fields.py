@@ -10,7 +10,8 @@ PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 
 THINKING_TYPES = ("enabled", "disabled", "adaptive")
-DISPLAYS = ("summarized", "omitted")
+DISPLAYS = ("summarized", "updates", "omitted")
+"""How thinking may be shown; `updates`, which Claude Code sends, shows it as `summarized` does."""
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
 """Effort of Anthropic's API -> reasoning_effort of chat completions."""
 
