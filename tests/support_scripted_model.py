@@ -11,6 +11,7 @@ message itself instead; `fake` changes CONFIG and `server` ServerConfig.
 import json
 import logging
 import random
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ from support_config import make_server_config
 TOKENIZER = ByteTokenizer()
 (EOS,) = TOKENIZER.eos_token_ids
 SPACE = 32
+ROLE = re.compile(r"<\|(system|developer|user|assistant|tool)\|>")
 MARKER = b"<tool_call>"
 CONFIG = FakeConfig(vocab_size=TOKENIZER.vocab_size, max_model_len=16_384, num_blocks=8192, verify=False)
 TEMPLATE = """\
@@ -64,6 +66,9 @@ def call(name: str, arguments: str) -> str:
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
+WRITE_ANSWER = "printf noon > answer.txt && echo The answer is written"
+"""The shell command that agents run: its output selects the reply behind it."""
+
 SCRIPT: tuple[tuple[str, str], ...] = (
     ("weather in Paris", call("get_weather", '{"city": "Paris"}')),
     ("weather in Paris and Rome",
@@ -79,6 +84,11 @@ SCRIPT: tuple[tuple[str, str], ...] = (
     ("List two cities", '{"tasks": [{"name": "Paris", "population": 2100000, "is_capital": true}, '
                         '{"name": "Rome", "population": 2800000, "is_capital": true}]}'),
     ("Say nothing", ""),
+    ("a task for claude-code", call("Bash", json.dumps({"command": WRITE_ANSWER, "description": "Write the answer"}))),
+    ("a task for codex", call("exec_command", json.dumps({"cmd": WRITE_ANSWER}))),
+    ("a task for opencode", call("bash", json.dumps({"command": WRITE_ANSWER, "description": "Write the answer"}))),
+    ("a task for qwen-code", call("run_shell_command", json.dumps({"command": WRITE_ANSWER, "is_background": False}))),
+    ("The answer is written", "The note says that lunch is at noon."),
     ("Fill in Rome", '{"city": "Rome"}'),
     ("", "I do not know."),
 )  # fmt: skip
@@ -87,7 +97,11 @@ SCRIPT: tuple[tuple[str, str], ...] = (
 
 def reply_to(prompt: str) -> str:
     """Return the scripted reply to a rendered prompt, which may end with the beginning of a forced call."""
-    last = prompt.rpartition("<|assistant|>")[0].rpartition("<|")[2]
+    messages = ROLE.split(prompt.rpartition("<|assistant|>")[0])[1:]
+    texts = [
+        text for role, text in zip(messages[::2], messages[1::2], strict=True) if role not in ("system", "developer")
+    ]
+    last = texts[-1] if texts else ""
     return max((entry for entry in SCRIPT if entry[0].lower() in last.lower()), key=lambda entry: len(entry[0]))[1]
 
 

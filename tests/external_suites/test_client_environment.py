@@ -64,6 +64,25 @@ def test_node_modules_are_installed_beside_the_tests(tmp_path: Path, monkeypatch
     assert len(commands) == 2
 
 
+def test_packages_without_a_lock_file_are_installed_by_their_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[str, ...]] = []
+
+    def fake_run(command: list[str], folder: Path) -> str:
+        commands.append(tuple(command[:2]))
+        (folder / "node_modules").mkdir(exist_ok=True)
+        return ""
+
+    monkeypatch.setattr(client_environment, "_run", fake_run)
+    source = tmp_path / "source"
+    source.mkdir()
+    for version in ("1", "1", "2"):
+        (source / "package.json").write_text(f'{{"dependencies": {{"a": "{version}"}}}}', encoding="utf-8")
+        install_node_modules(source, tmp_path / "agents")
+    assert commands == [("npm", "install")] * 2
+
+
 def test_an_old_node_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("node", "npm"):
         (tmp_path / name).write_text("#!/bin/sh\necho v18.19.0\n", encoding="utf-8")

@@ -31,7 +31,13 @@ def test_the_tests_of_all_clients_are_there() -> None:
     node = command.CLIENT_TESTS / "node"
     assert {path.name for path in node.glob("*.test.mjs")} == set(chain(*command.NODE_CLIENTS.values()))
     cases = {path.name for path in command.CASES.glob("*.py")}
-    assert cases == {"json_schema_cases.py", "langchain_cases.py", "langchain_reach.py", "openai_values.py"}
+    assert cases == {
+        "agent_cases.py",
+        "json_schema_cases.py",
+        "langchain_cases.py",
+        "langchain_reach.py",
+        "openai_values.py",
+    }
 
 
 @pytest.mark.parametrize("deviations", [[], ["a passes and is listed"]])
@@ -73,7 +79,9 @@ def test_the_exit_code_tells_whether_all_outcomes_are_expected(
 
 def test_every_suite_is_made_in_its_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "node").mkdir()
-    (tmp_path / "node" / "package.json").write_bytes((command.CLIENT_TESTS / "node" / "package.json").read_bytes())
+    (tmp_path / "agents").mkdir()
+    for name in ("node", "agents"):
+        (tmp_path / name / "package.json").write_bytes((command.CLIENT_TESTS / name / "package.json").read_bytes())
     versions = {"openai": "1", "langchain-tests": "2", "schemathesis": "3", "jsonschema": "4"}
     monkeypatch.setattr(command, "version", versions.__getitem__)
     monkeypatch.setattr(command, "fetch_source", lambda name, version, folder, tests="tests": folder / name)
@@ -83,11 +91,13 @@ def test_every_suite_is_made_in_its_environment(monkeypatch: pytest.MonkeyPatch,
     suites = list(command.make_server_suites(tmp_path, "http://a/v1", "http://b/v1", " through a router"))
     assert [suite.name.split()[0] for suite in suites] == [
         "openai-python", "langchain-tests", "LangChain", "openai-agents", "instructor", "litellm", "lm_eval", "openai",
-        "ai",
+        "ai", "claude-code", "codex", "opencode", "qwen-code",
     ]  # fmt: skip
     assert all(suite.name.endswith(" through a router") for suite in suites)
     assert [suite.python == tmp_path / "clients" / "bin" / "python" for suite in suites[3:7]] == [True] * 4
-    assert [suite.python for suite in suites[7:]] == [None, None]
+    assert [suite.python for suite in suites[7:9]] == [None, None]
+    programs = str(tmp_path / "agents" / "node_modules" / ".bin")
+    assert [suite.environ["CHAIRLIFT_SUITE_PROGRAMS"] for suite in suites[9:]] == [programs] * 4
     assert all(suite.environ["CHAIRLIFT_SUITE_SCRIPTED_URL"] == "http://b/v1" for suite in suites[1:])
     others = list(command.make_suites(tmp_path))
     assert [suite.name.split()[0] for suite in others] == ["JSON", "schemathesis"]
@@ -100,3 +110,7 @@ def test_a_missing_node_is_reported(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(command._make_node_suites(tmp_path, {}, "")) == []
     assert capsys.readouterr().out == "Node clients (openai, ai): SKIPPED, node and npm not found in PATH\n"
+    assert list(command._make_agent_suites(tmp_path, {}, "")) == []
+    assert capsys.readouterr().out == (
+        "Agents (claude-code, codex, opencode, qwen-code): SKIPPED, node and npm not found in PATH\n"
+    )

@@ -35,6 +35,12 @@ NODE_CLIENTS = {
 }  # fmt: skip
 """npm package -> files with its tests."""
 
+AGENTS = {
+    "@anthropic-ai/claude-code": "claude-code", "@openai/codex": "codex", "opencode-ai": "opencode",
+    "@qwen-code/qwen-code": "qwen-code",
+}  # fmt: skip
+"""npm package of an agent -> its name in agent_cases.py."""
+
 OPENAI_TESTS = (
     "chat", "test_completions.py", "test_models.py", "test_embeddings.py", "test_responses.py", "responses",
 )  # fmt: skip
@@ -95,6 +101,7 @@ def make_server_suites(folder: Path, url: str, scripted_url: str, suffix: str = 
     )  # fmt: skip
     yield from _make_client_suites(folder, environ, suffix)
     yield from _make_node_suites(folder / "node", environ, suffix)
+    yield from _make_agent_suites(folder / "agents", environ, suffix)
 
 
 def _make_client_suites(folder: Path, environ: dict[str, str], suffix: str) -> Iterator[Suite]:
@@ -116,6 +123,19 @@ def _make_node_suites(folder: Path, environ: dict[str, str], suffix: str) -> Ite
     packages = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
     for name, files in NODE_CLIENTS.items():
         yield Suite(f"{name} for Node {packages[name]}{suffix}", folder, files, environ, "test.", None)
+
+
+def _make_agent_suites(folder: Path, environ: dict[str, str], suffix: str) -> Iterator[Suite]:
+    """Yield the suites that run agents themselves, or none with a message that names what is missing."""
+    if (missing := find_missing_node()) is not None:
+        _print(f"Agents ({', '.join(AGENTS.values())}): SKIPPED, {missing}")
+        return
+    install_node_modules(CLIENT_TESTS / "agents", folder)
+    packages = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    environ = {**environ, "CHAIRLIFT_SUITE_PROGRAMS": str(folder / "node_modules" / ".bin")}
+    for package, name in AGENTS.items():
+        args = [str(CASES / "agent_cases.py"), "-n", "0", "-k", name]
+        yield Suite(f"{name} {packages[package]}{suffix}", ROOT, args, environ, "tests.contract.suites.agent_cases.")
 
 
 def _print(line: str) -> None:

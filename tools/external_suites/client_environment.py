@@ -28,17 +28,19 @@ def make_python(pins: Path, folder: Path) -> Path:
 
 
 def install_node_modules(source: Path, folder: Path) -> None:
-    """Copy the tests for Node and their lock file to a folder, and install their packages there.
+    """Copy the tests for Node and the list of their packages to a folder, and install the packages there.
 
-    The packages are kept until the lock file changes. Raises RuntimeError with npm's output if that fails.
+    The list is package-lock.json, or package.json where there is none: agents bring their dependencies inside them.
+    The packages are kept until the list changes. Raises RuntimeError with npm's output if that fails.
     """
     stamp, lock = folder / "node_modules" / ".lock.sha256", source / "package-lock.json"
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+    is_locked = lock.exists()
+    digest = hashlib.sha256((lock if is_locked else source / "package.json").read_bytes()).hexdigest()
     folder.mkdir(parents=True, exist_ok=True)
     for file in source.iterdir():
         shutil.copyfile(file, folder / file.name)
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != digest:
-        _run(["npm", "ci", "--no-audit", "--no-fund"], folder)
+        _run(["npm", "ci" if is_locked else "install", "--no-audit", "--no-fund"], folder)
         stamp.write_text(digest, encoding="utf-8")
 
 

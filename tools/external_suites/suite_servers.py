@@ -1,5 +1,6 @@
 """run_server(): a server process on a free port of the loopback interface: the demo model, or scripted replies."""
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,6 +8,9 @@ from pathlib import Path
 
 from chairlift.bench.offline.subprocess_run import environ_with
 from server_process.server_process import ServerProcess
+
+SCRIPTED_CONTEXT_TOKENS = 262_144
+"""Context of the scripted model, whose tokens are bytes: agents send 80,000 in their first request."""
 
 TESTS = Path(__file__).parents[2] / "tests"
 
@@ -19,7 +23,8 @@ def demo_command(model_names: Sequence[str]) -> list[str]:
 
 def scripted_command() -> list[str]:
     """Return the command that serves the scripted replies of tests/support_scripted_model.py."""
-    return [sys.executable, str(TESTS / "support_scripted_model.py")]
+    fake = {"max_model_len": SCRIPTED_CONTEXT_TOKENS, "num_blocks": SCRIPTED_CONTEXT_TOKENS // 4}
+    return [sys.executable, str(TESTS / "support_scripted_model.py"), json.dumps({"fake": fake})]
 
 
 def router_command(*urls: str) -> list[str]:
