@@ -74,6 +74,12 @@ def test_an_error_that_a_replica_reported_keeps_code_and_message(code: str, stat
 def test_a_reported_error_before_the_first_byte_keeps_its_field() -> None:
     payload = b'{"error":{"code":"invalid_request","message":"is wrong","param":"tools"}}'
     assert respond_reported_error(payload) == RespondError(400, "invalid_request", "is wrong", param="tools")
+    for payload in (
+        b'{"error":"late"}',
+        b'{"message":"late"}',
+        b'{"error":{"code":"timeout","message":"a","param":7}}',
+    ):
+        assert respond_reported_error(payload).param is None
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,13 @@ def error_of(payload: bytes) -> tuple[str, str]:
     return str(error.get("code")), str(error.get("message"))
 
 
+def error_param_of(payload: bytes) -> str | None:
+    """Return the field of the request that an error's JSON names, None where it names none."""
+    error = _object(payload).get("error")
+    param = error.get("param") if isinstance(error, dict) else None
+    return param if isinstance(param, str) else None
+
+
 def error_code_of(body: bytes) -> str:
     """Return the code of an error response's body; "other" where it has none."""
     try:

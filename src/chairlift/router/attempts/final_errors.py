@@ -9,7 +9,7 @@ from chairlift.core.errors import error_from_wire
 from chairlift.core.router_errors import ReplicaFailed, ReplicaTimeout
 from chairlift.protocol.sse import named_event
 from chairlift.router.attempts.actions import EndWithError, RespondError
-from chairlift.router.attempts.attempt_reader import error_of
+from chairlift.router.attempts.attempt_reader import error_of, error_param_of
 from chairlift.router.attempts.events import FailureReason
 from chairlift.web.error_responses import SERVER, error_response_of
 
@@ -93,8 +93,8 @@ class AttemptsFailure:
 def respond_reported_error(payload: bytes) -> RespondError:
     """Return the response to an error that a replica reported in a stream, before the client received a byte."""
     code, message = error_of(payload)
-    param = orjson.loads(payload)["error"].get("param") if code else None
-    return RespondError(error_response_of(error_from_wire(code, message, {})).status, code, message, param=param)
+    status = error_response_of(error_from_wire(code, message, {})).status
+    return RespondError(status, code, message, param=error_param_of(payload))
 
 
 def event_of_error_response(status: int, body: bytes) -> bytes:
