@@ -1,12 +1,12 @@
 """Recorded requests of agents with templates of seven kinds of models: 200, no text is lost, and tool calls loop."""
 
 import json
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 import pytest
 
+from support_recorded_sessions import recorded_sessions, texts_of
 from support_server import run
 from support_session_replay import (
     Json,
@@ -95,17 +95,16 @@ OWN: dict[str, list[Request]] = {
 """Small conversations of each API; the recorded ones of real programs are further sessions."""
 
 
+@cache
 def sessions(*, with_parameters: bool = True) -> dict[str, list[Request]]:
-    """Return the requests of each session."""
-    recorded: dict[str, list[Request]] = {}
-    if find_spec("support_recorded_sessions") is not None:
-        module: Any = import_module("support_recorded_sessions")
-        for at, session in enumerate(module.recorded_sessions()):
-            recorded[f"{session.client}-{at}"] = [
-                Request(each.path, each.body, tuple(module.texts_of(each.body, with_parameters=with_parameters)))
-                for each in session.requests if each.generates
-            ]  # fmt: skip
-    return OWN | recorded
+    """Return the requests of each session, which are not to be changed."""
+    return OWN | {
+        f"{session.client}-{at}": [
+            Request(each.path, each.body, tuple(texts_of(each.body, with_parameters=with_parameters)))
+            for each in session.requests if each.generates
+        ]
+        for at, session in enumerate(recorded_sessions())
+    }  # fmt: skip
 
 
 @pytest.mark.share(16)

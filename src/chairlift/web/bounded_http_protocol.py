@@ -131,7 +131,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._notify_disconnect()
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn returns None always, asyncio takes a bool
         """Return whether the connection stays open, until its whole requests have their responses.
 
         A client of HTTP/1.0 without the beginning of a response is gone: proxies that speak it close only the whole

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from chairlift.protocol.sse import comment_block
+from chairlift.protocol.translation.base import EVENT_STREAM
 from chairlift.web.body import Message, Send
 from chairlift.web.error_responses import Header
 
 EVENT_STREAM_HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", EVENT_STREAM),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.anthropic.chat_tools import chat_tool_choice, chat_tools, tool_places
+from chairlift.protocol.anthropic.chat_tools import TOOL_MEMBERS, ChatTools, chat_tool_choice, chat_tools
 from chairlift.protocol.request_schemas import MAX_TOOLS
+from chairlift.protocol.translation.base import FieldNames
 from support_shares import for_each
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -16,13 +17,14 @@ TOOL: dict[str, Any] = {"name": "f", "description": "Do it.", "input_schema": SC
 def test_a_tool_is_a_function() -> None:
     ignored: list[str] = []
     function = {"name": "f", "description": "Do it.", "parameters": SCHEMA}
-    assert chat_tools([TOOL], ignored) == [{"type": "function", "function": function}]
+    assert chat_tools([TOOL], ignored).tools == [{"type": "function", "function": function}]
     tool = {**TOOL, "type": "custom", "strict": True, "cache_control": {"type": "ephemeral"}}
-    assert chat_tools([tool], ignored) == [{"type": "function", "function": {**function, "strict": True}}]
+    assert chat_tools([tool], ignored).tools == [{"type": "function", "function": {**function, "strict": True}}]
     assert ignored == []
-    assert chat_tools([{**tool, "defer_loading": True, "input_examples": None}, {**TOOL, "defer_loading": 1}], ignored)
+    several = [{**tool, "defer_loading": True, "input_examples": None}, {**TOOL, "defer_loading": 1}]
+    assert chat_tools(several, ignored).tools
     assert ignored == ["tools.defer_loading"]
-    assert chat_tools(None, ignored) == [] == chat_tools([], ignored)
+    assert chat_tools(None, ignored) == ChatTools([], []) == chat_tools([], ignored)
 
 
 @for_each(("tools", "param"), [
@@ -46,8 +48,10 @@ def test_a_bad_tool_is_named(tools: Any, param: str) -> None:
 def test_tools_that_anthropic_runs_are_left_out_by_name(kind: str) -> None:
     ignored: list[str] = []
     tools = [{"type": kind, "name": "x", "max_uses": 8}, TOOL]
-    assert [each["function"]["name"] for each in chat_tools(tools, ignored)] == ["f"] and ignored == [f"tools.{kind}"]
-    assert tool_places(tools)["tools[0].function.parameters"] == "tools[1].input_schema"
+    found = chat_tools(tools, ignored)
+    assert [each["function"]["name"] for each in found.tools] == ["f"] and ignored == [f"tools.{kind}"]
+    names = FieldNames(tools=found.places, tool_members=TOOL_MEMBERS)
+    assert names.own("tools[0].function.parameters") == "tools[1].input_schema"
 
 
 @for_each(("kind", "name", "required"), [
@@ -55,7 +59,7 @@ def test_tools_that_anthropic_runs_are_left_out_by_name(kind: str) -> None:
 ])  # fmt: skip
 def test_tools_of_known_schemas_that_the_client_runs_are_functions(kind: str, name: str, required: list[str]) -> None:
     ignored: list[str] = []
-    (tool,) = chat_tools([{"type": kind, "name": name}], ignored)
+    (tool,) = chat_tools([{"type": kind, "name": name}], ignored).tools
     assert tool["function"]["name"] == name and tool["function"]["parameters"].get("required", []) == required
     assert ignored == [] and "command" in tool["function"]["parameters"]["properties"]
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.protocol.responses.request import TOOL_MEMBERS
 from chairlift.protocol.responses.response_tools import OwnName, ResponseTools
+from chairlift.protocol.translation.base import FieldNames
 from support_shares import for_each
 
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}}
@@ -32,7 +34,8 @@ def test_tools_of_an_agent() -> None:
     assert [each["function"].get("description") for each in tools.chat[2:]] == ["Of files.\n\nRead it.", None]
     assert tools.left_out == ("tools.web_search", "tools.local_shell", "tools.image_generation")
     assert tools.places == ["tools[0]", "tools[1]", "tools[3].tools[0]", "tools[3].tools[1]"]
-    assert tools.paths()["tools[2].function"] == "tools[3].tools[0]"
+    names = FieldNames(tools=tools.places, tool_members=TOOL_MEMBERS)
+    assert names.own("tools[2].function") == "tools[3].tools[0]"
     assert tools.own_name("read") == OwnName("read", "mcp__files") and tools.own_name("f") == OwnName("f")
     assert tools.chat_name("read", "mcp__files") == "read"
 

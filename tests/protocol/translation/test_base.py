@@ -52,6 +52,11 @@ def test_a_message_about_a_place_has_the_place_of_the_request() -> None:
     assert message == "input[3].call_id must be an id"
 
 
+def test_tools_have_the_places_of_the_request() -> None:
+    names = FieldNames(tools=["tools[3]"], tool_members={".function": "", ".custom": ""})
+    assert [names.own(f"tools[{index}].custom.name") for index in (0, 1)] == ["tools[3].name", "tools[1].name"]
+
+
 def test_the_longest_name_of_a_path_counts() -> None:
     assert NESTED.own("response_format.json_schema.schema/properties/a") == "format/properties/a"
     assert NESTED.own("logprobs_of") == "logprobs_of"

@@ -1,6 +1,6 @@
 """chat_tools and chat_tool_choice: the tools of a request of Anthropic's API as those of chat completions."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.anthropic.client_tools import client_tool
@@ -17,39 +17,41 @@ _READ = frozenset({"type", "name", "description", "input_schema", "strict", "cac
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-def chat_tools(tools: Any, ignored: list[str]) -> list[Json]:
+class ChatTools(NamedTuple):
+    """The tools of chat completions, and for each of them the place in the request."""
+
+    tools: list[Json]
+    places: list[str]
+
+
+def chat_tools(tools: Any, ignored: list[str]) -> ChatTools:
     """Return the tools that the client runs. Raises InvalidRequest.
 
     Adds the names of fields without effect to `ignored`, and the types of tools that Anthropic's servers run.
     """
+    found = ChatTools([], [])
     if tools is None:
-        return []
+        return found
     if not isinstance(tools, list):
         raise invalid_param("tools", f"must be a list, got {format_short(tools)}")
     if len(tools) > MAX_TOOLS:
         raise invalid_param("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
-    translated, left_out, unread = list[Json](), LeftOutTypes(), dict[str, None]()
+    left_out, unread = LeftOutTypes(), dict[str, None]()
     for index, tool in enumerate(tools):
-        kind = _type(tool, f"tools[{index}]")
-        if kind not in ("", CUSTOM) and not isinstance(tool.get("input_schema"), dict):
-            if (function := client_tool(kind, tool.get("name"))) is None:
-                left_out.add("tools", kind)
-            else:
-                translated.append({"type": "function", "function": function})
+        at = f"tools[{index}]"
+        kind = _type(tool, at)
+        if kind in ("", CUSTOM) or isinstance(tool.get("input_schema"), dict):
+            function = _function(tool, at)
+            unread |= dict.fromkeys(name for name, value in tool.items() if name not in _READ and value is not None)
+        elif (known := client_tool(kind, tool.get("name"))) is not None:
+            function = known
+        else:
+            left_out.add("tools", kind)
             continue
-        translated.append(_tool(tool, f"tools[{index}]"))
-        unread |= dict.fromkeys(name for name, value in tool.items() if name not in _READ and value is not None)
+        found.tools.append({"type": "function", "function": function})
+        found.places.append(at)
     ignored += [*left_out.names, *(f"tools.{name}" for name in unread)]
-    return translated
-
-
-def tool_places(tools: Any) -> dict[str, str]:
-    """Return for the beginning of each path to a tool of chat_tools that in the request; `tools` was read."""
-    read = [f"tools[{index}]" for index, tool in enumerate(tools or ()) if chat_tools([tool], [])]
-    return {
-        f"tools[{index}]{inner}": place + own
-        for index, place in enumerate(read) for inner, own in (*TOOL_MEMBERS.items(), ("", ""))
-    }  # fmt: skip
+    return found
 
 
 def _type(tool: Any, at: str) -> str:
@@ -62,14 +64,13 @@ def _type(tool: Any, at: str) -> str:
     return kind or ""
 
 
-def _tool(tool: Json, at: str) -> Json:
+def _function(tool: Json, at: str) -> Json:
     if not isinstance(tool.get("input_schema"), dict):
         raise invalid_param(f"{at}.input_schema", f"must be an object, got {format_short(tool.get('input_schema'))}")
     if tool.get("strict") is not None:
         boolean(f"{at}.strict", tool["strict"])
     function: Json = {"name": tool.get("name"), "parameters": tool["input_schema"]}
-    function |= {name: tool[name] for name in ("description", "strict") if tool.get(name) is not None}
-    return {"type": "function", "function": function}
+    return function | {name: tool[name] for name in ("description", "strict") if tool.get(name) is not None}
 
 
 def chat_tool_choice(choice: Any) -> Json:

@@ -45,5 +45,7 @@ _BY_TYPE = {"bash_": _BASH, "text_editor_": _TEXT_EDITOR}
 
 def client_tool(kind: str, name: Any) -> Json | None:
     """Return the function that stands for a tool of this type; None for one that Anthropic's servers run."""
-    rest = {prefix: kind.removeprefix(prefix) for prefix in _BY_TYPE if kind.startswith(prefix)}
-    return next(({"name": name, **_BY_TYPE[prefix]} for prefix, date in rest.items() if date.isdigit()), None)
+    for prefix, function in _BY_TYPE.items():
+        if kind.startswith(prefix) and kind.removeprefix(prefix).isdigit():
+            return {"name": name, **function}
+    return None

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.anthropic.messages_request_fields import OTHER_BLOCKS, TOOL_BLOCKS
 from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
@@ -25,12 +26,6 @@ _BLOCKS = {
 }
 _CLIENT_HEADERS = re.compile(r"\A(?:x-anthropic-[a-z-]+:[^\n]*(?:\n+|\Z))+")
 """Lines in the form of HTTP headers at the beginning of a text, such as `x-anthropic-billing-header: cch=1f;`."""
-
-_TOOL_BLOCKS = ("_tool_use", "_tool_result")
-"""Ends of the types of blocks of tools that Anthropic's servers run, such as web_search_tool_result."""
-
-_OTHER_BLOCKS = ("container_upload", "compaction", "fallback")
-"""Types of other blocks that have nothing for a model that is not Anthropic's."""
 
 _MEDIA = ("image", "document", "search_result")
 
@@ -116,17 +111,17 @@ class MessagesFromBlocks:
         texts: list[str] = [] if blocks else [""]
         for index, block in enumerate(blocks):
             block_at = f"{content_at}[{index}]"
-            kind = _kind(block, "user", block_at)
-            if kind == "text":
-                texts.append(string_member(block, "text", block_at))
-            if kind != "tool_result":
-                self._note(kind, "user")
-                continue
-            if texts:
-                self._append_text("user", texts, at)
-                texts = []
-            call_id = string_member(block, "tool_use_id", block_at)
-            self._append({"role": "tool", "content": _result_texts(block, block_at), "tool_call_id": call_id}, block_at)
+            match _kind(block, "user", block_at):
+                case "text":
+                    texts.append(string_member(block, "text", block_at))
+                case "tool_result":
+                    if texts:
+                        self._append_text("user", texts, at)
+                        texts = []
+                    result = {"role": "tool", "content": _result_texts(block, block_at)}
+                    self._append(result | {"tool_call_id": string_member(block, "tool_use_id", block_at)}, block_at)
+                case other:
+                    self.left_out.add("messages", other)
         if texts:
             self._append_text("user", texts, at)
 
@@ -144,13 +139,10 @@ class MessagesFromBlocks:
                         answer.setdefault("reasoning_content", []).append(text)
                 case "tool_use":
                     self._add_call(answer, block, block_at)
+                case "redacted_thinking":
+                    pass  # encrypted, so that it has nothing for a model
                 case other:
-                    self._note(other, "assistant")
-
-    def _note(self, kind: str, role: str) -> None:
-        """Note a block that is left out."""
-        if kind not in _BLOCKS[role]:
-            self.left_out.add("messages", kind)
+                    self.left_out.add("messages", other)
 
     def _add_call(self, answer: Json, block: Json, at: str) -> None:
         if not isinstance(arguments := block.get("input"), dict):
@@ -189,7 +181,7 @@ def _kind(block: Any, role: str, at: str) -> str:
     if not isinstance(block, dict):
         raise invalid_param(at, f"must be an object, got {format_short(block)}")
     kind, allowed = block.get("type"), _BLOCKS[role]
-    is_left_out = isinstance(kind, str) and (kind.endswith(_TOOL_BLOCKS) or kind in _OTHER_BLOCKS)
+    is_left_out = isinstance(kind, str) and (kind.endswith(TOOL_BLOCKS) or kind in OTHER_BLOCKS)
     if isinstance(kind, str) and (kind in allowed or (is_left_out and role != "system")):
         return kind
     if isinstance(kind, str) and kind in _MEDIA:

@@ -23,6 +23,12 @@ SAME_FIELDS = (
 )  # fmt: skip
 """Fields that mean what they mean in chat completions; those that Anthropic's API does not have are our own."""
 
+TOOL_BLOCKS = ("_tool_use", "_tool_result")
+"""Ends of the types of blocks of tools that Anthropic's servers run, such as web_search_tool_result."""
+
+OTHER_BLOCKS = ("container_upload", "compaction", "fallback")
+"""Types of other blocks that have nothing for a model that is not Anthropic's."""
+
 _TEXT: Schema = {"type": "string"}
 _MAYBE_BOOLEAN: Schema = {"type": ["boolean", "null"]}
 
@@ -51,7 +57,7 @@ _RESULT = _block(
                     "is_error": _MAYBE_BOOLEAN}, tool_use_id=_TEXT,
 )  # fmt: skip
 _LEFT_OUT: Schema = {"type": "object", "required": ["type"], "properties": {"type": {"anyOf": [
-    {"enum": ["container_upload", "compaction", "fallback"]}, {"type": "string", "pattern": "_tool_(use|result)$"},
+    {"enum": [*OTHER_BLOCKS]}, {"type": "string", "pattern": f"({'|'.join(TOOL_BLOCKS)})$"},
 ]}}}  # fmt: skip
 _MESSAGE: Schema = {"anyOf": [
     _message("user", _content(_TEXT_BLOCK, _RESULT, _LEFT_OUT)),

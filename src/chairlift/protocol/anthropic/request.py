@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import boolean, invalid_param
-from chairlift.protocol.anthropic.chat_tools import chat_tool_choice, chat_tools, tool_places
+from chairlift.protocol.anthropic.chat_tools import TOOL_MEMBERS, chat_tool_choice, chat_tools
 from chairlift.protocol.anthropic.messages_from_blocks import MessagesFromBlocks
 from chairlift.protocol.anthropic.messages_request_fields import (
     COUNT_TOKENS,
@@ -84,7 +84,7 @@ def _read_conversation(
     if messages.finish():
         chat["continue_final_message"] = True
     chat["messages"] = messages.messages
-    tools = chat_tools(fields.get("tools"), ignored)
+    tools, tool_places = chat_tools(fields.get("tools"), ignored)
     if tools:
         chat["tools"] = tools
     choice = chat_tool_choice(fields.get("tool_choice"))
@@ -112,7 +112,7 @@ def _read_conversation(
             "tools.function.strict": "tools.strict", "reasoning_effort": effort_name,
             "continue_final_message": messages.places[-1],
         },
-        messages.places, MESSAGE_MEMBERS, paths={**tool_places(fields.get("tools")), **messages.paths},
+        messages.places, MESSAGE_MEMBERS, tool_places, TOOL_MEMBERS, messages.paths,
     )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ class ResponseEvents:
         return item
 
     def _close(self, item: _OpenItem, status: str) -> None:
-        text = item.text
+        text, whole = item.text, self._item(item, status, has_begun=True)
         if item.kind == REASONING:
             self._part_event("response.reasoning_text.done", item, text=text)
             self._part_event("response.content_part.done", item, part=reasoning_part(text))
@@ -190,9 +190,7 @@ class ResponseEvents:
         elif item.called is not None and item.called.is_custom:
             self._item_event("response.custom_tool_call_input.done", item, input=text)
         else:
-            name = self._item(item, status, has_begun=True)["name"]
-            self._item_event("response.function_call_arguments.done", item, arguments=text, name=name)
-        whole = self._item(item, status, has_begun=True)
+            self._item_event("response.function_call_arguments.done", item, arguments=text, name=whole["name"])
         self._output.append(whole)
         self._event("response.output_item.done", output_index=item.index, item=whole)
         self._open = None

@@ -30,7 +30,7 @@ FIELD_NAMES = {
 }  # fmt: skip
 """Field of chat completions -> what it is called in a request for a response."""
 
-TOOL_MEMBERS = {".function": ""}
+TOOL_MEMBERS = {".function": "", ".custom": ""}
 MESSAGE_MEMBERS = {".tool_call_id": ".call_id"}
 
 
@@ -96,7 +96,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     return ResponseRequest(
         chat=chat, ignored=tuple(ignored), items=items,
         names=FieldNames(
-            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tool_members=TOOL_MEMBERS, paths=tools.paths(),
+            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tools.places, TOOL_MEMBERS,
         ),
         echoed=_echoed(fields, _metadata(fields.get("metadata"))),
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,

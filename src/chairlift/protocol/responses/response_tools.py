@@ -82,13 +82,6 @@ class ResponseTools:
         own = OwnName(name, namespace if isinstance(namespace, str) else "")
         return next((chat_name for chat_name, each in self.own_names.items() if each == own), name)
 
-    def paths(self) -> dict[str, str]:
-        """Return for the beginning of each path to a tool of chat completions that of the request."""
-        return {
-            f"tools[{index}]{member}": place
-            for index, place in enumerate(self.places) for member in (f".{FUNCTION}", f".{CUSTOM}", "")
-        }  # fmt: skip
-
     def chat_choice(self, choice: Any) -> Any:
         """Return `tool_choice` as chat completions have it, which check it. Raises InvalidRequest."""
         if not isinstance(choice, dict):

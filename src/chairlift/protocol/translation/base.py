@@ -99,7 +99,7 @@ class FieldNames:
         fields: name in the body -> name in the request.
         messages: for each of the body's messages the place in the request: `input[3]`.
         message_members: beginning of the path within a message of the body -> that within its place.
-        tools: what the list of tools is called.
+        tools: for each of the body's tools the place in the request; without it the same one.
         tool_members: beginning of the path within a tool of the body -> that within a tool of the request.
         paths: beginning of a path in the body -> that in the request; they precede all others.
     """
@@ -107,7 +107,7 @@ class FieldNames:
     fields: Mapping[str, str] = field(default_factory=dict)
     messages: Sequence[str] = ()
     message_members: Mapping[str, str] = field(default_factory=dict)
-    tools: str = "tools"
+    tools: Sequence[str] = ()
     tool_members: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
 
@@ -121,7 +121,8 @@ class FieldNames:
             return self.messages[index] + _renamed(rest, self.message_members)
         index, rest = _entry(param, "tools")
         if index >= 0:
-            return f"{self.tools}[{index}]{_renamed(rest, self.tool_members)}"
+            place = self.tools[index] if index < len(self.tools) else f"tools[{index}]"
+            return place + _renamed(rest, self.tool_members)
         longest = self._longest(param)
         return self.fields[longest] + param[len(longest) :] if longest else param
 
