@@ -262,6 +262,9 @@ def test_tools_that_the_server_would_have_to_run_are_left_out_and_named() -> Non
     result = read_tools({"tools": [*hosted, *TOOLS], "tool_choice": forced}, HERMES)
     assert result is not None and result.is_forced and [*result.schemas] == ["g"]
     assert "needs tools" in rejection_message("tool_choice", tools=hosted, tool_choice="required")
+    assert "not among the tools" in rejection_message("tool_choice", tools=hosted, tool_choice=function_choice("g"))
+    for wrong in ({"type": "custom", "name": 1.9e170}, {"type": "function"}, {"type": "allowed_tools"}):
+        assert "must be none, auto" in rejection_message("tool_choice", tools=hosted, tool_choice=wrong)
 
 
 @pytest.mark.parametrize("name", ["h", "", "F", "f ", "x" * 10_000])

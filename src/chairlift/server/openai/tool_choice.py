@@ -107,8 +107,10 @@ def read_tools(
     offered = OfferedTools.read([] if sent is None else sent)
     left_out = offered.left_out.names
     if not offered.tools:
-        if choice not in (None, NONE, AUTO) and not (left_out and tool_type(choice)):
-            raise invalid_param("tool_choice", "needs tools, got none")
+        if choice not in (None, NONE, AUTO):
+            if not (left_out and tool_type(choice)):
+                raise invalid_param("tool_choice", "needs tools, got none")
+            _callable_names(choice, offered.schemas)  # it may name a tool that is left out, and no other
         return ToolChoice(ignored=left_out) if left_out else None
     tools, schemas = offered.tools, offered.schemas
     names, is_forced = _callable_names(choice, schemas)
