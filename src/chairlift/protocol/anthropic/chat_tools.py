@@ -38,11 +38,12 @@ def _tool(tool: Any, at: str) -> Json:
             f"{at}.type", f"must be custom: this server runs no tools itself and knows none by its type, got "
             f"{format_short(kind)}; describe the tool with name, description and input_schema",
         )  # fmt: skip
-    if not isinstance(tool.get("input_schema"), dict):
-        raise invalid_param(f"{at}.input_schema", f"must be an object, got {format_short(tool.get('input_schema'))}")
+    schema = tool.get("input_schema")
+    if not isinstance(schema, dict | None):
+        raise invalid_param(f"{at}.input_schema", f"must be an object, got {format_short(schema)}")
     if tool.get("strict") is not None:
         boolean(f"{at}.strict", tool["strict"])
-    function: Json = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+    function: Json = {"name": tool.get("name"), "parameters": schema or {"type": "object", "properties": {}}}
     function |= {name: tool[name] for name in ("description", "strict") if tool.get(name) is not None}
     return {"type": "function", "function": function}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, MAX_TOP_LOGPROBS, OUTPUT_TOKENS, Effect, Field
-from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
+from chairlift.protocol.request_schemas import ARGUMENTS_TYPE, MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
 
 PATH = "/v1/responses"
 MAX_METADATA = 16
@@ -32,7 +32,7 @@ _TOOL: Schema = {
         "type": {"const": "function"},
         "name": {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"},
         "description": {"type": ["string", "null"]},
-        "parameters": {"type": ["object", "null"], "properties": {"type": {"const": "object"}}},
+        "parameters": {"type": ["object", "null"], "properties": {"type": ARGUMENTS_TYPE}},
         "strict": {"type": ["boolean", "null"]},
     },
 }  # fmt: skip
