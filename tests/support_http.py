@@ -34,7 +34,8 @@ class App:
     """An application that responds with the request as JSON, and records paths and disconnects.
 
     Some paths differ: /held waits for `release`, /early responds without reading the body, /eager responds before
-    it reads the body, /bad has status 400, /whole has `whole_bytes` bytes, and /flood sends parts until a disconnect.
+    it reads the body, /bad has status 400, /silent waits for a disconnect, /whole has `whole_bytes` bytes, and /flood
+    sends parts until a disconnect.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -57,6 +58,9 @@ class App:
             await self._read_body(path, receive)
         elif path == "/whole":
             await send_bytes(send, b"x" * self.whole_bytes)
+        elif path == "/silent":
+            while path not in self.disconnected_paths:
+                await self._read_body(path, receive)
         elif path == "/flood":
             await self._send_flood(scope, receive, send)
         else:

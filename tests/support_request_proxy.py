@@ -66,11 +66,11 @@ def token_stream(num_tokens: int, then: Callable[[Connection], Awaitable[None]] 
     return script
 
 
-def know_weights(router: RunningRouter, fingerprints: Sequence[str] = ("w", "w")) -> None:
+def know_weights(router: RunningRouter, fingerprints: Sequence[str] = ("w", "w"), model: str = "m") -> None:
     """Let a router know the weights of its replicas, which are Chairlift servers then."""
     replicas = router.router.replicas
     for url, fingerprint in zip(replicas.endpoints, fingerprints, strict=True):
-        served = ServedModels(names=("m",), adapters=frozenset(), fingerprints={"m": fingerprint})
+        served = ServedModels(names=(model,), adapters=frozenset(), fingerprints={model: fingerprint})
         replicas.apply_probe(url, probed(models=served, kind=ReplicaKind.CHAIRLIFT), router.router.clock.now())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from chairlift.engine.step_plan import StepPlan
+from chairlift.llm.text_service import TextService
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.endpoint import ReplicaKind
 from chairlift.server.app import server_app
@@ -37,15 +38,16 @@ async def served_replica(
     keys: KeyRing | None = None,
     hook: Callable[[StepPlan, str], None] | None = None,
     tracer: Tracer | None = None,
+    service: TextService | None = None,
     **options: Any,
 ) -> AsyncIterator[str]:
-    """Serve a replica over a fake engine; yields its URL."""
+    """Serve a replica over a fake engine, by default one with this hook; yields its URL."""
     replica = Replica(make_server_config(MODEL, **options), tracer)
 
     async def drain() -> None:
         replica.lifecycle.drain()
 
-    replica.attach_service(fake_service(hook=hook), lambda: None, 2048)
+    replica.attach_service(service or fake_service(hook=hook), lambda: None, 2048)
     try:
         async with serving(server_app(replica, Credentials(keys or KeyRing()), drain).asgi) as url:
             yield url

@@ -85,10 +85,10 @@ async def open_server(
 
 
 def events(text: str) -> list[Any]:
-    """Parse server-sent events; "[DONE]" stays text, an error event is (event, object)."""
+    """Parse server-sent events without comments; "[DONE]" stays text, an error event is (event, object)."""
     result: list[Any] = []
     for block in text.split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in block.split("\n") if line)
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":"))
         if not lines:
             continue
         data = lines["data"] if lines["data"] == "[DONE]" else json.loads(lines["data"])
@@ -228,9 +228,10 @@ def real_server(*args: str, is_forked: bool = True, **environ: str) -> Iterator[
 
 
 @contextmanager
-def scripted_model_server() -> Iterator[Server]:
-    """Start a server with scripted replies; support_scripted_model.py has the script."""
-    with running_server([sys.executable, str(TESTS / "support_scripted_model.py")], {}) as server:
+def scripted_model_server(**parameters: Any) -> Iterator[Server]:
+    """Start a server with scripted replies; support_scripted_model.py has the script and the parameters."""
+    command = [sys.executable, str(TESTS / "support_scripted_model.py"), json.dumps(parameters)]
+    with running_server(command, {}) as server:
         yield server.wait_until_ready()
 
 

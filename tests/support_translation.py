@@ -25,6 +25,9 @@ class Shouting:
     def error(self, error: Json) -> bytes:
         return f"ERROR {error['message']}\n".encode()
 
+    def keep_alive(self, comment: bytes) -> bytes:
+        return b"ALIVE " + comment.strip() + b"\n"
+
     def end(self) -> bytes:
         return b"END\n"
 

@@ -14,6 +14,7 @@ from chairlift.protocol.sse import EventReader
 from support_router_process import direct_or_routed
 from support_sdk_schemas import checked
 from support_server import Server, scripted_model_server
+from support_shares import for_each
 
 MODEL = "scripted"
 REASONING = "A cat has 4 legs.\n2 times 4 is 8."
@@ -200,21 +201,20 @@ def test_stored_responses(client: openai.OpenAI) -> None:
 
 @pytest.mark.share(3)
 @pytest.mark.parametrize(("body", "param"), [
-    ({"input": []}, "input"),
     ({"input": None}, "input"),
     ({"input": [7]}, "input[0]"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/x"}]}]},
      "input[0].content[0]"),
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].call_id"),
-    ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
+    ({"input": [{"type": "robot", "id": "x"}]}, "input[0].type"),
     ({"input": [{"type": "item_reference", "id": "msg_x_0"}]}, "input[0].id"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"max_output_tokens": "many"}, "max_output_tokens"),
     ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"tools": [{"type": 7}]}, "tools[0].type"),
     ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
     ({"tools": [{"type": "function", "name": "f", "parameters": 7}]}, "tools[0].parameters"),
-    ({"tool_choice": {"type": "hosted"}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "hosted"}}, "tool_choice"),
     ({"reasoning": {"effort": "enormous"}}, "reasoning.effort"),
     ({"background": True}, "background"),
     ({"conversation": "conv_1"}, "conversation"),
@@ -227,6 +227,20 @@ def test_a_bad_field_is_named_as_the_request_has_it(url: str, body: dict[str, An
     answer = httpx.post(f"{url}/responses", json={"model": MODEL, "input": "Hi", **body}, timeout=60)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param) and param in error["message"], answer.text
+
+
+@for_each(("body", "ignored"), [
+    ({"input": []}, None),
+    ({"tools": [WEATHER, {"type": "custom", "name": "apply_patch"}, {"type": "web_search"}, {"type": "local_shell"},
+                {"type": "namespace", "name": "n", "tools": [{**WEATHER, "name": "f"}]}, {"type": "image_generation"}]},
+     "tools.web_search, tools.local_shell, tools.image_generation"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools.web_search"),
+    ({"input": [{"type": "web_search_call", "id": "x"}]}, "input.web_search_call"),
+])  # fmt: skip
+def test_what_agents_send_is_taken(url: str, body: dict[str, Any], ignored: str | None) -> None:
+    answer = httpx.post(f"{url}/responses", json={"model": MODEL, "input": "Hi", **body}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers.get("x-ignored-parameters") == ignored
 
 
 def test_a_prompt_that_is_too_long_is_named(url: str) -> None:
@@ -294,7 +308,7 @@ def test_the_tokens_of_a_stored_conversation_are_counted(client: openai.OpenAI) 
 
 @pytest.mark.share(4)
 @pytest.mark.parametrize(("body", "status", "param"), [
-    ({"input": [7]}, 400, "input[0]"), ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
+    ({"input": [7]}, 400, "input[0]"), ({"tools": [{"type": 7}]}, 400, "tools[0].type"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/x"}]}]}, 400,
      "input[0].content[0]"),
     ({"tool_choice": {"type": "function", "name": "f"}}, 400, "tool_choice"), ({"model": "missing"}, 404, "model"),

@@ -1,5 +1,6 @@
 """Embeddings and scores of LLM and AsyncLLM on a fake model: order, options, rejections and failures."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -160,3 +161,26 @@ def test_coroutines_get_the_same_embeddings_for_more_texts_than_the_queue_has_ro
             await llm.embed("a", dimensions=99)
 
     run_async(fake_service(max_queue_size=4), scenario)
+
+
+@pytest.mark.parametrize("kind", ["script", "coroutine"])
+def test_the_error_of_one_prompt_among_several_says_which_and_of_which_list(service: TextService, kind: str) -> None:
+    def message_of(method: str, *arguments: Any, **options: Any) -> str:
+        try:
+            if kind == "script":
+                getattr(LLM.from_service(service), method)(*arguments, use_tqdm=False, **options)
+            else:
+                asyncio.run(getattr(AsyncLLM.from_service(service), method)(*arguments, **options))
+        except InvalidRequest as error:
+            return error.message
+        return ""
+
+    long = "x" * (FAKE.max_model_len + 1)
+    assert message_of("embed", ["a", "b", long]).startswith("prompts[2]: the text has")
+    assert message_of("embed", ["a", [FAKE.vocab_size]]).startswith("prompts[1]: prompt: token id")
+    assert message_of("embed", ["a", None]).startswith("prompts[1]: ")
+    assert message_of("embed", [long]).startswith("the text has")
+    assert message_of("score", "a", ["b", "", "c"]).startswith("other[1]: prompt has 0 tokens")
+    assert message_of("score", ["a", long], ["b", "c"]).startswith("text[1]: the text has")
+    assert message_of("score", long, ["b", "c"]).startswith("the text has")
+    assert message_of("embed", ["a", "b"], timeout=0).startswith("timeout")

@@ -111,7 +111,7 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     [
         (["ok", ""], SEEDED, InvalidRequest, "prompt"),
         (["ok", []], SEEDED, InvalidRequest, "prompt"),
-        (["ok", 5], SEEDED, InvalidRequest, "a prompt must be a string or a list of ids, got 5"),
+        (["ok", 5], SEEDED, InvalidRequest, r"prompts\[1\]: a prompt must be a string or a list of ids, got 5"),
         (["ok", [1.5]], SEEDED, InvalidRequest, "float"),
         (["ok", [True]], SEEDED, InvalidRequest, "bool"),
         ([1.5, 2.5], SEEDED, InvalidRequest, "float"),
@@ -146,6 +146,60 @@ def test_one_invalid_request_raises_before_anything_is_queued(
         run(llm, prompts, params)
     state = llm.scheduler_state()
     assert state["steps"] == 0 and not any(state["finished_by_reason"].values())
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "place"),
+    [
+        (["a", "b", "x" * 512], SEEDED, 2), (["a", ""], SEEDED, 1), ([[1], [], [2]], SEEDED, 1),
+        ([[1], [128]], SEEDED, 1), (["", "a"], SEEDED, 0), (["a", b"b"], SEEDED, 1), (["a", "\ud800"], SEEDED, 1),
+        (["a", {"text": "x"}], SEEDED, 1), (["a", {"prompt": "x", "cache_salt": 5}], SEEDED, 1),
+        (["a", None], SEEDED, 1), (["a", "b"], [SEEDED, {"seed": 1}], 1),
+        (["a", "b"], [SEEDED, SamplingParams(stop_token_ids=(128,))], 1),
+        (["a", "b" * 500], SamplingParams(max_tokens=13), 1),
+        (["a", "b" * 500], [SEEDED, SamplingParams(max_tokens=13)], 1),
+    ],
+)  # fmt: skip
+def test_the_error_of_one_prompt_among_several_says_which(llm: LLM, prompts: Any, params: Any, place: int) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        run(llm, prompts, params)
+    assert caught.value.message.startswith(f"prompts[{place}]: ")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "options"),
+    [
+        (["x" * 512], SEEDED, {}), ("x" * 512, SEEDED, {}), (["a", "b"], SEEDED, {"timeout": 0}),
+        (["a", "b"], SEEDED, {"tenant": 5}), (["a", "b"], SamplingParams(stop_token_ids=(128,)), {}),
+        (["a", "b"], SEEDED, {"resume": [[]]}), (["a", "b"], [SEEDED], {}),
+    ],
+)  # fmt: skip
+def test_no_prompt_is_named_where_there_is_one_or_the_error_is_of_all(
+    llm: LLM, prompts: Any, params: Any, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        run(llm, prompts, params, **options)
+    assert "prompts[" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("conversation", "params"),
+    [
+        ([{"role": "user", "content": "x" * 600}], SEEDED), ([], SEEDED), ([{"content": "a"}], SEEDED),
+        ("text", SEEDED),
+        ([{"role": "user", "content": "x"}], [SEEDED, SEEDED, {"seed": 1}]),
+    ],
+)  # fmt: skip
+def test_the_error_of_one_conversation_among_several_says_which(llm: LLM, conversation: Any, params: Any) -> None:
+    fine = [{"role": "user", "content": "a"}]
+    with pytest.raises(InvalidRequest) as caught:
+        llm.chat([fine, fine, conversation], params, use_tqdm=False)
+    assert caught.value.message.startswith("conversations[2]: ")
+
+
+def test_the_error_of_resume_says_of_which_prompt(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match=r"^prompts\[1\]: resume"):
+        run(llm, ["a", "b"], resume=[[], [[128]]])
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,47 @@
 
 import pytest
 
-from chairlift.protocol.error_formats import anthropic_error, format_error, has_openai_form
+from chairlift.core.errors import ContextLengthExceeded
+from chairlift.protocol.error_formats import anthropic_error, format_error, has_anthropic_form, has_openai_form
 from support_shares import for_each
 
+ANTHROPIC = {
+    "type": "error", "error": {"type": "invalid_request_error", "message": "x must be 1"}, "request_id": "r"
+}  # fmt: skip
 ERROR = {"message": "x must be 1", "type": "invalid_request_error", "param": "x", "code": "invalid_request"}
 
 
 @pytest.mark.parametrize(("path", "body"), [
     ("", {"error": ERROR}),
     ("/v1/responses", {"error": ERROR}),
-    ("/v1/messages/batches", {"error": ERROR}),
+    ("/v1/messagesx", {"error": ERROR}),
+    ("/v1/models/x", {"error": ERROR}),
     ("/api/chat", {"error": "x must be 1"}),
-    ("/v1/messages", {"type": "error", "error": {"type": "invalid_request_error", "message": "x must be 1"},
-                      "request_id": "r"}),
+    ("/v1/messages", ANTHROPIC),
+    ("/v1/messages/count_tokens", ANTHROPIC),
+    ("/v1/messages/batches", ANTHROPIC),
 ])  # fmt: skip
 def test_the_path_decides_on_the_form(path: str, body: object) -> None:
     assert format_error(path, ERROR, 400, "r") == body
     assert has_openai_form(path) == (body == {"error": ERROR})
+
+
+@for_each(("path", "body"), [
+    ("/v1/models", ANTHROPIC), ("/v1/models/x", ANTHROPIC), ("/v1/messages", ANTHROPIC), ("/v1/complete", ANTHROPIC),
+    ("/v1/v1/messages", ANTHROPIC), ("/api/chat", {"error": "x must be 1"}),
+    ("/v1/chat/completions", {"error": ERROR}), ("/v1/completions", {"error": ERROR}), ("/tokenize", {"error": ERROR}),
+    ("/v1/responses/resp_1", {"error": ERROR}), ("/v1/embeddings", {"error": ERROR}),
+])  # fmt: skip
+def test_a_client_of_anthropic_gets_its_form_on_paths_of_both_apis(path: str, body: object) -> None:
+    assert format_error(path, ERROR, 400, "r", has_version=True) == body
+    assert has_anthropic_form(path, has_version=True) == (body == ANTHROPIC)
+
+
+def test_a_prompt_that_is_too_long_is_said_in_the_words_of_anthropic() -> None:
+    error = ERROR | {"message": ContextLengthExceeded(15, 32000, 8192).message}
+    message = format_error("/v1/messages", error, 400, "r")["error"]["message"]
+    assert message.startswith("input length and `max_tokens` exceed context limit: 15 + 32000 > 8192, decrease")
+    assert format_error("/v1/chat/completions", error, 400, "r")["error"]["message"] == error["message"]
 
 
 def test_a_message_of_ollama_names_the_field() -> None:

@@ -12,6 +12,7 @@ from chairlift.protocol.sse import (
     EventReader,
     EventTooLarge,
     ServerSentEvent,
+    comment_block,
     data_event,
     named_event,
 )
@@ -148,3 +149,12 @@ def test_the_limit_is_that_of_one_event() -> None:
     assert MAX_EVENT_BYTES >= 2**20
     (event,) = EventReader().push(b"data: " + b"x" * 2**20 + b"\n\n")
     assert len(event.data) == 2**20
+
+
+def test_a_comment_is_a_block_of_its_own_which_readers_skip() -> None:
+    assert comment_block(b"waiting, 3 ahead") == b": waiting, 3 ahead\n\n"
+    stream = comment_block(b"waiting") * 2 + data_event(b"1") + comment_block(b"data: 2") + named_event(b"error", b"3")
+    for size in (1, 3, 1000):
+        reader = EventReader()
+        found = [event for i in range(0, len(stream), size) for event in reader.push(stream[i : i + size])]
+        assert found == [ServerSentEvent("1"), ServerSentEvent("3", "error")]

@@ -1,5 +1,7 @@
 """router_app: its routes, and that its errors are those of a replica."""
 
+import json
+import re
 from typing import Any
 
 import httpx
@@ -18,6 +20,9 @@ from support_server import run
 
 KEYS = read_keys(None, {"CHAIRLIFT_API_KEY": "k", "CHAIRLIFT_ADMIN_KEY": "a"})
 JSON = {"content-type": "application/json"}
+VERSION = {"anthropic-version": "2023-06-01"}
+MESSAGES = "/v1/messages"
+ANTHROPIC_CODES = {400: "invalid_request_error", 404: "not_found_error", 405: "invalid_request_error"}
 KEY = {"authorization": "Bearer k"}
 
 
@@ -67,6 +72,12 @@ def without_id(response: httpx.Response) -> tuple[int, Any, dict[str, str]]:
     ("GET", "/v1/chat", b"", {}, 404),
     ("GET", CHAT, b"", {}, 405),
     ("DELETE", "/v1/models", b"", {}, 405),
+    ("DELETE", "/v1/models", b"", VERSION, 405),
+    ("GET", "/v1/models/none", b"", VERSION, 404),
+    ("GET", "/v1/v1/messages", b"", VERSION, 404),
+    ("GET", MESSAGES, b"", {}, 405),
+    ("POST", f"{MESSAGES}/batches", b"{}", JSON, 404),
+    ("POST", MESSAGES, b'{"model": "b", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}', JSON, 404),
     ("GET", "/v1/models/none", b"", {}, 404),
     ("GET", "/v1/models", b"", {"host": "evil.example"}, 403),
     ("POST", CHAT, b"{}", {**JSON, "origin": "https://evil.example"}, 403),
@@ -82,10 +93,36 @@ def test_an_error_of_the_router_is_that_of_a_replica(
                 without_id(await http.request(method, path, content=content, headers=headers)) for http in clients
             ]
         assert direct[0] == status, direct
+        if MESSAGES in path or "anthropic-version" in headers:
+            error = json.loads(direct[1])
+            assert (error["type"], error["error"]["type"]) == ("error", ANTHROPIC_CODES[status])
+            assert error["request_id"] == "ID" and error["error"]["message"]
         if path not in GENERATION_PATHS:  # the replica's connection is the router's
             direct[2].pop("connection", None)
             through[2].pop("connection", None)
         assert through == direct
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("words", "max_tokens", "message"), [
+    (9000, 10, r"prompt is too long: \d+ tokens > \d+ maximum"),
+    (10, 32_000, r"input length and `max_tokens` exceed context limit: \d+ \+ 32000 > \d+, decrease input length or "
+                 r"`max_tokens` and try again"),
+])  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_is_too_long_is_said_in_the_words_of_anthropic(
+    words: int, max_tokens: int, message: str, stream: bool
+) -> None:
+    messages = [{"role": "user", "content": "a " * words}]
+    body = {"model": "fake", "max_tokens": max_tokens, "messages": messages, "stream": stream}
+
+    async def scenario() -> None:
+        async with replica_and_router() as clients:
+            direct, through = [without_id(await http.post(MESSAGES, json=body)) for http in clients]
+        assert direct == through and direct[0] == 400
+        error = json.loads(direct[1])["error"]
+        assert error["type"] == "invalid_request_error" and re.fullmatch(message, error["message"]), error
 
     run(scenario())
 

@@ -131,8 +131,8 @@ def test_conversations(http: httpx.Client, path: str, changes: dict[str, Any], p
 
 
 FIELDS: dict[str, tuple[dict[str, Any], str]] = {
-    "29": ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages"),
-    "30": ({"max_tokens": 510}, "messages"),
+    "29": ({"messages": [{"role": "user", "content": "x" * 600}]}, "prompt is too long: "),
+    "30": ({"max_tokens": 510}, "input length and `max_tokens` exceed context limit: "),
     "31 missing": ({"max_tokens": ...}, "max_tokens"), "31 zero": ({"max_tokens": 0}, "max_tokens"),
     "31 huge": ({"max_tokens": 2**31}, "max_tokens"), "31 text": ({"max_tokens": "5"}, "max_tokens"),
     "31 fraction": ({"max_tokens": 1.5}, "max_tokens"), "34 top_p": ({"top_p": 1.1}, "top_p"),

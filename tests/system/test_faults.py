@@ -128,7 +128,7 @@ async def _disconnect_often(server: Server, rng: random.Random, times: int, stay
             writer.write(data[:cut])
             await asyncio.sleep(rng.random() * stay)
             if rng.random() < 0.3:
-                writer.write_eof()  # the server treats a half-closed connection as a disconnect
+                writer.write_eof()  # and leaves soon
                 await asyncio.wait_for(reader.read(), TIMEOUT_SECONDS)
             elif rng.random() < 0.5:
                 writer.transport.abort()  # with a reset

@@ -156,9 +156,11 @@ def test_results_belong_to_calls_before_them_and_have_their_names(messages: list
         ([USER, calling(call("a")), tool_result("b")], "messages[2].tool_call_id"),
         ([tool_result("a"), calling(call("a"))], "messages[0].tool_call_id"),
         ([{"role": "user", "content": "x", "tool_calls": [call("a")]}, tool_result("a")], "messages[1].tool_call_id"),
-        ([calling(call()), {"role": "tool", "content": "5"}], "messages[1].tool_call_id"),
-        ([calling(call()), tool_result(None)], "messages[1].tool_call_id"),
         ([calling(call()), tool_result(["c"])], "messages[1].tool_call_id"),
+        ([{"role": "tool", "content": "5"}], "messages[0].tool_call_id"),
+        ([calling(call("a")), tool_result("a"), tool_result(None)], "messages[2].tool_call_id"),
+        ([calling(call("a")), {**tool_result(None), "name": "g"}], "messages[1].tool_call_id"),
+        ([calling({"type": "custom", "id": 5, "custom": {"name": "f"}})], "messages[0].tool_calls[0].id"),
         ([{**calling(), "tool_calls": "x"}], "messages[0].tool_calls"),
         ([{**calling(), "tool_calls": {}}], "messages[0].tool_calls"),
         ([calling(call(), 5)], "messages[0].tool_calls[1].function.name"),
@@ -173,16 +175,44 @@ def test_results_belong_to_calls_before_them_and_have_their_names(messages: list
             [calling({"id": "c", "type": "custom", "custom": {"name": "f", "input": 5}})],
             "messages[0].tool_calls[0].custom.input",
         ),
-        ([calling({"type": "custom", "custom": {"name": "f"}})], "messages[0].tool_calls[0].id"),
         ([calling(call(name=None))], "messages[0].tool_calls[0].function.name"),
         ([calling(call(call_id=5))], "messages[0].tool_calls[0].id"),
-        ([calling(call(call_id=None))], "messages[0].tool_calls[0].id"),
         *(([calling(call(arguments=each))], "messages[0].tool_calls[0].function.arguments")
           for each in (5, 1.5, True, [], ["{}"])),
     ],
 )  # fmt: skip
 def test_a_result_of_no_call_and_a_call_that_is_none_are_refused(messages: list[Any], param: str) -> None:
     assert rejection(*messages).details["param"] == param
+
+
+@for_each("missing", [{}, {"id": None}, {"id": ""}])
+def test_results_without_an_id_follow_in_the_order_of_the_calls(missing: dict[str, Any]) -> None:
+    """Ids that are missing are new ones; a result that names its function belongs to the first call of this one."""
+    calls = [{**missing, "function": {"name": name}} for name in "fgf"]
+    taken = {"id": "call00002", "function": {"name": "h"}}
+    custom = {**missing, "type": "custom", "custom": {"name": "p", "input": "x"}}
+    results = [{"role": "tool", "content": "5", **({"tool_call_id": missing["id"]} if missing else {})}] * 5
+    results[1] = {**results[1], "name": "f"}
+    sent = parsed(calling(taken, *calls, custom), *results, calling(calls[0]), results[0])
+    ids = [each.id for each in sent[0].calls]
+    assert ids == ["call00002", "call00001", "call00003", "call00004", "call00005"]
+    assert [each.call_id for each in sent[1:6]] == [ids[0], ids[1], ids[2], ids[3], ids[4]]
+    assert sent[6].calls[0].id == sent[7].call_id == "call00006"
+
+
+def test_a_result_that_names_its_function_may_come_before_others() -> None:
+    named = {"role": "tool", "content": "5", "name": "g"}
+    _, first, second = parsed(calling(call("a"), call("b", name="g")), named, {"role": "tool", "content": "6"})
+    assert (first.call_id, second.call_id) == ("b", "a")
+
+
+def test_many_calls_and_results_without_ids_take_linear_time() -> None:
+    number = 5000
+    calls = [{"function": {"name": "f"}} for _ in range(number)]
+    assert (
+        len({each.call_id for each in parsed(calling(*calls), *[{"role": "tool", "content": "5"}] * number)})
+        == number + 1
+    )
 
 
 @for_each(

@@ -64,6 +64,15 @@ MODELS = {
         Model("smollm-3", "hermes", "<|im_start|>assistant\n", "<|im_end|>\n", CHATML),
         Model("gpt-oss", "harmony", "<|start|>assistant", "<|call|>",
               ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>", "<|return|>"), num_calls=1),
+        Model("mistral-small", "mistral", "[/INST]", "</s>",
+              ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]", "[CALL_ID]",
+               "[ARGS]")),
+        Model("qwen-3.5", "qwen3-coder", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "<|im_end|>\n", CHATML),
+        Model("deepseek-v3.2", "deepseek-v3.2", "<｜Assistant｜></think>", "<｜end▁of▁sentence｜>",
+              ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "｜DSML｜")),
+        Model("command-r7b", "command-a", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
+              ("<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>",
+               "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")),
         Model("command-r", "command-r", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
               ("<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>")),
     )
@@ -126,7 +135,8 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "overridden": [{"role": "system", "content": "Kurz /system_override /think"}, USER],
 }
 SWITCHES = {
-    "qwen-3": "enable_thinking", "smollm-3": "enable_thinking", "glm-4.5": "enable_thinking", "granite-3.3": "thinking",
+    "qwen-3": "enable_thinking", "qwen-3.5": "enable_thinking", "deepseek-v3.2": "thinking",
+    "smollm-3": "enable_thinking", "glm-4.5": "enable_thinking", "granite-3.3": "thinking",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from chairlift.text.tool_formats.json_calls import (
     LLAMA3,
     MISTRAL,
     MISTRAL_ARGS,
+    MISTRAL_IDS,
     PHI4,
     PHI4_FUNCTOOLS,
 )
@@ -52,6 +53,8 @@ def calls_of(tool_format: ToolFormat, *calls: tuple[str, str]) -> str:
         return "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects)
     if tool_format is MISTRAL_ARGS:
         return "".join(f"[TOOL_CALLS]{name}[ARGS]{arguments}" for name, arguments in calls)
+    if tool_format is MISTRAL_IDS:
+        return "".join(f"[TOOL_CALLS]{name}[CALL_ID]aB3dE6gH9[ARGS]{arguments}" for name, arguments in calls)
     if tool_format is LLAMA3:
         return "; ".join(each.replace("arguments", "parameters", 1) for each in objects)
     if tool_format.name in LISTS:
@@ -78,8 +81,8 @@ def takes(tool_format: ToolFormat, text: str, **options: Any) -> bool:
     return takes_answer(tool_format, TOOLS, text, **options)
 
 
-MARKED = (HERMES, MISTRAL, MISTRAL_ARGS, PHI4, DEEPSEEK, DEEPSEEK_V31, GRANITE, PHI4_FUNCTOOLS, JSON_TAGS, KIMI,
-          COMMAND_R, COMMAND_A)  # fmt: skip
+MARKED = (HERMES, MISTRAL, MISTRAL_ARGS, MISTRAL_IDS, PHI4, DEEPSEEK, DEEPSEEK_V31, GRANITE, PHI4_FUNCTOOLS,
+          JSON_TAGS, KIMI, COMMAND_R, COMMAND_A)  # fmt: skip
 FORMATS = (*MARKED, LLAMA3)
 CASES = [(each, tokens) for each in FORMATS for tokens in (True, False)]
 EVERY_CASE = pytest.mark.parametrize(("tool_format", "tokens"), CASES)

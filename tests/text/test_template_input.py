@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -288,3 +289,64 @@ def test_nothing_of_a_conversation_is_lost_in_templates_of_well_known_models(nam
             for message, markers in conversation:
                 for marker in markers:
                     assert marker in text, (seed, bool(tools), message, marker, text)
+
+
+LONG_ID = "call_" + "0123456789abcdef" * 2
+ASKED = {"role": "user", "content": "zqu0x"}
+ONE, TWO = call("zqid00001", arguments='{"x": "zqa1x"}'), call("x", "g", arguments='{"x": "zqa2x"}')
+RESULTS = {each["id"]: {"role": "tool", "tool_call_id": each["id"], "content": f"zqr{at}x"}
+           for at, each in enumerate([ONE, TWO])}  # fmt: skip
+FIRST, SECOND = RESULTS.values()
+
+
+def calling(*calls: Any, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": [*calls], **fields}
+
+
+SIBLINGS: dict[str, list[dict[str, Any]]] = {
+    "an empty list of calls": [ASKED, {"role": "assistant", "content": "zqb1x", "tool_calls": []}, ASKED],
+    "an empty answer with an empty list": [ASKED, {"role": "assistant", "content": "", "tool_calls": []}, ASKED],
+    "a null list of calls": [ASKED, {"role": "assistant", "content": "zqb1x", "tool_calls": None}],
+    "a result with null": [ASKED, calling(ONE), {**FIRST, "content": None}, ASKED],
+    "a result without content": [ASKED, calling(ONE), {"role": "tool", "tool_call_id": ONE["id"]}],
+    "a result of no parts": [ASKED, calling(ONE), {**FIRST, "content": []}],
+    "a result of parts": [ASKED, calling(ONE), {**FIRST, "content": [{"type": "text", "text": "zqr7x"}]}],
+    "a long id": [ASKED, calling({**ONE, "id": LONG_ID}), {**FIRST, "tool_call_id": LONG_ID}, ASKED],
+    "an empty id": [ASKED, calling({**ONE, "id": ""}), {**FIRST, "tool_call_id": ""}, ASKED],
+    "an id with other letters": [ASKED, calling({**ONE, "id": "é-/ 😀"}), {**FIRST, "tool_call_id": "é-/ 😀"}],
+    "the same id in two answers": [ASKED, calling(ONE), FIRST, calling({**TWO, "id": ONE["id"]}),
+                                   {**SECOND, "tool_call_id": ONE["id"]}, ASKED],
+    "results in another order": [ASKED, calling(ONE, TWO), SECOND, FIRST, ASKED],
+    "a user between results": [ASKED, calling(ONE, TWO), FIRST, {"role": "user", "content": "zqv1x"}, SECOND, ASKED],
+    "a user between call and result": [ASKED, calling(ONE), {"role": "user", "content": "zqv1x"}, FIRST],
+    "a user between calls and results": [ASKED, calling(ONE, TWO), {"role": "user", "content": "zqv1x"}, FIRST, SECOND],
+    "instructions between calls and results": [ASKED, calling(ONE, TWO), {"role": "system", "content": "zqs1x"},
+                                               FIRST, SECOND, ASKED],
+    "an answer between calls and results": [ASKED, calling(ONE, TWO), {"role": "assistant", "content": "zqb1x"},
+                                            FIRST, SECOND, ASKED],
+    "calls without results": [ASKED, calling(ONE, TWO), {"role": "user", "content": "zqv1x"}],
+    "calls of which one has a result": [ASKED, calling(ONE, TWO), SECOND, {"role": "user", "content": "zqv1x"}],
+    "calls at the end": [ASKED, calling(ONE, TWO)],
+    "answers with calls in a row": [ASKED, calling(ONE), calling(TWO), FIRST, SECOND, ASKED],
+    "two results of a call": [ASKED, calling(ONE), FIRST, {**FIRST, "content": "zqr8x"}, ASKED],
+    "an answer to continue": [ASKED, {"role": "assistant", "content": "zqb1x"}],
+    "an empty user": [{"role": "user", "content": ""}],
+    "an empty user behind others": [ASKED, {"role": "assistant", "content": "zqb1x"}, {"role": "user", "content": ""}],
+    "a user without parts": [{"role": "user", "content": []}, {"role": "assistant", "content": "zqb1x"}, ASKED],
+    "answers alone": [{"role": "assistant", "content": "zqb1x"}],
+    "calls alone": [calling(ONE), FIRST],
+    "instructions alone": [{"role": "developer", "content": "zqs1x"}, {"role": "system", "content": "zqs2x"}],
+    "empty instructions": [{"role": "system", "content": ""}, {"role": "developer", "content": ""}, ASKED],
+    "arguments without an object": [ASKED, calling({**ONE, "function": {"name": "f", "arguments": "zqa1x"}}), FIRST],
+    "no arguments": [ASKED, calling({**ONE, "function": {"name": "f"}}), FIRST],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_lost_of_what_clients_send_unusually(name: str) -> None:
+    """The markers are in the prompt, and with tools that lack everything but their names."""
+    for title, messages in SIBLINGS.items():
+        markers = set(re.findall("zq[a-z][0-9]x", json.dumps(messages)))
+        for tools in (TOOLS, [], None):
+            text = rendered(template_of(name), messages, tools)
+            assert not {marker for marker in markers if marker not in text}, (title, tools, text)

@@ -296,3 +296,19 @@ def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
     for value in (-1, math.nan):
         with pytest.raises(ConfigError, match=f"{name} must be at least 0"):
             AdmissionLimits(**{name: value})
+
+
+def test_a_permit_knows_how_many_requests_are_ahead_of_it() -> None:
+    admission = AdmissionController(AdmissionLimits())
+    permits = [admission.admit(1) for _ in range(4)]
+    assert [permit.num_ahead for permit in permits] == [0, 1, 2, 3]
+    permits[1].end()  # its client is gone
+    assert [permit.num_ahead for permit in permits] == [0, 0, 1, 2]
+    permits[0].mark_running()
+    assert [permit.num_ahead for permit in permits] == [0, 0, 0, 1]
+    permits.append(admission.admit(1))
+    permits[3].mark_running()  # the engine may take another order
+    assert [permit.num_ahead for permit in permits] == [0, 0, 0, 0, 1]
+    for permit in permits:
+        permit.end()
+    assert admission.waiting_requests == 0 and not admission._waiting

@@ -14,6 +14,7 @@ from chairlift.core.errors import (
     BodyTimeout,
     ChairliftError,
     ContextLengthExceeded,
+    DetokenizeFailed,
     DuplicateRequestId,
     EngineDead,
     InvalidRequest,
@@ -30,7 +31,16 @@ from chairlift.core.errors import (
     Unavailable,
 )
 from chairlift.core.router_errors import ReplicaFailed
-from chairlift.web.error_responses import _TABLE, REPEATS, error_body, error_headers, error_object, error_response_of
+from chairlift.web.error_responses import (
+    _TABLE,
+    REPEATS,
+    error_body,
+    error_headers,
+    error_object,
+    error_response_of,
+    stream_error_event,
+)
+from support_server import events
 from support_shares import for_each
 
 SECRET = "/root/models/secret.safetensors at 10.0.0.7"
@@ -219,3 +229,17 @@ def test_what_would_end_the_same_way_is_not_tried_again(error_type: type[Chairli
 def test_headers_that_belong_to_a_status() -> None:
     assert headers(Unauthorized("x"))["www-authenticate"] == "Bearer"
     assert headers(MethodNotAllowed("x", allow="GET, HEAD"))["allow"] == "GET, HEAD"
+
+
+def test_an_error_event_says_whether_another_replica_may_help() -> None:
+    found = {}
+    for error in (
+        Unavailable("x", state="draining"), EngineDead("x"), RequestTimeout(5.0), DetokenizeFailed("x"),
+        RuntimeError("x"),
+    ):  # fmt: skip
+        [(name, data)] = events(stream_error_event(error, "r").decode())
+        assert name == "error"
+        found[data["error"]["code"]] = data["error"]["retryable"]
+    assert found == {
+        "draining": True, "engine_dead": True, "timeout": False, "detokenize_failed": False, "internal_error": False
+    }  # fmt: skip

@@ -46,6 +46,8 @@ def _read_stream(body: bytes) -> dict[str, Any]:
         raise BadResponse(f"the stream ends without [DONE]: {body[-300:]!r}")
     content: dict[str, Any] = {"choices": {}}
     for event in body.split(b"\n\n")[:-2]:
+        if event.startswith(b":"):
+            continue  # a comment of a stream that was silent
         if not event.startswith(b"data: {"):
             raise BadResponse(f"the stream has another event: {event[:300]!r}")
         chunk = json.loads(event.removeprefix(b"data: "))

@@ -27,6 +27,7 @@ from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_dispatcher import OutputDispatcher
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
+from chairlift.llm.prepare_embeddings import prepare_embeddings
 from chairlift.llm.request_stream import RequestStream
 from chairlift.llm.submitted_requests import SubmittedRequests
 from chairlift.llm.text_event import TextEvent
@@ -132,7 +133,9 @@ class AsyncLLM:
         """Return the embedding of each prompt, in the order of the prompts; see LLM.embed."""
         options = EmbeddingOptions(dimensions=dimensions, normalize=boolean("normalize", normalize))
         options.check(self._service.client.limits.hidden_size)
-        results = await self._pool(prompts_of(prompts), pooling, priority=priority, tenant=tenant, timeout=timeout)
+        results = await self._pool(
+            {"prompts": prompts_of(prompts)}, pooling, priority=priority, tenant=tenant, timeout=timeout
+        )
         return [options.output(result) for result in results]
 
     async def score(
@@ -142,15 +145,18 @@ class AsyncLLM:
         """Return how similar each of the other texts is, by the cosine of the embeddings; see LLM.score."""
         firsts, others = prompts_of(text), prompts_of(other)
         check_pairs(len(firsts), len(others))
-        results = await self._pool(firsts + others, pooling, priority=priority, tenant=tenant, timeout=timeout)
+        results = await self._pool(
+            {"text": firsts, "other": others}, pooling, priority=priority, tenant=tenant, timeout=timeout
+        )
         return score_pairs(results[: len(firsts)], results[len(firsts) :])
 
     async def _pool(
-        self, prompts: Sequence[Prompt], pooling: str | None, **options: Unpack[RequestOptions]
+        self, lists: Mapping[str, Sequence[Prompt]], pooling: str | None, **options: Unpack[RequestOptions]
     ) -> list[RequestOutput]:
         """Run requests for embeddings; those that the full queue of the engine rejects are submitted again."""
         prepare, window = self._service.prepare_embedding, self._service.max_queue_size
-        processors = [prepare(prompt, pooling=pooling, **options) for prompt in prompts]
+        prompts = [prompt for many in lists.values() for prompt in many]
+        processors = prepare_embeddings(self._service, lists, pooling, **options)
         waiting = list(range(len(prompts)))
         by_place: dict[int, RequestOutput] = {}
         while waiting:

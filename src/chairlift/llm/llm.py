@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.item_errors import item_in_errors
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.validation import boolean
@@ -23,12 +25,16 @@ from chairlift.llm.embedding_and_score_outputs import (
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
+from chairlift.llm.prepare_embeddings import prepare_embeddings
 from chairlift.llm.progress_bar import ProgressBar
-from chairlift.llm.text_service import Message, Prompt, RequestOptions, Resume, TextService, plain, prompts_of
+from chairlift.llm.text_service import PROMPT_FIELDS, Message, Prompt, Resume, TextService, plain, prompts_of
 from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import resolve_options
 
 Params = SamplingParams | Sequence[SamplingParams] | None
+
+SAMPLING_FIELDS = ("sampling_params", *(field.name for field in fields(SamplingParams)))
+"""What the error of a prompt's SamplingParams may name."""
 
 
 class LLM:
@@ -83,17 +89,18 @@ class LLM:
                 and the tokens after them.
             use_tqdm: show a progress bar on stderr.
 
-        Raises InvalidRequest before anything is queued when one of the requests can never be served. A request that
-        fails later does not raise: its output has finish_reason "error" and `.error`.
+        Raises InvalidRequest before anything is queued when one of the requests can never be served; the message says
+        which of several, as in "prompts[3]: ...". A request that fails later does not raise: its output has
+        finish_reason "error" and `.error`.
         """
         many = prompts_of(prompts)
         inputs = zip(many, _params(sampling_params, len(many)), _resumes(resume, len(many)), strict=True)
-        processors = [
-            self._service.prepare_completion(
-                prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered
-            )
-            for prompt, own, delivered in inputs
-        ]
+        own_fields, processors = _own_fields(sampling_params), []
+        for index, (prompt, own, delivered) in enumerate(inputs):
+            with item_in_errors("prompts", index, len(many), own_fields):
+                processors.append(self._service.prepare_completion(
+                    prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered
+                ))  # fmt: skip
         return self._run(processors, use_tqdm)
 
     def chat(
@@ -104,6 +111,8 @@ class LLM:
         continue_final_message: bool = False,
     ) -> list[RequestOutput]:  # fmt: skip
         """Complete one conversation or several by the model's chat template; like `generate`.
+
+        An error of one of several conversations begins with its place, as in "conversations[3]: ...".
 
         Args besides those of `generate`:
             tools: tools that the model may call in every conversation, as in the chat completions API; a call is text
@@ -119,19 +128,13 @@ class LLM:
             chat_template_kwargs, add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
         )  # fmt: skip
-        processors = [
-            self._service.prepare_chat(
-                conversation,
-                own,
-                priority=priority,
-                tenant=tenant,
-                timeout=timeout,
-                resume=delivered,
-                tools=tools,
-                rendering=rendering,
-            )
-            for conversation, own, delivered in inputs
-        ]
+        own_fields, processors = _own_fields(sampling_params), []
+        for index, (conversation, own, delivered) in enumerate(inputs):
+            with item_in_errors("conversations", index, len(many), own_fields):
+                processors.append(self._service.prepare_chat(
+                    conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered,
+                    tools=tools, rendering=rendering,
+                ))  # fmt: skip
         return self._run(processors, use_tqdm)
 
     def embed(
@@ -151,8 +154,10 @@ class LLM:
         """
         options = EmbeddingOptions(dimensions=dimensions, normalize=boolean("normalize", normalize))
         options.check(self._service.client.limits.hidden_size)
-        results = self._pool(prompts_of(prompts), pooling, use_tqdm, priority=priority, tenant=tenant, timeout=timeout)
-        return [options.output(result) for result in results]
+        processors = prepare_embeddings(
+            self._service, {"prompts": prompts_of(prompts)}, pooling, priority=priority, tenant=tenant, timeout=timeout
+        )
+        return [options.output(result) for result in self._run(processors, use_tqdm)]
 
     def score(
         self, text: Prompt | Sequence[Prompt], other: Prompt | Sequence[Prompt], *, pooling: str | None = None,
@@ -168,15 +173,11 @@ class LLM:
         """
         firsts, others = prompts_of(text), prompts_of(other)
         check_pairs(len(firsts), len(others))
-        results = self._pool(firsts + others, pooling, use_tqdm, priority=priority, tenant=tenant, timeout=timeout)
+        processors = prepare_embeddings(
+            self._service, {"text": firsts, "other": others}, pooling, priority=priority, tenant=tenant, timeout=timeout
+        )
+        results = self._run(processors, use_tqdm)
         return score_pairs(results[: len(firsts)], results[len(firsts) :])
-
-    def _pool(
-        self, prompts: Sequence[Prompt], pooling: str | None, use_tqdm: bool, **options: Unpack[RequestOptions]
-    ) -> list[RequestOutput]:
-        """Run requests for embeddings; see `_run`."""
-        prepare = self._service.prepare_embedding
-        return self._run([prepare(prompt, pooling=pooling, **options) for prompt in prompts], use_tqdm)
 
     def _run(self, processors: list[OutputProcessor], use_tqdm: bool) -> list[RequestOutput]:
         """Submit requests as fast as the engine's waiting queue accepts them, until each has ended."""
@@ -234,6 +235,12 @@ class LLM:
     def load(self) -> LoadReport:
         """Return the engine's load."""
         return self._service.client.load()
+
+
+def _own_fields(params: Params) -> tuple[str, ...]:
+    """Return the fields in which the prompts of a call may differ."""
+    own = (*PROMPT_FIELDS, "messages", "resume")
+    return own if params is None or isinstance(params, SamplingParams) else (*own, *SAMPLING_FIELDS)
 
 
 def _conversations(messages: Any) -> list[Sequence[Message]]:

@@ -33,6 +33,9 @@ Resume = Sequence[Sequence[int]]
 
 Message = Mapping[str, Any]
 
+PROMPT_FIELDS = ("prompt", "cache_salt")
+"""What the error of a prompt may name, of what it has of its own among several."""
+
 GLANCE_CHARS = 8
 """Characters per context token that are tokenized first, to reject a much too long text early."""
 
@@ -292,9 +295,11 @@ def prompts_of(prompts: Any) -> list[Prompt]:
     many = [plain(prompt) for prompt in prompts]
     if many and not any(isinstance(prompt, Iterable) for prompt in many):
         return [many]
-    for prompt in many:
+    for index, prompt in enumerate(many):
         if not isinstance(prompt, Iterable):
-            raise InvalidRequest(f"a prompt must be a string or a list of ids, got {prompt!r}", param="prompt")
+            raise InvalidRequest(
+                f"prompts[{index}]: a prompt must be a string or a list of ids, got {prompt!r:.40}", param="prompt"
+            )
     return many
 
 

@@ -34,11 +34,12 @@ _FUNCTION_CALL: Schema = {
         "arguments": {"type": ["string", "object", "null"], "description": "a JSON object, also one that was cut off"},
     },
 }  # fmt: skip
+_ID: Schema = {"type": ["string", "null"], "description": "of a call; without one, results follow in the calls' order"}
 _CALL: Schema = {"anyOf": [
-    {"type": "object", "required": ["id", "function"], "not": _OF_CUSTOM_TYPE,
-     "properties": {"id": {"type": "string"}, "function": _FUNCTION_CALL}},
-    {"type": "object", "required": ["id", "type", "custom"], "properties": {
-        "id": {"type": "string"}, "type": {"const": "custom"},
+    {"type": "object", "required": ["function"], "not": _OF_CUSTOM_TYPE,
+     "properties": {"id": _ID, "function": _FUNCTION_CALL}},
+    {"type": "object", "required": ["type", "custom"], "properties": {
+        "id": _ID, "type": {"const": "custom"},
         "custom": {"type": "object", "required": ["name"],
                    "properties": {"name": {"type": "string"}, "input": {"type": "string"}}},
     }},
@@ -62,8 +63,8 @@ _ASSISTANT: Schema = {"const": "assistant"}
 MESSAGE: Schema = {
     "anyOf": [
         _message({"enum": _PLAIN_ROLES}, ["content"], content=_CONTENT),
-        _message({"const": "tool"}, ["tool_call_id"], content={"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
-                 tool_call_id={"type": "string"}),
+        _message({"const": "tool"}, [], content={"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},
+                 tool_call_id=_ID),
         _message(_ASSISTANT, [], **_MAYBE),
     ]
 }  # fmt: skip

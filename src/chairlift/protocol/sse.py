@@ -47,6 +47,11 @@ def named_event(name: bytes, payload: bytes) -> bytes:
     return b"event: " + name + b"\ndata: " + payload + b"\n\n"
 
 
+def comment_block(text: bytes) -> bytes:
+    """Return a comment of one line, which readers of events skip, in a block of its own."""
+    return b": " + text + b"\n\n"
+
+
 class EventReader:
     """Reads a stream in whatever pieces it arrives. Owns the line and the event that are not complete.
 

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chairlift.core.lark_grammar_terms import WHITESPACE, lark_regex, lark_sequence, lark_string
-from chairlift.text.tool_formats.base import NUMBER, SPACES, CallNotation
+from chairlift.text.tool_formats.base import NINE, NUMBER, SPACES, CallNotation
 
 MARKER = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
 """A text that may be a special token."""
 
-_PART = re.compile(rf"{MARKER.pattern}|([{SPACES}{NUMBER}])")
+_PART = re.compile(rf"{MARKER.pattern}|([{SPACES}{NUMBER}{NINE}])")
 """Also a marker that is not a special token is a part: rules that begin with the same marker then share its lexeme."""
 
-_TERMINALS = {SPACES: r"SPACES: /[ \n\r\t]{1,40}/", NUMBER: "NUMBER: /[0-9]{1,4}/"}
+_TERMINALS = {
+    SPACES: r"SPACES: /[ \n\r\t]{1,40}/", NUMBER: "NUMBER: /[0-9]{1,4}/", NINE: "NINE: /[A-Za-z0-9]{9}/",
+}  # fmt: skip
 
 
 def call_rule(rule: str, notation: CallNotation, names: Iterable[str], ids: Mapping[str, int]) -> str:
@@ -38,7 +40,7 @@ def repeated(call: str, separator: str | None, ids: Mapping[str, int], several: 
 
 
 def terminals(lines: Iterable[str]) -> list[str]:
-    """Return the lines of a grammar, with the terminals of SPACES and NUMBER that they use."""
+    """Return the lines of a grammar, with the terminals of SPACES, NUMBER and NINE that they use."""
     listed = list(lines)
     names = {line.partition(":")[0]: line for line in _TERMINALS.values()}
     return [*listed, *(line for name, line in names.items() if any(name in each for each in listed))]
@@ -51,10 +53,10 @@ def lark_json(schema: Mapping[str, Any]) -> str:
 
 def lark_marked(text: str, ids: Mapping[str, int]) -> str:
     """Return text of which the markers in `ids` are special tokens, for a Lark grammar."""
-    names = {SPACES: "SPACES?", NUMBER: "NUMBER"}
+    names = {SPACES: "SPACES?", NUMBER: "NUMBER", NINE: "NINE"}
     return " ".join(names.get(part) or lark_sequence(part, ids) for part in _PART.split(text) if part)
 
 
 def notation_regex(text: str) -> str:
     """Return a regular expression of a Lark grammar that matches this text of a notation."""
-    return lark_regex(text).replace(SPACES, WHITESPACE).replace(NUMBER, "[0-9]{1,4}")
+    return lark_regex(text).replace(SPACES, WHITESPACE).replace(NUMBER, "[0-9]{1,4}").replace(NINE, "[A-Za-z0-9]{9}")

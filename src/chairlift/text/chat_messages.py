@@ -6,6 +6,7 @@ template_input.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -114,8 +115,9 @@ class ChatMessages:
     def parse(cls, messages: Sequence[Any], template: str = "") -> "ChatMessages":
         """Parse messages of the chat completions API.
 
-        A result belongs to a call before it. Calls and results of the older form, function_call and the role function,
-        become those of the newer one. `template` is the text of the chat template, which may read further members.
+        A result belongs to a call before it; one without an id belongs to the first call without a result. Calls and
+        results of the older form, function_call and the role function, become those of the newer one. `template` is the
+        text of the chat template, which may read further members.
         Raises InvalidRequest naming the error and its place (`messages[3].content`).
         """
         parser = _Parser()
@@ -137,7 +139,9 @@ class _Parser:
     def __init__(self) -> None:
         self.unread: dict[str, None] = {}
         self._names: dict[str, str] = {}  # id of a call -> its function
-        self._num_older_calls = 0
+        self._num_new_ids = 0
+        self._open: OrderedDict[str, None] = OrderedDict()  # ids of the calls that have no result yet
+        self._open_of: dict[str, OrderedDict[str, None]] = {}  # the same of each function
 
     def message(self, message: Any, at: str) -> ChatMessage:
         """Parse one message. Raises InvalidRequest."""
@@ -182,10 +186,7 @@ class _Parser:
         if not isinstance(older, dict | None):
             raise invalid_param(f"{at}.function_call", "must be an object")
         if older and not parsed_calls:
-            self._num_older_calls += 1
-            call_id = f"call{self._num_older_calls:05}"
-            place = f"{at}.function_call"
-            parsed_calls = [self._call({"id": call_id, "type": FUNCTION, FUNCTION: older}, at, place)]
+            parsed_calls = [self._call({"type": FUNCTION, FUNCTION: older}, at, f"{at}.function_call")]
         return replace(
             parsed, content=content or refusal or "", reasoning=next(fields, "\n".join(thoughts)),
             calls=tuple(parsed_calls),
@@ -202,33 +203,60 @@ class _Parser:
             raise invalid_param(f"{at}.type", f"must be function or custom, got {str(kind)[:40]!r}")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise invalid_param(f"{function_at}.name", "must be a string")
-        if not isinstance(call.get("id"), str):
-            raise invalid_param(f"{at}.id", "must be a string")
+        call_id = self._call_id(call, at)
         if not isinstance(arguments := function.get("arguments"), str | dict | None):
             message = f"must be a string that contains a JSON object, got {type(arguments).__name__}"
             raise invalid_param(f"{function_at}.arguments", message)
-        self._names[call["id"]] = function["name"]
-        return ToolCall(call["id"], function["name"], _parsed_arguments(arguments), call)
+        self._add_call(call_id, function["name"])
+        return ToolCall(call_id, function["name"], _parsed_arguments(arguments), call)
 
     def _custom_call(self, call: Mapping[str, Any], at: str) -> ToolCall:
         custom = call.get(CUSTOM)
         if not isinstance(custom, dict) or not isinstance(name := custom.get("name"), str):
             raise invalid_param(f"{at}.custom.name", "must be a string")
-        if not isinstance(call.get("id"), str):
-            raise invalid_param(f"{at}.id", "must be a string")
+        call_id = self._call_id(call, at)
         if not isinstance(text := custom.get("input", ""), str):
             raise invalid_param(f"{at}.custom.input", f"must be a string, got {type(text).__name__}")
-        self._names[call["id"]] = name
-        return ToolCall(call["id"], name, {INPUT: text}, {"type": FUNCTION})
+        self._add_call(call_id, name)
+        return ToolCall(call_id, name, {INPUT: text}, {"type": FUNCTION})
+
+    def _call_id(self, call: Mapping[str, Any], at: str) -> str:
+        """Return the id of a call; one without an id gets one that is new in the conversation, of nine characters."""
+        call_id = call.get("id")
+        if not isinstance(call_id, str | None):
+            raise invalid_param(f"{at}.id", f"must be a string, got {type(call_id).__name__}")
+        while not call_id or (call_id in self._names and not call.get("id")):
+            self._num_new_ids += 1
+            call_id = f"call{self._num_new_ids:05}"
+        return call_id
+
+    def _add_call(self, call_id: str, name: str) -> None:
+        self._close_call(call_id)
+        self._names[call_id] = name
+        self._open[call_id] = self._open_of.setdefault(name, OrderedDict())[call_id] = None
+
+    def _close_call(self, call_id: str) -> None:
+        """Note that a call has its result, if there is such a call."""
+        if self._open.pop(call_id, self) is None:
+            del self._open_of[self._names[call_id]][call_id]
 
     def _result(self, parsed: ChatMessage, call_id: Any, at: str) -> ChatMessage:
         """Return a result with the id of its call and the name of the function."""
         if parsed.role == FUNCTION:
             named = [each for each, name in self._names.items() if name == parsed.name]
+            for each in named[-1:]:
+                self._close_call(each)
             return replace(parsed, role="tool", call_id=named[-1]) if named else parsed
+        if call_id is None or call_id == "":
+            call_id = self._first_open(parsed.name)
         if not isinstance(call_id, str) or call_id not in self._names:
             raise invalid_param(f"{at}.tool_call_id", "must be the id of a tool call in an earlier assistant message")
+        self._close_call(call_id)
         return replace(parsed, call_id=call_id, name=parsed.name or self._names[call_id])
+
+    def _first_open(self, name: str) -> str | None:
+        """Return the first call without a result, of a function if a result names it; None where there is none."""
+        return next(iter(self._open_of.get(name, ()) if name else self._open), None)
 
     def _note_unread(self, name: str) -> None:
         if len(self.unread) < MAX_NAMED_KEYS:

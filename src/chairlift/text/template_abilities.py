@@ -22,11 +22,14 @@ class TemplateAbilities:
         repeated_users: two messages of the user in a row.
         repeated_answers: two answers in a row.
         first_answer: an answer, also one with a call, before the first message of the user.
+        lone_answers: answers, also one with a call, without any message of the user.
         empty_answers: an answer without text between two messages of the user.
         calls: calls and their results, one call in an answer.
         several_calls: several calls in one answer.
         object_arguments: arguments of calls that are objects.
         text_arguments: arguments of calls that are text, as they are.
+        late_results: a result behind a message of the user that follows its call.
+        users_after_calls: a message of the user right behind a call that has no result.
         users_after_results: a message of the user right behind a result.
         other_roles: roles besides system, developer, user, assistant and tool.
         open_text: place of the text of an answer with a call while no answer without one follows.
@@ -46,11 +49,14 @@ class TemplateAbilities:
     repeated_users: bool = True
     repeated_answers: bool = True
     first_answer: bool = True
+    lone_answers: bool = True
     empty_answers: bool = True
     calls: bool = True
     several_calls: bool = True
     object_arguments: bool = True
     text_arguments: bool = True
+    late_results: bool = True
+    users_after_calls: bool = True
     users_after_results: bool = True
     other_roles: tuple[str, ...] = ()
     open_text: TextPlace = TextPlace.BESIDE

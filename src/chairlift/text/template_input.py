@@ -6,6 +6,8 @@ What the template writes itself stays as it is, so that the prompt is transforme
     later instructions               ──> text of the user at their place
     calls and results                ──> text, where the template knows none or the model has no format of calls
     several calls of an answer       ──> an answer for each of them, with its result behind it
+    a result behind other messages   ──> right behind its call, where the template wants it there
+    a call that the user stopped     ──> a call with an empty result, likewise
     text beside calls                ──> see TextPlace
     two messages of a role in a row  ──> one message, where the template wants the roles to alternate
 """
@@ -17,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from chairlift.text.call_result_order import with_empty_results, with_results_behind_calls, with_single_calls
 from chairlift.text.call_text_place import with_text_at
 from chairlift.text.chat_messages import ChatMessage, ChatMessages, ToolCall, joined
 from chairlift.text.chat_template import ChatTemplate
@@ -37,18 +40,21 @@ def template_input(
     A template without a format of tool calls gets no tools: a message explains them, and calls and results are text.
     Ids of calls have the form that the template demands.
     """
-    explained = tools if tools is not None and tool_format.is_generic else None
-    offered = None if tools is None or tool_format.is_generic else [*map(_without_nulls, tools)]
+    explained = tools if tools and tool_format.is_generic else None
+    offered = None if not tools or tool_format.is_generic else [*map(_without_nulls, tools)]
     abilities = template.abilities(with_tools=bool(offered))
     prompt = "" if explained is None else prompt_of(explained)
     repaired = _with_instructions(messages.messages, prompt, abilities, has_tools=bool(offered))
     repaired = [_with_known_role(message, abilities) for message in repaired]
     if not abilities.repeated_answers:
         repaired = _with_joined_answers(repaired)
-    if not abilities.first_answer:
+    has_user = any(message.role == USER for message in repaired)
+    if not (abilities.first_answer and (has_user or abilities.lone_answers)):
         repaired = _with_first_user(repaired)
     if explained is not None or not abilities.calls:
         repaired = without_calls(repaired)
+        if not abilities.repeated_answers:
+            repaired = _with_joined_answers(repaired)
     else:
         repaired = _with_calls(repaired, tool_format, abilities)
     if offered and not abilities.bare_tools:
@@ -122,8 +128,12 @@ def _with_calls(
     """Return the messages with calls, results and the texts of calls as the template writes them."""
     ids = _template_ids(messages, tool_format)
     named = [_with_call_form(message, ids, abilities) for message in messages]
+    if not abilities.late_results:
+        named = with_results_behind_calls(named)
     if not abilities.several_calls:
-        named = _with_single_calls(named)
+        named = with_single_calls(named)
+    if not abilities.users_after_calls:
+        named = with_empty_results(named)
     last_answer = max((at for at, each in enumerate(named) if each.role == ANSWER and not each.calls), default=-1)
     result: list[ChatMessage] = []
     for at, message in enumerate(named):
@@ -164,24 +174,6 @@ def _arguments(call: ToolCall, abilities: TemplateAbilities) -> Mapping[str, Any
     if isinstance(call.arguments, str):
         return call.arguments if abilities.text_arguments else {"arguments": call.arguments}
     return call.arguments if abilities.object_arguments else json.dumps(call.arguments, ensure_ascii=False)
-
-
-def _with_single_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages with an answer for each call, followed by the results of the call."""
-    result: list[ChatMessage] = []
-    for is_result, group in itertools.groupby(messages, key=lambda message: message.role == RESULT):
-        run = [*group]
-        if is_result and result and result[-1].calls:
-            caller = result.pop()
-            for number, call in enumerate(caller.calls):
-                alone = replace(caller, calls=(call,))
-                result.append(alone if number == 0 else replace(alone, content="", reasoning=""))
-                result += [each for each in run if each.call_id == call.id]
-            ids = {call.id for call in caller.calls}
-            result += [each for each in run if each.call_id not in ids]
-        else:
-            result += run
-    return result
 
 
 def _in_turns(messages: Sequence[ChatMessage], abilities: TemplateAbilities) -> list[ChatMessage]:

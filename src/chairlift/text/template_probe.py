@@ -56,11 +56,14 @@ def probe_template(render: Render, *, with_tools: bool) -> TemplateAbilities:
         repeated_answers=probe.writes([_user("zqu"), _answer("zqa"), _answer("zqb"), _user("zqv")],
                                       "zqu", "zqa", "zqb", "zqv"),
         first_answer=probe.writes_first_answer(),
+        lone_answers=probe.writes_lone_answers(),
         empty_answers=probe.writes([_user("zqu"), _answer(""), _user("zqv")], "zqu", "zqv"),
         calls=writes_objects or writes_text,
         object_arguments=writes_objects,
         text_arguments=writes_text,
         several_calls=probe.writes_several_calls(),
+        late_results=probe.writes_late_results(),
+        users_after_calls=probe.writes([*probe.called(1)[:2], _user("zqv")], "zqu", "zqargument1", "zqv"),
         users_after_results=probe.writes([*probe.called(1), _user("zqv")], "zqu", "zqargument1", "zqresult1", "zqv"),
         other_roles=tuple(
             role for role in OTHER_ROLES
@@ -128,6 +131,13 @@ class _Probe:
             not has_calls or self.writes([*calls, _user("zqu")], "zqargument1", "zqresult1", "zqu")
         )
 
+    def writes_lone_answers(self) -> bool:
+        """Return whether answers are in the prompt of a conversation without the user, also one with a call."""
+        has_calls = self.writes(self.called(1), "zqargument1", "zqresult1")
+        return self.writes([_answer("zqa")], "zqa") and (
+            not has_calls or self.writes(self.called(1)[1:], "zqargument1", "zqresult1")
+        )
+
     def writes_later_instructions(self, role: str) -> bool:
         """Return whether messages of a role behind others are in the prompt, at their places."""
         later = ChatMessage(role=role, content="zqs")
@@ -159,6 +169,15 @@ class _Probe:
         markers = ("zqu", "zqargument1", "zqargument2", "zqresult1", "zqresult2")
         messages = [_user("zqu"), answer, _result(1), _result(2)]
         return self.writes(messages, *markers) and self.writes([*messages, _answer("zqa")], *markers, "zqa")
+
+    def writes_late_results(self) -> bool:
+        """Return whether results that do not follow their calls are in the prompt, at their places."""
+        user, answer, result = self.called(1)
+        markers = ("zqu", "zqargument1", "zqv", "zqresult1")
+        late = [user, answer, _user("zqv"), result]
+        return self.writes(late, *markers) and self.writes(
+            [*late, _answer("zqa"), _user("zqw")], *markers, "zqa", "zqw"
+        )
 
     def text_place(self, *, is_closed: bool, reasoning: str) -> TextPlace:
         """Return the first place at which the text of an answer with calls is in the prompt; BEFORE if none is."""

@@ -75,6 +75,11 @@ class Permit:
         self._waits = True
         self._runs = self._is_over = False
 
+    @property
+    def num_ahead(self) -> int:
+        """Requests that were admitted before this one and still wait; 0 for one that does not wait."""
+        return self._controller.num_before(self) if self._waits else 0
+
     def attach(self, timeout: float | None, on_end: Callable[[int], None]) -> None:
         """Set timeout and end callback of a request that the early check admitted by its header block.
 
@@ -89,7 +94,9 @@ class Permit:
         if self._waits:
             self._waits = False
             self._runs = True
-            self._controller.on_running(self._tokens, self._body_bytes, self._controller.now - self._waiting_since)
+            self._controller.on_running(
+                self, self._tokens, self._body_bytes, self._controller.now - self._waiting_since
+            )
 
     def mark_finished(self, *, makes_room: bool = True) -> None:
         """Record that the engine has finished the request, though its client may still read."""
@@ -116,7 +123,7 @@ class Permit:
         self._is_over = True
         if self._waits:
             self._waits = False
-            self._controller.on_abandoned(self._tokens, self._body_bytes)
+            self._controller.on_abandoned(self, self._tokens, self._body_bytes)
         self.mark_finished(makes_room=makes_room)
         self._controller.close()
         if self._on_end is not None:
@@ -147,6 +154,7 @@ class AdmissionController:
         self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)
         self.engine_counts = (0, 0)
         self.max_running: float = math.inf
+        self._waiting: dict[Permit, None] = {}  # in the order of admission
         self.waiting_requests = 0
         self.waiting_tokens = 0
         self.waiting_bytes = 0
@@ -176,7 +184,13 @@ class AdmissionController:
         self.waiting_bytes += body_bytes
         self.open_requests += 1
         self._update_rates()
-        return Permit(self, tokens, on_end, body_bytes)
+        permit = Permit(self, tokens, on_end, body_bytes)
+        self._waiting[permit] = None
+        return permit
+
+    def num_before(self, permit: Permit) -> int:
+        """Return how many waiting requests were admitted before one of them; for permits."""
+        return next(number for number, each in enumerate(self._waiting) if each is permit)
 
     def check(self, tokens: int = 0, *, timeout: float | None = None, body_bytes: int = 0) -> None:
         """Raise Overloaded if a request with a prompt of `tokens` tokens would not be admitted.
@@ -265,16 +279,17 @@ class AdmissionController:
             message = f"request bodies of {waiting} bytes wait and this one has {body_bytes}, the limit is {limit}"
             raise self._rejected(message, wait)
 
-    def on_running(self, tokens: int, body_bytes: int, waited: float) -> None:
+    def on_running(self, permit: Permit, tokens: int, body_bytes: int, waited: float) -> None:
         """Count a request as running after `waited` seconds; for permits."""
         now = self.now
         self._start_rate.record(now)
         self._waits.append((now, waited))
         self.running_requests += 1
-        self.on_abandoned(tokens, body_bytes)
+        self.on_abandoned(permit, tokens, body_bytes)
 
-    def on_abandoned(self, tokens: int, body_bytes: int) -> None:
+    def on_abandoned(self, permit: Permit, tokens: int, body_bytes: int) -> None:
         """Remove a request from the queue; for permits."""
+        del self._waiting[permit]
         self.waiting_requests -= 1
         self.waiting_tokens -= tokens
         self.waiting_bytes -= body_bytes

@@ -21,6 +21,7 @@ from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.admission import Permit
 from chairlift.web.body import Scope, all_headers, header
 from chairlift.web.error_responses import Header, error_response_of
+from chairlift.web.half_closed_connection import HalfClosedConnection
 from chairlift.web.raw_error_responses import RawResponseCache, raw_error_response
 from chairlift.web.request_id import request_id
 from chairlift.web.request_info import request_info
@@ -113,6 +114,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._error: ChairliftError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._serving: RequestResponseCycle | None = None
+        self._half_closed: HalfClosedConnection | None = None
 
     # -- uvicorn's protocol ----------------------------------------------------------------------------------------
 
@@ -122,10 +124,32 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, and notify the request that is served."""
+        """Stop the timers, and notify the request that is served."""
         self._stop_timer()
+        if self._half_closed is not None:
+            self._half_closed.stop()
         self._notify_disconnect()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return whether the connection stays open, until its whole requests have their responses.
+
+        A client of HTTP/1.0 without the beginning of a response is gone: proxies that speak it close only the whole
+        connection, and no interim response can find out. TLS has no half-closed connections.
+        """
+        serving = self._serving
+        if serving is None or self.cycle.more_body or self._error is not None:
+            return False
+        if self.scheme == "https" or (serving.scope["http_version"] != "1.1" and not serving.response_started):
+            return False
+        self.cycle.keep_alive = False
+        self._half_closed = HalfClosedConnection(self.transport, self.loop, self._may_continue)
+        return True
+
+    def _may_continue(self) -> bool:
+        """Return whether an interim response may be sent: a request is served whose response has not begun."""
+        serving = self._serving
+        return serving is not None and not serving.response_started and serving.scope["http_version"] == "1.1"
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; close the connection for too large or invalid input."""

@@ -10,8 +10,8 @@ from chairlift.web.body import ClientGone, Receive
 class DisconnectWatcher:
     """Cancels the code in its context when the client disconnects. Enter it after the body was read.
 
-    Raises ClientGone then. A client that has closed only its sending direction counts as disconnected, as usual for
-    HTTP/1.1 servers.
+    Raises ClientGone then. A client that has closed only its sending direction is still there; see
+    HalfClosedConnection.
     """
 
     def __init__(self, receive: Receive) -> None:

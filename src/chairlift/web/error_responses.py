@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from chairlift.core.errors import ChairliftError, Detail, NotFound
-from chairlift.protocol.error_formats import ANTHROPIC_PATHS, REQUEST_ID_HEADER, format_error
+from chairlift.protocol.error_formats import REQUEST_ID_HEADER, format_error, has_anthropic_form
+from chairlift.protocol.sse import named_event
 
 Header = tuple[bytes, bytes]
 
@@ -114,15 +115,30 @@ def error_object(error: BaseException, request_id: str) -> dict[str, Any]:
     return {"message": message, "type": response.type, "param": param, "code": code}
 
 
-def error_body(error: BaseException, request_id: str, path: str = "") -> bytes:
-    """Return the JSON body of an error's response, in the form of the API that the path belongs to."""
+def error_body(error: BaseException, request_id: str, path: str = "", *, has_version: bool = False) -> bytes:
+    """Return the JSON body of an error's response, in the form of the API that the path belongs to.
+
+    `has_version` as of format_error.
+    """
     status = error_response_of(error).status
-    return orjson.dumps(format_error(path, error_object(error, request_id), status, request_id))
+    return orjson.dumps(
+        format_error(path, error_object(error, request_id), status, request_id, has_version=has_version)
+    )
 
 
-def request_id_headers(path: str, request_id: str) -> list[Header]:
-    """Return the headers with the request's id, as every response of a path has them."""
-    names = (b"x-request-id", *((REQUEST_ID_HEADER,) if path in ANTHROPIC_PATHS else ()))
+def stream_error_event(error: BaseException, request_id: str) -> bytes:
+    """Return the event that ends a stream with an error; `retryable` says whether another replica may help."""
+    body = error_object(error, request_id) | {"retryable": is_retryable(error)}
+    return named_event(b"error", orjson.dumps({"error": body}))
+
+
+def request_id_headers(path: str, request_id: str, *, has_version: bool = False) -> list[Header]:
+    """Return the headers with the request's id, as every response of a path has them.
+
+    `has_version` as of format_error.
+    """
+    is_anthropic = has_anthropic_form(path, has_version=has_version)
+    names = (b"x-request-id", *((REQUEST_ID_HEADER,) if is_anthropic else ()))
     return [(name, request_id.encode()) for name in names]
 
 

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from chairlift.core.errors import ChairliftError, MethodNotAllowed
 from chairlift.observability.logging import current_id, current_trace_id
 from chairlift.observability.tracing.tracer import Tracer
+from chairlift.protocol.error_formats import VERSION_HEADER
 from chairlift.web.access_log import AccessRecord, log_access
 from chairlift.web.body import App, ClientGone, Message, Receive, Scope, Send, header
 from chairlift.web.connection_end import ends_connection
@@ -58,7 +59,8 @@ class RequestMiddleware:
             current_trace_id.set("")  # a pipelined request begins in the context of the one before
             if scope["path"] not in self._quiet:
                 info.trace = tracer.start_request(scope)
-        writer = _ResponseWriter(send, info, scope["path"])
+        has_version = header(scope, VERSION_HEADER) is not None
+        writer = _ResponseWriter(send, info, scope["path"], has_version=has_version)
         try:
             await self._app(scope, receive, writer.send)
         except ClientGone as error:
@@ -95,12 +97,15 @@ class _ResponseWriter:
     A client learns the id of a sampled trace by the header x-trace-id.
     """
 
-    def __init__(self, send: Send, info: RequestInfo, path: str) -> None:
-        """Prepare the response of a request to this path; later, its scope may have that of an inner route."""
+    def __init__(self, send: Send, info: RequestInfo, path: str, *, has_version: bool) -> None:
+        """Prepare the response of a request to this path; later, its scope may have that of an inner route.
+
+        `has_version` as of format_error.
+        """
         self._send = send
         self._info = info
-        self._path = path
-        self._id_headers = request_id_headers(path, info.request_id)
+        self._path, self._has_version = path, has_version
+        self._id_headers = request_id_headers(path, info.request_id, has_version=has_version)
         self.status, self.code = 0, ""
 
     async def send(self, message: Message) -> None:
@@ -126,9 +131,8 @@ class _ResponseWriter:
         headers = list(error_headers(error))
         if ends_connection(error):
             headers.append((b"connection", b"close"))
-        await send_bytes(
-            self.send, error_body(error, self._info.request_id, self._path), status=status, headers=headers
-        )
+        body = error_body(error, self._info.request_id, self._path, has_version=self._has_version)
+        await send_bytes(self.send, body, status=status, headers=headers)
 
 
 def _as_chairlift_error(error: Exception, path: str) -> Exception:

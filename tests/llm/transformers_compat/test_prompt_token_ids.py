@@ -68,3 +68,12 @@ def test_what_are_no_prompts_is_a_type_error_that_says_what_to_pass(prompts: Any
     with pytest.raises(TypeError) as caught:
         plain_prompts(prompts)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("prompts", "place"), [([[1], [2], "text"], 2), ([[1], ["a"]], 1), ([[1], [True], [2]], 1), ([[1], 5], 1)]
+)
+def test_the_error_of_one_prompt_among_several_says_which(prompts: Any, place: int) -> None:
+    with pytest.raises(TypeError) as caught:
+        plain_prompts(prompts)
+    assert str(caught.value).startswith(f"inputs[{place}]: ")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.anthropic.chat_tools import chat_tool_choice, chat_tools
+from chairlift.protocol.anthropic.chat_tools import chat_tool_choice, chat_tools, tool_places
 from chairlift.protocol.request_schemas import MAX_TOOLS
 from support_shares import for_each
 
@@ -25,7 +25,7 @@ def test_a_tool_is_a_function() -> None:
     assert chat_tools(None, ignored) == [] == chat_tools([], ignored)
 
 
-@for_each("members", [{}, {"input_schema": None}, {"input_schema": {}}])
+@for_each("members", [{}, {"type": "custom"}, {"input_schema": None}, {"input_schema": {}}])
 def test_a_tool_without_a_schema_takes_any_object(members: dict[str, Any]) -> None:
     function = {"name": "f", "parameters": {"type": "object", "properties": {}}}
     assert chat_tools([{"name": "f", **members}], []) == [{"type": "function", "function": function}]
@@ -35,13 +35,38 @@ def test_a_tool_without_a_schema_takes_any_object(members: dict[str, Any]) -> No
     ("f", "tools"), ([TOOL] * (MAX_TOOLS + 1), "tools"), ([7], "tools[0]"),
     ([TOOL, {"name": "g", "input_schema": 5}], "tools[1].input_schema"),
     ([{**TOOL, "input_schema": "{}"}], "tools[0].input_schema"),
-    ([{"type": "web_search_20250305", "name": "web_search"}], "tools[0].type"),
+    ([{"type": "", "name": "web_search"}], "tools[0].type"),
     ([{**TOOL, "type": {}}], "tools[0].type"),
 ])  # fmt: skip
 def test_a_bad_tool_is_named(tools: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         chat_tools(tools, [])
     assert raised.value.details["param"] == param
+
+
+@for_each("kind", [
+    "web_search_20250305", "web_fetch_20250910", "code_execution_20250825", "computer_20250124", "memory_20250818",
+    "tool_search_tool_regex_20251119", "mcp_toolset", "bash_later", "advisor_20260301",
+])  # fmt: skip
+def test_tools_that_anthropic_runs_are_left_out_by_name(kind: str) -> None:
+    ignored: list[str] = []
+    tools = [{"type": kind, "name": "x", "max_uses": 8}, TOOL]
+    assert [each["function"]["name"] for each in chat_tools(tools, ignored)] == ["f"] and ignored == [f"tools.{kind}"]
+    assert tool_places(tools)["tools[0].function.parameters"] == "tools[1].input_schema"
+
+
+@for_each(("kind", "name", "required"), [
+    ("bash_20250124", "bash", []), ("text_editor_20250728", "str_replace_based_edit_tool", ["command", "path"]),
+])  # fmt: skip
+def test_tools_of_known_schemas_that_the_client_runs_are_functions(kind: str, name: str, required: list[str]) -> None:
+    ignored: list[str] = []
+    (tool,) = chat_tools([{"type": kind, "name": name}], ignored)
+    assert tool["function"]["name"] == name and tool["function"]["parameters"].get("required", []) == required
+    assert ignored == [] and "command" in tool["function"]["parameters"]["properties"]
+
+
+def test_a_tool_of_a_type_with_a_schema_is_a_function() -> None:
+    assert chat_tools([{**TOOL, "type": "function"}], []) == chat_tools([TOOL], [])
 
 
 @pytest.mark.parametrize(("choice", "fields"), [

@@ -116,3 +116,21 @@ def test_an_error_ends_the_stream() -> None:
 def test_the_ids_of_two_messages_differ() -> None:
     first, second = (sent(chunk("stop", content="a"))[0]["message"]["id"] for _ in range(2))
     assert first.startswith("msg_") and first != second
+
+
+def test_a_silent_stream_has_pings_anywhere() -> None:
+    stream = begin()
+    early = stream.keep_alive(b": waiting\n\n")
+    body = early + stream.chunk(chunk(content="a")) + stream.keep_alive(b": generating\n\n")
+    body += stream.chunk(chunk(content="b")) + stream.chunk(chunk("stop"))
+    events = events_of(body + stream.end())
+    assert early == b'event: ping\ndata: {"type":"ping"}\n\n'
+    assert [event["type"].removeprefix("content_block_") for event in events] == [
+        "ping", "message_start", "ping", "start", "delta", "ping", "delta", "stop", "message_delta", "message_stop"
+    ]  # fmt: skip
+
+
+def test_an_error_of_a_stream_without_a_message_follows_the_pings() -> None:
+    stream = begin()
+    body = stream.keep_alive(b": waiting\n\n") + stream.error({"message": "no", "code": "timeout", "type": "x"})
+    assert [event["type"] for event in events_of(body)] == ["ping", "error"]

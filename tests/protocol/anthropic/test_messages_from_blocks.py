@@ -179,3 +179,15 @@ def test_the_number_of_messages_is_bounded() -> None:
         MessagesFromBlocks().add_messages([user(text("a"))] * (MAX_MESSAGES + 1))
     assert error_of(user(*[result("t")] * (MAX_MESSAGES + 1)))[0] == "messages"
     assert len(read(*[user(text("a"))] * MAX_MESSAGES)[0].messages) == 1
+
+
+@for_each("kind", [
+    "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "bash_code_execution_tool_result",
+    "mcp_tool_use", "mcp_tool_result", "container_upload", "compaction",
+])  # fmt: skip
+def test_blocks_of_tools_that_anthropic_runs_are_left_out_by_name(kind: str) -> None:
+    block = {"type": kind, "id": "srvtoolu_1", "content": [{"type": "web_search_result", "title": "x"}]}
+    found, _ = read(user(text("a"), block), answer(block, text("b")), user(text("c")))
+    assert [message["content"] for message in found.messages] == ["a", "b", "c"]
+    assert found.left_out.names == (f"messages.{kind}",)
+    assert error_of(user(text("a")), system=[block])[0] == "system[0].type"

@@ -72,7 +72,10 @@ def test_thinking_is_the_reasoning_effort(fields: dict[str, Any], effort: str | 
 def test_thinking_may_be_left_out_of_the_response() -> None:
     assert read(thinking={"type": "disabled"}).chat["include_reasoning"] is False
     assert read(thinking={"type": "enabled", "display": "omitted"}).chat["include_reasoning"] is False
-    assert "include_reasoning" not in read(thinking={"type": "adaptive", "display": None}).chat
+    for display in (None, "summarized", "updates", ""):
+        request = read(thinking={"type": "adaptive", "display": display})
+        assert "include_reasoning" not in request.chat
+        assert request.ignored == (() if display in (None, "summarized") else ("thinking.display",))
 
 
 def test_the_older_name_of_the_format() -> None:
@@ -104,6 +107,7 @@ def test_fields_without_effect_are_named() -> None:
     ({"thinking": {"type": "between_tools"}}, "thinking.type"),
     ({"thinking": {"type": ["enabled"]}}, "thinking.type"),
     ({"thinking": {"type": "enabled", "display": []}}, "thinking.display"),
+    ({"thinking": {"type": "enabled", "display": True}}, "thinking.display"),
     ({"output_config": []}, "output_config"),
     ({"output_config": {"effort": "enormous"}}, "output_config.effort"),
     ({"output_config": {"format": {"type": "text"}}}, "output_config.format"),

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from chairlift.protocol.ollama.answer_writer import AnswerWriter
 from chairlift.protocol.ollama.line_stream import AnswerLines
 from chairlift.protocol.ollama.request import OllamaRequest
@@ -85,3 +87,13 @@ def test_an_error_is_the_last_line() -> None:
 def test_the_first_token_is_the_one_that_the_server_has_seen() -> None:
     assert lines(chunk(content="a"), first_token_at=1.0)[-1]["prompt_eval_duration"] == 0
     assert "eval_duration" not in lines()[-1]  # nothing came
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_silent_stream_has_lines_without_text(is_chat: bool) -> None:
+    request = OllamaRequest(body={}, ignored=(), names=FieldNames(), model="m")
+    stream = AnswerLines(AnswerWriter(request, is_chat=is_chat), lambda: None)
+    line = json.loads(stream.keep_alive(b": waiting\n\n"))
+    assert not line["done"] and line["model"] == "m" and line["created_at"]
+    assert (line["message"] == {"role": "assistant", "content": ""}) if is_chat else (line["response"] == "")
+    assert "eval_duration" not in json.loads(stream.end()), "it is no first token"

@@ -79,6 +79,19 @@ def test_reasoning_text_and_calls_are_items_in_order() -> None:
     }  # fmt: skip
 
 
+def test_a_call_of_a_custom_tool_has_events_of_its_own() -> None:
+    head = {"index": 0, "id": "call_0", "type": "custom", "custom": {"name": "apply_patch", "input": ""}}
+    rest = [{"index": 0, "custom": {"input": text}} for text in ("*** ", "End")]
+    events = sent(begin(), chunk(tool_calls=[head]), *(chunk(tool_calls=[each]) for each in rest))
+    assert kinds(events)[2:-1] == [
+        "output_item.added", *["custom_tool_call_input.delta"] * 2, "custom_tool_call_input.done", "output_item.done",
+    ]  # fmt: skip
+    added, *deltas, done, _ = events[2:-1]
+    assert added["item"]["input"] == "" and done["input"] == "".join(each["delta"] for each in deltas) == "*** End"
+    (item,) = events[-1]["response"]["output"]
+    assert (item["type"], item["input"], item["call_id"]) == ("custom_tool_call", "*** End", "call_0")
+
+
 def test_a_merged_delta_is_taken_apart() -> None:
     merged = chunk(
         "tool_calls", reasoning_content="Hm.", content="Yes", tool_calls=[call(0, "{}", "f"), call(1, "", "g")]
@@ -177,3 +190,38 @@ def test_what_a_filter_ended_is_incomplete() -> None:
     last = sent(begin(), chunk("content_filter", content="a"))[-1]
     assert last["type"] == "response.incomplete"
     assert last["response"]["incomplete_details"] == {"reason": "content_filter"}
+
+
+def test_a_stream_that_is_silent_before_its_output_begins_and_has_progress_events() -> None:
+    stream = begin()
+    early = b"".join(stream.keep_alive(b": waiting\n\n") for _ in range(3))
+    first = stream.chunk(chunk(role="assistant", content=""))
+    assert first == b"", "the response has begun"
+    events = events_of(early) + sent(stream, chunk(content="a"), chunk("stop"))
+    assert kinds(events)[:5] == ["created", *["in_progress"] * 3, "output_item.added"]
+    assert kinds(events)[-1] == "completed"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    responses = [event["response"] for event in events if "response" in event]
+    assert {(each["id"], each["model"], each["created_at"]) for each in responses} == {
+        (responses[0]["id"], "m", responses[0]["created_at"])
+    }
+
+
+def test_a_silence_behind_output_has_comments() -> None:
+    stream = begin()
+    before = stream.chunk(chunk(content="a"))
+    assert stream.keep_alive(b": generating\n\n") == b": generating\n\n"
+    assert kinds(events_of(before) + sent(stream, chunk("stop")))[-1] == "completed"
+
+
+def test_a_stream_whose_model_is_not_known_yet_has_comments() -> None:
+    writer = begin()._begin
+    stream = ResponseEvents(writer, lambda response: None)
+    assert stream.keep_alive(b": waiting\n\n") == b": waiting\n\n"
+    assert kinds(events_of(stream.chunk(chunk(content=""))))[:2] == ["created", "in_progress"]
+
+
+def test_an_error_of_a_stream_that_has_begun_in_silence_fails_its_response() -> None:
+    stream = begin()
+    body = stream.keep_alive(b": waiting\n\n") + stream.error({"message": "no", "code": "timeout", "param": None})
+    assert kinds(events_of(body)) == ["created", "in_progress", "error", "failed"]

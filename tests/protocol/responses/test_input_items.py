@@ -1,5 +1,6 @@
 """MessageList: items of a conversation become the messages that a chat template knows."""
 
+import json
 from typing import Any
 
 import pytest
@@ -60,12 +61,63 @@ def test_reasoning_belongs_to_what_follows() -> None:
     assert [each["role"] for each in before_user] == ["assistant", "user"]
     empty = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
     assert len(messages_of([empty, {"role": "user", "content": "Hi"}]).messages) == 1
-    with pytest.raises(InvalidRequest, match="input has no message, only reasoning without text"):
-        messages_of([empty])
+
+
+@for_each("items", [[], [{"type": "reasoning", "summary": []}], [{"type": "compaction", "encrypted_content": "x"}]])
+def test_a_conversation_without_a_message_begins_with_an_empty_one_of_the_user(items: list[Any]) -> None:
+    assert messages_of(items).messages == [{"role": "user", "content": ""}]
+
+
+def test_calls_of_custom_tools_and_their_results() -> None:
+    found = messages_of([
+        {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "*** Begin Patch"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "Done"},
+    ])  # fmt: skip
+    assert found.messages == [
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c1", "type": "custom", "custom": {"name": "apply_patch", "input": "*** Begin Patch"}},
+        ]},
+        {"role": "tool", "content": "Done", "tool_call_id": "c1"},
+    ]  # fmt: skip
+
+
+@for_each(("kind", "member", "output"), [
+    ("local_shell", {"action": {"type": "exec", "command": ["ls"]}}, "a.txt"),
+    ("shell", {"action": {"commands": ["ls"]}}, [{"stdout": "a.txt", "stderr": ""}]),
+    ("apply_patch", {"operation": {"type": "delete_file", "path": "a"}}, "Done"),
+    ("computer", {"action": {"type": "wait"}}, {"type": "computer_screenshot", "image_url": "data:"}),
+])  # fmt: skip
+def test_calls_that_the_client_runs_are_calls_of_functions(kind: str, member: dict[str, Any], output: Any) -> None:
+    answer, result = messages_of([
+        {"type": f"{kind}_call", "id": "x", "call_id": "c1", "status": "completed", **member},
+        {"type": f"{kind}_call_output", "call_id": "c1", "output": output},
+    ]).messages  # fmt: skip
+    (made,) = answer["tool_calls"]
+    assert made["id"] == result["tool_call_id"] == "c1" and made["function"]["name"] == kind
+    assert json.loads(made["function"]["arguments"]) == member
+    assert result["content"] == (output if isinstance(output, str) else json.dumps(output, separators=(",", ":")))
+
+
+@for_each("item", [
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+    {"type": "file_search_call", "id": "fs_1", "queries": ["q"], "results": None},
+    {"type": "image_generation_call", "id": "ig_1", "result": "aGk="},
+    {"type": "code_interpreter_call", "id": "ci_1", "code": "1"}, {"type": "mcp_call", "id": "mcp_1", "name": "f"},
+    {"type": "mcp_list_tools", "tools": []}, {"type": "compaction", "encrypted_content": "x"},
+])  # fmt: skip
+def test_items_of_tools_that_the_server_would_run_are_left_out_by_name(item: dict[str, Any]) -> None:
+    found = messages_of([{"role": "user", "content": "Hi"}, item])
+    assert len(found.messages) == 1 and found.left_out.names == (f"input.{item['type']}",)
+
+
+@for_each("output", [None, ...])
+def test_a_result_may_have_no_output(output: Any) -> None:
+    item = {"type": "function_call_output", "call_id": "c1", **({} if output is ... else {"output": output})}
+    assert messages_of([call(1), item]).messages[1] == {"role": "tool", "content": None, "tool_call_id": "c1"}
 
 
 @for_each(("item", "param"), [
-    ("Hi", "input[0]"), ({}, "input[0].type"), ({"type": "computer_call"}, "input[0].type"),
+    ("Hi", "input[0]"), ({}, "input[0].type"), ({"type": "robot"}, "input[0].type"),
     ({"type": ["message"]}, "input[0].type"),
     ({"role": "robot", "content": "x"}, "input[0].role"), ({"type": "message"}, "input[0].role"),
     ({"role": [], "content": "x"}, "input[0].role"),

@@ -90,11 +90,14 @@ def test_fields_without_effect_are_named() -> None:
 
 
 @for_each(("fields", "param"), [
-    ({"input": 7}, "input"), ({"input": []}, "input"), ({"instructions": 7}, "instructions"),
+    ({"input": 7}, "input"), ({"instructions": 7}, "instructions"),
     ({"previous_response_id": 7}, "previous_response_id"), ({"previous_response_id": ""}, "previous_response_id"),
     ({"previous_response_id": "r" * 300}, "previous_response_id"),
-    ({"tools": {}}, "tools"), ({"tools": [TOOL] * 129}, "tools"), ({"tools": ["f"]}, "tools[0]"),
-    ({"tools": [TOOL, {"type": "mcp"}]}, "tools[1].type"),
+    ({"tools": {}}, "tools"), ({"tools": [TOOL] * 129}, "tools"), ({"tools": [{"type": ""}]}, "tools[0].type"),
+    ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [7]}]}, "tools[0].tools[0]"),
+    ({"tools": ["f"]}, "tools[0]"),
+    ({"tools": [TOOL, {"type": ["mcp"]}]}, "tools[1].type"),
     ({"tool_choice": {}}, "tool_choice.type"), ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
     ({"tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice.tools"),
     ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [7]}}, "tool_choice.tools[0]"),

@@ -44,6 +44,18 @@ def test_a_call_needs_no_message_and_an_empty_answer_has_one() -> None:
     assert message["content"][0]["text"] == ""
 
 
+def test_calls_have_the_names_and_namespaces_of_the_request() -> None:
+    tools = [
+        {"type": "custom", "name": "apply_patch"},
+        {"type": "namespace", "name": "mcp", "description": "d", "tools": [{"type": "function", "name": "f"}]},
+    ]  # fmt: skip
+    custom = {"id": "call_2", "type": "custom", "custom": {"name": "apply_patch", "input": "x"}}
+    function, patch = whole({"content": None, "tool_calls": [CALL, custom]}, "tool_calls", tools=tools)["output"]
+    assert (function["name"], function["namespace"], function["arguments"]) == ("f", "mcp", "{}")
+    assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", "x")
+    assert patch["id"] == "ctc_a_1" and "namespace" not in patch
+
+
 def test_what_is_cut_off_is_incomplete() -> None:
     result = whole({"content": "Yes", "reasoning_content": "Hm."}, "length")
     assert result["status"] == "incomplete" and result["incomplete_details"] == {"reason": "max_output_tokens"}

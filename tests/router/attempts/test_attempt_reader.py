@@ -175,3 +175,55 @@ def test_a_large_event_in_small_pieces_is_read_in_linear_time() -> None:
     reader = AttemptReader(4, ResponseMode.PROGRESS)
     events = [event for i in range(0, len(data), 1000) for event in reader.push(data[i : i + 1000])]
     assert events == [ResponseEnded(4, body)]
+
+
+COMMENTS = (b": waiting\n\n", b": waiting, 2 ahead\n\n")
+
+
+@pytest.mark.parametrize("size", [1, 4, 10_000])
+@pytest.mark.parametrize("mode", [ResponseMode.TOKENS, ResponseMode.PROGRESS, ResponseMode.OPAQUE])
+def test_comments_are_no_output(mode: ResponseMode, size: int) -> None:
+    reader, data = AttemptReader(4, mode), b"".join(COMMENTS)
+    assert [event for i in range(0, len(data), size) for event in reader.push(data[i : i + size])] == []
+    assert reader.comment == b"waiting, 2 ahead"
+    assert reader.close() == [AttemptBroken(4, FailureReason.EOF)]
+
+
+@pytest.mark.parametrize("ending", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+def test_an_opaque_stream_passes_without_the_comments_of_its_server(ending: bytes) -> None:
+    reader, line = AttemptReader(4, ResponseMode.OPAQUE), ending[: len(ending) // 2]
+    mixed = b": in an event" + line + b'data: {"a":1}' + ending
+    data = b":" + ending + mixed + b": PROCESSING" + line + b":more" + ending + b'data: {"b":": 2"}' + ending
+    assert reader.push(data) == [ChunksReceived(4, (Chunk(mixed + b'data: {"b":": 2"}' + ending),))]
+    assert reader.comment == b"more"
+    done = b"data: [DONE]" + ending
+    assert reader.push(b": end" + ending + done) == [ChunksReceived(4, (Chunk(done),)), ResponseEnded(4)]
+
+
+def test_a_long_comment_is_cut() -> None:
+    reader = AttemptReader(4, ResponseMode.OPAQUE)
+    assert reader.push(b":" + b"x" * 1000 + b"\n\n") == [] and reader.comment == b"x" * 100
+
+
+@pytest.mark.parametrize("comments", [b"", b"".join(COMMENTS)])
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("engine_dead", AttemptBroken(4, FailureReason.ERROR_EVENT)),
+        ("draining", AttemptBroken(4, FailureReason.UNAVAILABLE)),
+        ("timeout", RequestErrorReported(4, orjson.dumps({"error": {"code": "timeout", "message": "m"}}))),
+    ],
+)
+def test_an_error_before_any_output_of_an_opaque_stream_is_no_output(
+    comments: bytes, code: str, expected: AttemptEvent
+) -> None:
+    event = named("error", {"error": {"code": code, "message": "m"}})
+    assert AttemptReader(4, ResponseMode.OPAQUE).push(comments + event) == [expected]
+    behind = AttemptReader(4, ResponseMode.OPAQUE)
+    behind.push(b"data: {}\n\n")
+    assert behind.push(event) == [ChunksReceived(4, (Chunk(event),))]
+
+
+def test_an_error_that_is_no_object_passes() -> None:
+    event = b"event: error\ndata: broken\n\n"
+    assert AttemptReader(4, ResponseMode.OPAQUE).push(event) == [ChunksReceived(4, (Chunk(event),))]

@@ -9,6 +9,7 @@ from chairlift.router.attempts.final_errors import (
     AttemptsFailure,
     FailureCause,
     end_with_reported_error,
+    event_of_error_response,
     respond_reported_error,
 )
 from support_shares import for_each
@@ -68,3 +69,28 @@ def test_an_error_that_a_replica_reported_keeps_code_and_message(code: str, stat
     payload = orjson.dumps({"error": {"code": code, "message": "no"}})
     assert respond_reported_error(payload) == RespondError(status, code, "no")
     assert end_with_reported_error(payload) == EndWithError(code, b"event: error\ndata: " + payload + b"\n\n")
+
+
+def test_a_reported_error_before_the_first_byte_keeps_its_field() -> None:
+    payload = b'{"error":{"code":"invalid_request","message":"is wrong","param":"tools"}}'
+    assert respond_reported_error(payload) == RespondError(400, "invalid_request", "is wrong", param="tools")
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "code"),
+    [
+        (b'{"error": {\n"message": "bad", "code": "x", "param": "n"}}', "bad", "x"),
+        (b'{"error": "bad"}', "the replica answered with the status 422", "replica_failed"),
+        (b'{"error": {"message": 7}}', "the replica answered with the status 422", "replica_failed"),
+        (b"<html>", "the replica answered with the status 422", "replica_failed"),
+        (b"[]", "the replica answered with the status 422", "replica_failed"),
+        (b"", "the replica answered with the status 422", "replica_failed"),
+    ],
+)
+def test_an_error_response_is_the_last_event_of_a_stream_that_a_comment_has_begun(
+    body: bytes, message: str, code: str
+) -> None:
+    event = event_of_error_response(422, body)
+    assert event.startswith(b"event: error\ndata: {") and event.count(b"\n") == 3
+    error = orjson.loads(event.partition(b"data: ")[2])["error"]
+    assert (error["message"], error["code"]) == (message, code)

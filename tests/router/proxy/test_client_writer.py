@@ -1,11 +1,13 @@
 """ClientWriter: one head and the pieces of a response as ASGI messages, and the length of an empty one."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.web.body import Message
+from chairlift.web.stream_keep_alive import StreamKeepAlive
 from support_server import run
 
 OWN, REPLICAS = [(b"x-own", b"1")], [(b"content-type", b"text/event-stream"), (b"x-theirs", b"2")]
@@ -78,3 +80,25 @@ def test_headers_cannot_follow_the_head() -> None:
     _, writer = sent(("write", b"a", 200, []))
     with pytest.raises(AssertionError, match="the head was sent"):
         writer.add_headers(OWN)
+
+
+def test_a_stream_that_a_comment_has_begun_has_no_second_head() -> None:
+    messages: list[Message] = []
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    async def scenario() -> None:
+        with StreamKeepAlive(send, 0.005) as stream:
+            writer = ClientWriter(stream.send, OWN, stream=stream)
+            assert not writer.has_started
+            while len(messages) < 2:
+                await asyncio.sleep(0.001)
+            assert writer.has_started
+            await writer.write(b"a", 200, REPLICAS)
+            await writer.end(b"b", 200, REPLICAS)
+
+    run(scenario())
+    assert [message["type"] for message in messages].count("http.response.start") == 1
+    assert messages[1] == body(b": waiting\n\n", more=True)
+    assert messages[-2:] == [body(b"a", more=True), body(b"b", more=False)]

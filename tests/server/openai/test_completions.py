@@ -70,6 +70,19 @@ def test_several_prompts_are_numbered_through() -> None:
     assert full.json()["usage"]["prompt_tokens"] == 8 and full.json()["usage"]["completion_tokens"] == 16
 
 
+def test_the_error_of_one_prompt_among_several_says_which() -> None:
+    long = "x" * FAKE.max_model_len
+    bodies: list[tuple[Any, str]] = [
+        (["a", "b", long], "prompt[2]: prompt has"), (["a", ""], "prompt[1]: prompt must not contain an empty text"),
+        ([[1], []], "prompt[1]: "), ([[1], [FAKE.vocab_size]], "prompt[1]: prompt: token id"), ([long], "prompt has"),
+        ([[1], ["a"]], "prompt[1]: prompt must contain only token ids"), (["a", [1]], "prompt[1]: prompt must be text"),
+    ]  # fmt: skip
+    responses = send_requests(*({**BODY, "prompt": prompt} for prompt, _ in bodies))
+    for response, (_, begin) in zip(responses, bodies, strict=True):
+        error = response.json()["error"]
+        assert response.status_code == 400 and error["param"] == "prompt" and error["message"].startswith(begin)
+
+
 def test_the_prompt_is_echoed() -> None:
     for response in send_requests({**BODY, "echo": True}, {**BODY, "echo": True, "stream": True}):
         assert texts_of(response) == {0: "lift" + text_of("lift", PARAMS)}

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.openai.offered_tools import MAX_NAMED_TYPES, OfferedTools
+from chairlift.protocol.left_out_types import MAX_NAMED_TYPES
+from chairlift.server.openai.offered_tools import OfferedTools
 from support_shares import for_each
 
 INPUT = {
@@ -21,7 +22,7 @@ def test_a_function_is_shown_as_it_is_in_every_notation() -> None:
         offered = OfferedTools.read([tool])
         assert offered.tools == [{"type": "function", "function": function}]
         assert offered.places == ["tools[0].function"] and [*offered.schemas] == ["f"]
-        assert not offered.custom_names and not offered.left_out
+        assert not offered.custom_names and not offered.left_out.names
     kept = OfferedTools.read([{"type": "function", "function": function, "cache_control": {}}])
     assert kept.tools[0]["cache_control"] == {}
 
@@ -38,8 +39,9 @@ def test_a_custom_tool_is_a_function_with_one_string() -> None:
 def test_other_types_are_left_out_and_named() -> None:
     kinds = ["web_search", "namespace", "x" * 99]
     offered = OfferedTools.read([{"type": kind} for kind in (*kinds, *kinds)])
-    assert offered.tools == [] and [*offered.left_out] == ["tools.web_search", "tools.namespace", f"tools.{'x' * 40}"]
-    assert len(OfferedTools.read([{"type": f"t{number}"} for number in range(100)]).left_out) == MAX_NAMED_TYPES
+    assert offered.tools == []
+    assert offered.left_out.names == ("tools.web_search", "tools.namespace", f"tools.{'x' * 40}")
+    assert len(OfferedTools.read([{"type": f"t{number}"} for number in range(100)]).left_out.names) == MAX_NAMED_TYPES
 
 
 ARGUMENTS = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}

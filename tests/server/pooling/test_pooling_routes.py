@@ -156,7 +156,27 @@ def test_a_text_that_is_too_long_names_both_numbers() -> None:
     assert fits.status_code == 200
     assert long.status_code == 400 and long.json()["error"]["code"] == "context_length_exceeded"
     message = long.json()["error"]["message"]
-    assert message.startswith(f"the text has {FAKE.max_model_len + 1} tokens, the limit is {FAKE.max_model_len} (")
+    limit = FAKE.max_model_len
+    assert message.startswith(f"input[1]: the text has {limit + 1} tokens, the limit is {limit} (")
+
+
+def test_the_error_of_one_text_among_several_says_which_of_which_field() -> None:
+    long = "x" * (FAKE.max_model_len + 1)
+    bodies: list[tuple[str, dict[str, Any], str, str]] = [
+        (EMBEDDINGS, {"input": ["a", "b", long]}, "input", "input[2]: the text has"),
+        (EMBEDDINGS, {"input": ["a", ""]}, "input", "input[1]: input must not contain an empty text"),
+        (EMBEDDINGS, {"input": [[1], [2], [FAKE.vocab_size]]}, "input", "input[2]: prompt: token id"),
+        (EMBEDDINGS, {"input": [[1], []]}, "input", "input[1]: input must be"),
+        (EMBEDDINGS, {"input": [long]}, "input", "the text has"),
+        (SCORE, {"text_1": "a", "text_2": ["b", long]}, "text_2", "text_2[1]: the text has"),
+        (SCORE, {"text_1": [long, "a"], "text_2": ["b", "c"]}, "text_1", "text_1[0]: the text has"),
+        (SCORE, {"text_1": long, "text_2": ["b", "c"]}, "text_1", "the text has"),
+        (RERANK, {"query": "a", "documents": ["b", long]}, "documents", "documents[1]: the text has"),
+        (RERANK, {"query": long, "documents": ["a", "b"]}, "query", "the text has"),
+    ]
+    for response, (_, _, param, begin) in zip(send(*(each[:2] for each in bodies)), bodies, strict=True):
+        error = response.json()["error"]
+        assert response.status_code == 400 and error["param"] == param and error["message"].startswith(begin)
 
 
 def test_fields_without_effect_are_named() -> None:

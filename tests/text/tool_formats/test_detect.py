@@ -19,6 +19,8 @@ from chairlift.text.tool_formats.json_calls import (
     JSON_TAGS,
     LLAMA3,
     MISTRAL,
+    MISTRAL_ARGS,
+    MISTRAL_IDS,
     PHI4,
     PHI4_FUNCTOOLS,
 )
@@ -39,6 +41,8 @@ ASKS_FOR_PYTHON = "{% if tools %}Answer with [func_a(param_a=1, param_b=2), func
     [
         (f"{TOOLS}<tool_call>{LOOP}", HERMES), (f"{TOOLS}<tool_call><function=f><parameter=k>{LOOP}", QWEN_CODER),
         (f"{TOOLS}<tool_call>f<arg_key>{LOOP}", GLM), (f"{TOOLS}[TOOL_CALLS]{LOOP}", MISTRAL),
+        (f"{TOOLS}[TOOL_CALLS]f[ARGS]{LOOP}", MISTRAL_ARGS),
+        (f"{TOOLS}[TOOL_CALLS]f[CALL_ID]x[ARGS]{LOOP}", MISTRAL_IDS),
         (f"{TOOLS}<|python_tag|>{ASKS_FOR_JSON}", LLAMA3), (LOOP + ASKS_FOR_JSON, LLAMA3),
         (LOOP + ASKS_FOR_PYTHON, PYTHONIC), (f"{TOOLS}<|python_start|>{ASKS_FOR_JSON}", PYTHONIC),
         (f"{TOOLS}<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", DEEPSEEK), (f"{TOOLS}<|tool_call_begin|>", KIMI),

@@ -16,6 +16,7 @@ def test_a_service_has_limits_by_default() -> None:
     config = HttpConfig()
     assert config.max_body_bytes == 4_000_000
     assert config.body_timeout == config.write_timeout == config.idle_timeout == config.drain_timeout == 30
+    assert config.sse_ping_interval == 5
     assert (config.head, config.admission, config.tenant) == (HeadLimits(), AdmissionLimits(), TenantLimits())
     assert not (config.public_metrics or config.cors_origins or config.allowed_hosts)
 
@@ -26,6 +27,7 @@ def test_a_service_has_limits_by_default() -> None:
         ("max_body_bytes", [1]),
         ("body_timeout", [0.001, inf]),
         ("write_timeout", [0.001]),
+        ("sse_ping_interval", [0, 0.001]),
         ("idle_timeout", [0.001]),
         ("drain_timeout", [0, 0.001, inf]),
         ("log_stats_interval", [0, 0.5, inf]),
@@ -44,6 +46,7 @@ def test_values_on_the_bound_are_taken(name: str, values: list[float]) -> None:
         ("max_body_bytes", [0, -1]),
         ("body_timeout", [0, -1, nan, -inf]),
         ("write_timeout", [0, -1, nan]),
+        ("sse_ping_interval", [-1, nan, inf]),
         ("idle_timeout", [0, -1, nan]),
         ("drain_timeout", [-0.001, nan, -inf]),
         ("log_stats_interval", [-1, nan]),

@@ -15,7 +15,7 @@ EVENTS = (("content-type", "text/event-stream"),)
 
 def respond(
     *pieces: bytes, status: int = 200, headers: Any = (("content-type", "application/json"),), path: str = "/outer",
-    ignored: Any = (),
+    ignored: Any = (), ping_interval: float = 0.0,
 ) -> Sent:  # fmt: skip
     messages: list[Any] = []
 
@@ -23,7 +23,7 @@ def respond(
         messages.append(message)
 
     async def run() -> None:
-        response = TranslatedResponse(send, Echo({}), path, "request-1", ignored)
+        response = TranslatedResponse(send, Echo({}), path, "request-1", ignored, ping_interval=ping_interval)
         pairs = [(name.encode(), value.encode()) for name, value in headers]
         await response.send({"type": "http.response.start", "status": status, "headers": pairs})
         for number, piece in enumerate(pieces):
@@ -49,15 +49,28 @@ def test_a_stream_is_translated_as_it_comes(size: int) -> None:
     stream = b'data: {"a": "b"}\n\n: comment\n\ndata: {"c": 1}\n\ndata: [DONE]\n\n'
     pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
     sent = respond(*pieces, headers=[*EVENTS, ("cache-control", "no-cache")])
-    assert sent.body == b'{"A": "B"}\n{"C": 1}\nEND\n'
+    assert [line for line in sent.body.splitlines() if b"ALIVE" not in line] == [b'{"A": "B"}', b'{"C": 1}', b"END"]
     assert sent.headers == {"content-type": "application/x-ndjson", "cache-control": "no-cache"}
     assert all(sent.pieces[:-1])  # nothing empty is sent but the end
 
 
+def test_a_comment_of_the_inner_route_becomes_what_the_api_has() -> None:
+    pieces = b": waiting\n\n", b'data: {"a": 1}\n\n', b": generating\n\n", b"data: [DONE]\n\n"
+    sent = respond(*pieces, headers=EVENTS)
+    assert sent.pieces == [b"ALIVE : waiting\n", b'{"A": 1}\n', b"ALIVE : generating\n", b"END\n"]
+
+
+@pytest.mark.parametrize(("ping_interval", "expected"), [(1e-9, b"ALIVE : generating\n"), (1000.0, b""), (0.0, b"")])
+def test_events_that_give_nothing_to_send_for_long_are_a_silence(ping_interval: float, expected: bytes) -> None:
+    """As those of a tool call that Ollama's API has only at its end."""
+    sent = respond(b"data: {}\n\n", b"", headers=EVENTS, ping_interval=ping_interval)
+    assert sent.body == expected
+
+
 def test_an_error_in_a_stream() -> None:
     body = json.dumps({"error": ERROR}).encode()
-    assert respond(b"event: error\ndata: " + body + b"\n\n", headers=EVENTS).body == b"ERROR inner must be short\n"
-    assert respond(b"data: " + body + b"\n\n", headers=EVENTS).body == b"ERROR inner must be short\n"
+    assert respond(b"event: error\ndata: " + body + b"\n\n", headers=EVENTS).body == b"ERROR say must be short\n"
+    assert respond(b"data: " + body + b"\n\n", headers=EVENTS).body == b"ERROR say must be short\n"
 
 
 def test_a_stream_that_is_cut_off_has_no_end() -> None:

@@ -182,6 +182,9 @@ SERVER_SECTIONS: Sections = {
                 help="seconds in which a request body must arrive"),
         Setting(name="write_timeout", parse=number, metavar="SECONDS", default=30,
                 help="seconds in which a client must read what is sent to it"),
+        Setting(name="sse_ping_interval", parse=number, metavar="SECONDS", default=5,
+                help="seconds of silence after which a stream begins and gets a comment or a ping, and again after "
+                "each further silence; 0 is never"),
         Setting(name="idle_timeout", parse=number, metavar="SECONDS", default=30,
                 help="seconds after which a connection without a request is closed"),
         Setting(name="drain_timeout", parse=number, metavar="SECONDS", default=30,

@@ -9,18 +9,25 @@ _TOKENIZE = "; a manager has no tokenizer, so pass tokenizer(text).input_ids"
 
 
 def plain_prompts(inputs: Any) -> list[list[int]]:
-    """Return the token ids of several prompts. Raises TypeError for what is not a sequence of prompts."""
+    """Return the token ids of several prompts. Raises TypeError for what is not a sequence of prompts.
+
+    The error of one of several prompts says which, as in "inputs[3]: ...".
+    """
     prompts = inputs.tolist() if hasattr(inputs, "tolist") else inputs
     if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
         raise TypeError(f"inputs must be prompts, each a list of token ids, got {type(prompts).__name__}{_TOKENIZE}")
-    made = []
-    for prompt in prompts:
+    made, many = [], list(prompts)
+    for index, prompt in enumerate(many):
+        place = f"inputs[{index}]: " if len(many) > 1 else ""
         if not isinstance(prompt, Iterable) or getattr(prompt, "shape", None) == ():
             raise TypeError(
-                f"inputs must be prompts, each a list of token ids, got {type(prompt).__name__}; a single prompt is "
-                "[input_ids]"
+                f"{place if index else ''}inputs must be prompts, each a list of token ids, got "
+                f"{type(prompt).__name__}; a single prompt is [input_ids]"
             )
-        made.append(plain_ids(prompt))
+        try:
+            made.append(plain_ids(prompt))
+        except TypeError as error:
+            raise TypeError(f"{place}{error}") from None
     return made
 
 

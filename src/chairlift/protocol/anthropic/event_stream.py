@@ -3,6 +3,8 @@
 message_start, ping
   content_block_start, content_block_delta .., content_block_stop    of each block
 message_delta, message_stop                                          or error
+
+A silent stream has further pings anywhere.
 """
 
 from collections.abc import Callable
@@ -56,6 +58,11 @@ class MessageEvents:
     def error(self, error: Json) -> bytes:
         """See StreamTranslation."""
         self._sent.append(named_event(b"error", orjson.dumps(anthropic_error(error, 0))))
+        return self._take()
+
+    def keep_alive(self, comment: bytes) -> bytes:
+        """See StreamTranslation."""
+        self._event("ping")
         return self._take()
 
     def end(self) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short, string_member
+from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
@@ -25,7 +26,13 @@ _BLOCKS = {
 _CLIENT_HEADERS = re.compile(r"\A(?:x-anthropic-[a-z-]+:[^\n]*(?:\n+|\Z))+")
 """Lines in the form of HTTP headers at the beginning of a text, such as `x-anthropic-billing-header: cch=1f;`."""
 
-_MEDIA = ("image", "document", "container_upload", "search_result")
+_TOOL_BLOCKS = ("_tool_use", "_tool_result")
+"""Ends of the types of blocks of tools that Anthropic's servers run, such as web_search_tool_result."""
+
+_OTHER_BLOCKS = ("container_upload", "compaction", "fallback")
+"""Types of other blocks that have nothing for a model that is not Anthropic's."""
+
+_MEDIA = ("image", "document", "search_result")
 
 
 class MessagesFromBlocks:
@@ -35,6 +42,7 @@ class MessagesFromBlocks:
         messages: the messages so far; until `finish` their texts are lists of texts.
         places: for each of them the place in the request.
         paths: beginning of a path in `messages` -> that in the request, where a place does not say it.
+        left_out: types of the blocks that have nothing for a message.
     """
 
     def __init__(self) -> None:
@@ -42,6 +50,7 @@ class MessagesFromBlocks:
         self.messages: list[Json] = []
         self.places: list[str] = []
         self.paths: dict[str, str] = {}
+        self.left_out = LeftOutTypes()
 
     def add_system(self, system: Any) -> None:
         """Add the field `system`, a text or a list of text blocks. Raises InvalidRequest."""
@@ -107,8 +116,11 @@ class MessagesFromBlocks:
         texts: list[str] = [] if blocks else [""]
         for index, block in enumerate(blocks):
             block_at = f"{content_at}[{index}]"
-            if _kind(block, "user", block_at) == "text":
+            kind = _kind(block, "user", block_at)
+            if kind == "text":
                 texts.append(string_member(block, "text", block_at))
+            if kind != "tool_result":
+                self._note(kind, "user")
                 continue
             if texts:
                 self._append_text("user", texts, at)
@@ -132,6 +144,13 @@ class MessagesFromBlocks:
                         answer.setdefault("reasoning_content", []).append(text)
                 case "tool_use":
                     self._add_call(answer, block, block_at)
+                case other:
+                    self._note(other, "assistant")
+
+    def _note(self, kind: str, role: str) -> None:
+        """Note a block that is left out."""
+        if kind not in _BLOCKS[role]:
+            self.left_out.add("messages", kind)
 
     def _add_call(self, answer: Json, block: Json, at: str) -> None:
         if not isinstance(arguments := block.get("input"), dict):
@@ -166,11 +185,12 @@ def _blocks(content: Any, at: str) -> list[Any]:
 
 
 def _kind(block: Any, role: str, at: str) -> str:
-    """Return the type of a block that a message of this role may have."""
+    """Return the type of a block that a message of this role may have, or that is left out of it."""
     if not isinstance(block, dict):
         raise invalid_param(at, f"must be an object, got {format_short(block)}")
     kind, allowed = block.get("type"), _BLOCKS[role]
-    if isinstance(kind, str) and kind in allowed:
+    is_left_out = isinstance(kind, str) and (kind.endswith(_TOOL_BLOCKS) or kind in _OTHER_BLOCKS)
+    if isinstance(kind, str) and (kind in allowed or (is_left_out and role != "system")):
         return kind
     if isinstance(kind, str) and kind in _MEDIA:
         raise invalid_param(at, f"is of type {kind}, and this server reads only text; send its text in a text block")

@@ -11,6 +11,7 @@ COUNT_PATH = "/v1/messages/count_tokens"
 
 THINKING_TYPES = ("enabled", "disabled", "adaptive")
 DISPLAYS = ("summarized", "omitted")
+"""Displays of thinking that have an effect; clients send others, whose thinking is shown, too."""
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
 """Effort of Anthropic's API -> reasoning_effort of chat completions."""
 
@@ -49,31 +50,40 @@ _RESULT = _block(
     "tool_result", {"content": {"anyOf": [*_content(_TEXT_BLOCK)["anyOf"], {"type": "null"}]},
                     "is_error": _MAYBE_BOOLEAN}, tool_use_id=_TEXT,
 )  # fmt: skip
+_LEFT_OUT: Schema = {"type": "object", "required": ["type"], "properties": {"type": {"anyOf": [
+    {"enum": ["container_upload", "compaction", "fallback"]}, {"type": "string", "pattern": "_tool_(use|result)$"},
+]}}}  # fmt: skip
 _MESSAGE: Schema = {"anyOf": [
-    _message("user", _content(_TEXT_BLOCK, _RESULT)),
+    _message("user", _content(_TEXT_BLOCK, _RESULT, _LEFT_OUT)),
     _message("assistant", _content(
         _TEXT_BLOCK, _block("thinking", thinking=_TEXT), _block("redacted_thinking"),
-        _block("tool_use", id=_TEXT, name=_TEXT, input={"type": "object"}),
+        _block("tool_use", id=_TEXT, name=_TEXT, input={"type": "object"}), _LEFT_OUT,
     )),
     _message("system", _content(_TEXT_BLOCK)),
 ]}  # fmt: skip
-_TOOL: Schema = {
+_TYPE: Schema = {"type": "string", "minLength": 1}
+_OWN_TOOL: Schema = {
     "type": "object", "required": ["name"],
     "properties": {
-        "type": {"enum": ["custom", None]},
+        "type": {"anyOf": [_TYPE, {"type": "null"}]},
         "name": {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"},
         "description": {"type": ["string", "null"]},
         "input_schema": {"type": ["object", "null"], "properties": {"type": ARGUMENTS_TYPE}},
         "strict": _MAYBE_BOOLEAN,
     },
 }  # fmt: skip
+_TYPED_TOOL: Schema = {
+    "type": "object", "required": ["type"],
+    "properties": {"type": {**_TYPE, "not": {"const": "custom"}}, "input_schema": {"not": {"type": "object"}}},
+}  # fmt: skip
+_TOOL: Schema = {"anyOf": [_OWN_TOOL, _TYPED_TOOL]}
 _SINGLE: Schema = {"disable_parallel_tool_use": _MAYBE_BOOLEAN}
 _TOOL_CHOICE: Schema = {"anyOf": [
     _block("auto", _SINGLE), _block("any", _SINGLE), _block("none"), _block("tool", _SINGLE, name=_TEXT),
 ]}  # fmt: skip
 _THINKING: Schema = {
     "type": "object", "required": ["type"],
-    "properties": {"type": {"enum": [*THINKING_TYPES]}, "display": {"enum": [None, *DISPLAYS]}},
+    "properties": {"type": {"enum": [*THINKING_TYPES]}, "display": {"type": ["string", "null"]}},
 }  # fmt: skip
 _FORMAT: Schema = _block("json_schema", schema={"type": "object"})
 _OUTPUT_CONFIG: Schema = {"type": "object", "properties": {
@@ -92,7 +102,10 @@ _CONVERSATION: Mapping[str, Field] = {
         "the conversation; an answer continues a final message of the assistant", required=True,
     ),
     "system": Field(_content(_TEXT_BLOCK), "a system message before the conversation"),
-    "tools": Field({"type": "array", "items": _TOOL, "maxItems": MAX_TOOLS}, "functions that the model may call"),
+    "tools": Field(
+        {"type": "array", "items": _TOOL, "maxItems": MAX_TOOLS},
+        "functions that the model may call; tools that Anthropic's servers run are left out by name",
+    ),
     "tool_choice": Field(_TOOL_CHOICE, "auto, any, none, or the tool to call"),
     "thinking": Field(_THINKING, "enabled, disabled or adaptive, for chat templates that can tell the model"),
     "output_config": Field(_OUTPUT_CONFIG, "format: a JSON Schema that the text follows; effort: how much to reason"),

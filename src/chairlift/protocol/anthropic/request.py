@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import boolean, invalid_param
-from chairlift.protocol.anthropic.chat_tools import TOOL_MEMBERS, chat_tool_choice, chat_tools
+from chairlift.protocol.anthropic.chat_tools import chat_tool_choice, chat_tools, tool_places
 from chairlift.protocol.anthropic.messages_from_blocks import MessagesFromBlocks
 from chairlift.protocol.anthropic.messages_request_fields import (
     COUNT_TOKENS,
@@ -79,6 +79,7 @@ def _read_conversation(
     if "system" in fields:
         messages.add_system(fields["system"])
     messages.add_messages(fields["messages"])
+    ignored += messages.left_out.names
     chat: Json = {"model": fields["model"]}
     if messages.finish():
         chat["continue_final_message"] = True
@@ -86,7 +87,11 @@ def _read_conversation(
     tools = chat_tools(fields.get("tools"), ignored)
     if tools:
         chat["tools"] = tools
-    chat |= chat_tool_choice(fields.get("tool_choice"))
+    choice = chat_tool_choice(fields.get("tool_choice"))
+    if fields.get("tools") and not tools and choice.get("tool_choice", "none") not in ("auto", "none"):
+        ignored.append("tool_choice")  # it names tools that are left out
+    else:
+        chat |= choice
     config = fields.get("output_config")
     if config is None:
         config = {}
@@ -107,7 +112,7 @@ def _read_conversation(
             "tools.function.strict": "tools.strict", "reasoning_effort": effort_name,
             "continue_final_message": messages.places[-1],
         },
-        messages.places, MESSAGE_MEMBERS, tool_members=TOOL_MEMBERS, paths=messages.paths,
+        messages.places, MESSAGE_MEMBERS, paths={**tool_places(fields.get("tools")), **messages.paths},
     )  # fmt: skip
 
 
@@ -137,9 +142,10 @@ def _thinking_type(thinking: Any, ignored: list[str]) -> str:
     kind, display = thinking.get("type"), thinking.get("display")
     if not isinstance(kind, str) or kind not in THINKING_TYPES:
         raise invalid_param("thinking.type", f"must be one of {', '.join(THINKING_TYPES)}, got {format_short(kind)}")
-    if display is not None and display not in DISPLAYS:
-        raise invalid_param("thinking.display", f"must be one of {', '.join(DISPLAYS)}, got {format_short(display)}")
-    ignored += [f"thinking.{name}" for name in thinking if name not in ("type", "display")]
+    if not isinstance(display, str | None):
+        raise invalid_param("thinking.display", f"must be a string or null, got {format_short(display)}")
+    read = ("type", "display") if display is None or display in DISPLAYS else ("type",)
+    ignored += [f"thinking.{name}" for name in thinking if name not in read]
     return kind
 
 

@@ -41,6 +41,10 @@ class AnswerLines:
         """See StreamTranslation."""
         return _encoded([{"error": error["message"]}])
 
+    def keep_alive(self, comment: bytes) -> bytes:
+        """See StreamTranslation. A line without text: clients parse every line, so that none may be empty."""
+        return _encoded([self._writer.part()])
+
     def end(self) -> bytes:
         """See StreamTranslation."""
         calls = self._end_call()

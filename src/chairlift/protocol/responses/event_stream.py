@@ -5,6 +5,9 @@ response.created, response.in_progress
     response.content_part.added, response.output_text.delta .., response.output_text.done, response.content_part.done
   response.output_item.done
 response.completed, response.incomplete or response.failed
+
+A stream that is silent before its output has further response.in_progress events; behind that it has comments, because
+clients may take the response of such an event, which has no output, for the newest state.
 """
 
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from chairlift.protocol.responses.response_writer import (
     IN_PROGRESS,
     INCOMPLETE,
     INCOMPLETE_REASONS,
+    CalledTool,
     ResponseWriter,
     error_object,
     reasoning_part,
@@ -29,6 +33,7 @@ from chairlift.protocol.sse import named_event
 from chairlift.protocol.translation.base import Json
 
 MESSAGE, REASONING, CALL = "message", "reasoning", "function_call"
+PROGRESS = "response.in_progress"
 
 
 @dataclass(slots=True)
@@ -41,8 +46,7 @@ class _OpenItem:
     pieces: list[str] = field(default_factory=list)
     logprobs: list[Json] = field(default_factory=list)
     call: int = -1
-    call_id: str = ""
-    name: str = ""
+    called: CalledTool | None = None
 
     @property
     def text(self) -> str:
@@ -52,9 +56,14 @@ class _OpenItem:
 class ResponseEvents:
     """Writes the events of one response; see StreamTranslation. `on_end` gets the response at its end."""
 
-    def __init__(self, begin: Callable[[Json], ResponseWriter], on_end: Callable[[Json], None]) -> None:
-        """Prepare a stream; `begin` makes the writer from the first chunk."""
-        self._begin, self._on_end = begin, on_end
+    def __init__(
+        self, begin: Callable[[Json], ResponseWriter], on_end: Callable[[Json], None], model: str = ""
+    ) -> None:  # fmt: skip
+        """Prepare a stream; `begin` makes the writer from the first chunk.
+
+        `model` is the request's, with which a silent stream may begin before its first chunk; "" for none.
+        """
+        self._begin, self._on_end, self._model = begin, on_end, model
         self._writer: ResponseWriter | None = None
         self._sent: list[bytes] = []
         self._number = 0
@@ -98,6 +107,16 @@ class ResponseEvents:
             self._event("response.failed", response=response)
         return self._take()
 
+    def keep_alive(self, comment: bytes) -> bytes:
+        """See StreamTranslation."""
+        if self._output or self._open is not None or not (self._writer or self._model):
+            return comment
+        if self._writer is None:
+            self._start({"model": self._model})
+        else:
+            self._event(PROGRESS, response=self._writer.response(IN_PROGRESS, []))
+        return self._take()
+
     def end(self) -> bytes:
         """See StreamTranslation."""
         writer = self._started
@@ -121,7 +140,7 @@ class ResponseEvents:
         if self._writer is not None:
             return
         self._writer = self._begin(chunk)
-        for event in ("response.created", "response.in_progress"):
+        for event in ("response.created", PROGRESS):
             self._event(event, response=self._writer.response(IN_PROGRESS, []))
 
     def _add_text(self, kind: str, text: str, logprobs: list[Json]) -> None:
@@ -140,13 +159,12 @@ class ResponseEvents:
         return item
 
     def _add_call(self, call: Json) -> None:
-        function, item = call["function"], self._open
+        called, item = CalledTool.of(call), self._open
         if item is None or item.call != call["index"]:
-            new = _OpenItem(CALL, self._next_index(), call=call["index"], call_id=call["id"], name=function["name"])
-            item = self._open_item(new)
-        if arguments := function.get("arguments"):
-            item.pieces.append(arguments)
-            self._item_event("response.function_call_arguments.delta", item, delta=arguments)
+            item = self._open_item(_OpenItem(CALL, self._next_index(), call=call["index"], called=called))
+        if called.text:
+            item.pieces.append(called.text)
+            self._item_event(f"response.{_call_text(called)}.delta", item, delta=called.text)
 
     def _next_index(self) -> int:
         """Close the open item; return the index of the next one."""
@@ -169,8 +187,11 @@ class ResponseEvents:
         elif item.kind == MESSAGE:
             self._part_event("response.output_text.done", item, text=text, logprobs=item.logprobs)
             self._part_event("response.content_part.done", item, part=text_part(text, item.logprobs))
+        elif item.called is not None and item.called.is_custom:
+            self._item_event("response.custom_tool_call_input.done", item, input=text)
         else:
-            self._item_event("response.function_call_arguments.done", item, arguments=text, name=item.name)
+            name = self._item(item, status, has_begun=True)["name"]
+            self._item_event("response.function_call_arguments.done", item, arguments=text, name=name)
         whole = self._item(item, status, has_begun=True)
         self._output.append(whole)
         self._event("response.output_item.done", output_index=item.index, item=whole)
@@ -182,7 +203,8 @@ class ResponseEvents:
             return self._started.reasoning(item.index, text, status)
         if item.kind == MESSAGE:
             return self._started.message(item.index, text, item.logprobs, status)
-        return self._started.call(item.index, item.call_id, item.name, text or "", status)
+        assert item.called is not None, "an item of a call has one"
+        return self._started.call(item.index, item.called._replace(text=text or ""), status)
 
     def _part_event(self, kind: str, item: _OpenItem, **fields: object) -> None:
         self._item_event(kind, item, content_index=0, **fields)
@@ -198,3 +220,8 @@ class ResponseEvents:
     def _take(self) -> bytes:
         sent, self._sent = self._sent, []
         return b"".join(sent)
+
+
+def _call_text(called: CalledTool) -> str:
+    """Return what the events call the text of a call."""
+    return "custom_tool_call_input" if called.is_custom else "function_call_arguments"

@@ -4,12 +4,20 @@ reasoning, message, function_call, function_call  ──>  one message of the as
 function_call_output                              ──>  a message of the role tool
 """
 
+from collections.abc import Callable
 from typing import Any
+
+import orjson
 
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short, string_member
+from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
+from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS
 from chairlift.protocol.translation.base import Json
+
+CALL_MEMBERS = ("type", "id", "call_id", "status")
+"""Members of a call of a tool of OpenAI's that are no arguments."""
 
 ROLES = ("user", "system", "developer", "assistant")
 
@@ -20,12 +28,16 @@ class MessageList:
     Attributes:
         messages: the messages so far.
         places: for each of them the place in the request.
+        left_out: types of the items that have nothing for a message.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chat_name: Callable[[str, Any], str] = lambda name, namespace: name) -> None:
+        """Begin without messages; `chat_name` returns the name of a tool, from its name and its namespace."""
         self.messages: list[Json] = []
         self.places: list[str] = []
+        self.left_out = LeftOutTypes()
         self._reasoning: list[str] = []
+        self._chat_name = chat_name
 
     def add_message(self, role: str, content: Any, place: str) -> None:
         """Add a plain message."""
@@ -40,11 +52,14 @@ class MessageList:
             self._add(item, at)
 
     def finish(self) -> None:
-        """End the list; reasoning without an answer behind it becomes an answer without text. Raises InvalidRequest."""
+        """End the list; reasoning without an answer behind it becomes an answer without text.
+
+        A conversation without a message begins with an empty one of the user.
+        """
         if self._reasoning:
             self._answer(self.places[-1] if self.places else "input")
         if not self.messages:
-            raise invalid_param("input", "has no message, only reasoning without text")
+            self._append({"role": "user", "content": ""}, "input")
 
     def _add(self, item: Json, at: str) -> None:
         kind = item.get("type")
@@ -52,21 +67,42 @@ class MessageList:
             case "message":
                 self._add_role_message(item, at)
             case "function_call":
-                self._add_call(item, at, string_member(item, "arguments", at))
-            case "function_call_output":
-                self._append(
-                    {"role": "tool", "content": item.get("output"), "tool_call_id": string_member(item, "call_id", at)},
-                    at,
-                )
+                name = self._chat_name(string_member(item, "name", at), item.get("namespace"))
+                self._add_call(item, at, "function", {"name": name, "arguments": string_member(item, "arguments", at)})
+            case "custom_tool_call":
+                name = self._chat_name(string_member(item, "name", at), item.get("namespace"))
+                self._add_call(item, at, "custom", {"name": name, "input": string_member(item, "input", at)})
+            case "function_call_output" | "custom_tool_call_output":
+                self._add_result(item, at)
             case "reasoning":
                 self._reasoning += [text for text in _reasoning_texts(item, at) if text]
             case None:
                 raise invalid_param(f"{at}.type", "is missing")
+            case str(other) if other.endswith(("_call", "_call_output")) or other in OTHER_ITEMS:
+                self._add_hosted(item, other, at)
             case _:
                 raise invalid_param(
-                    f"{at}.type", f"must be message, function_call, function_call_output, reasoning or item_reference, "
-                    f"got {format_short(kind)}",
+                    f"{at}.type", "must be message, function_call, function_call_output, custom_tool_call, "
+                    f"custom_tool_call_output, reasoning or item_reference, got {format_short(kind)}",
                 )  # fmt: skip
+
+    def _add_hosted(self, item: Json, kind: str, at: str) -> None:
+        """Add a call of a tool of OpenAI's that the client runs, or its result; other items are left out by name."""
+        has_id = isinstance(item.get("call_id"), str)
+        if has_id and kind.endswith("_call_output"):
+            self._add_result(item, at)
+        elif has_id and kind.endswith("_call"):
+            arguments = {name: value for name, value in item.items() if name not in CALL_MEMBERS}
+            called = {"name": kind.removesuffix("_call"), "arguments": orjson.dumps(arguments).decode()}
+            self._add_call(item, at, "function", called)
+        else:
+            self.left_out.add("input", kind)
+
+    def _add_result(self, item: Json, at: str) -> None:
+        output = item.get("output")
+        is_text = output is None or isinstance(output, str) or _has_parts(output)
+        content = output if is_text else orjson.dumps(output).decode()
+        self._append({"role": "tool", "content": content, "tool_call_id": string_member(item, "call_id", at)}, at)
 
     def _add_role_message(self, item: Json, at: str) -> None:
         role, content = item.get("role"), item.get("content")
@@ -83,9 +119,8 @@ class MessageList:
         else:  # an answer of its own
             self._append({"role": role, "content": content}, at)
 
-    def _add_call(self, item: Json, at: str, arguments: str) -> None:
-        function = {"name": string_member(item, "name", at), "arguments": arguments}
-        call = {"id": string_member(item, "call_id", at), "type": "function", "function": function}
+    def _add_call(self, item: Json, at: str, kind: str, called: Json) -> None:
+        call = {"id": string_member(item, "call_id", at), "type": kind, kind: called}
         self._answer(at).setdefault("tool_calls", []).append(call)
 
     def _answer(self, at: str) -> Json:
@@ -112,6 +147,11 @@ class MessageList:
     def _check_count(self, at: str) -> None:
         if len(self.messages) > MAX_MESSAGES:
             raise invalid_param(at.partition("[")[0], f"has more than {MAX_MESSAGES} messages, which is the limit")
+
+
+def _has_parts(output: Any) -> bool:
+    """Return whether an output is a list of content parts, which chat completions check."""
+    return isinstance(output, list) and all(isinstance(part, dict) and "type" in part for part in output)
 
 
 def _reasoning_texts(item: Json, at: str) -> list[str]:

@@ -1,16 +1,16 @@
 """read_response_request: a body of /v1/responses as one of /v1/chat/completions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS
-from chairlift.protocol.request_schemas import MAX_TOOLS
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.response_tools import FUNCTION, OwnName, ResponseTools
 from chairlift.protocol.responses.responses_request_fields import (
     LOGPROBS,
     MAX_ID_CHARS,
@@ -45,6 +45,7 @@ class ResponseRequest:
         items: the items of `input`, with those that references name.
         echoed: fields that the response repeats.
         is_stored: whether the response is to be stored.
+        own_tool_name: returns what the response calls a tool of `chat`.
     """
 
     chat: Json
@@ -53,13 +54,15 @@ class ResponseRequest:
     items: list[Json]
     echoed: Json
     is_stored: bool
+    own_tool_name: Callable[[str], OwnName] = OwnName
 
 
 def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant: str) -> ResponseRequest:
     """Translate a body; `store` has the responses that it may refer to. Raises InvalidRequest and NotFound."""
     fields, ignored_fields = split_fields(body, RESPONSES)
-    ignored = list(ignored_fields)
-    messages, reader = MessageList(), ConversationReader(store, tenant)
+    tools = ResponseTools.read(fields.get("tools"))
+    ignored = [*ignored_fields, *tools.left_out]
+    messages, reader = MessageList(tools.chat_name), ConversationReader(store, tenant)
     instructions = fields.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
@@ -71,6 +74,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     items = reader.resolve(_input_items(fields["input"]), "input")
     messages.add_items(items, "input", "input" if isinstance(fields["input"], str) else "")
     messages.finish()
+    ignored += messages.left_out.names
     chat: Json = {"model": fields["model"], "messages": messages.messages}
     chat |= {name: fields[name] for name in SAME_FIELDS if name in fields}
     stream = boolean("stream", fields.get("stream", False))
@@ -78,11 +82,10 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
         chat |= {"stream": True, "stream_options": {"include_usage": True}}
     if "max_output_tokens" in fields:
         chat["max_completion_tokens"] = fields["max_output_tokens"]
-    tools = _tools(fields.get("tools"))
-    if tools:
-        chat["tools"] = tools
-    if "tool_choice" in fields:
-        chat["tool_choice"] = _tool_choice(fields["tool_choice"])
+    if tools.chat:
+        chat["tools"] = tools.chat
+    if "tool_choice" in fields and (tools.chat or not tools.left_out):
+        chat["tool_choice"] = tools.chat_choice(fields["tool_choice"])
     chat |= _text_format(fields.get("text"), ignored) | _reasoning(fields.get("reasoning"), ignored)
     has_logprobs = _includes_logprobs(fields.get("include"), ignored)
     top_logprobs = fields.get("top_logprobs")
@@ -93,64 +96,19 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     return ResponseRequest(
         chat=chat, ignored=tuple(ignored), items=items,
         names=FieldNames(
-            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tool_members=TOOL_MEMBERS
+            FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tool_members=TOOL_MEMBERS, paths=tools.paths(),
         ),
         echoed=_echoed(fields, _metadata(fields.get("metadata"))),
-        is_stored=boolean("store", fields.get("store", True)) and store.is_enabled,
+        is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,
     )  # fmt: skip
 
 
 def _input_items(value: Any) -> list[Json]:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
-    if not isinstance(value, list) or not value:
-        raise invalid_param("input", f"must be a text or a list of at least one item, got {format_short(value)}")
+    if not isinstance(value, list):
+        raise invalid_param("input", f"must be a text or a list of items, got {format_short(value)}")
     return value
-
-
-def _tools(tools: Any) -> list[Json]:
-    if tools is None:
-        return []
-    if not isinstance(tools, list):
-        raise invalid_param("tools", f"must be a list, got {format_short(tools)}")
-    if len(tools) > MAX_TOOLS:
-        raise invalid_param("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
-    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
-
-
-def _tool(tool: Any, at: str) -> Json:
-    if not isinstance(tool, dict):
-        raise invalid_param(at, f"must be an object, got {format_short(tool)}")
-    if (kind := tool.get("type")) != "function":
-        raise invalid_param(
-            f"{at}.type", f"must be function: this server runs no tools itself, got {format_short(kind)}"
-        )
-    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
-
-
-def _tool_choice(choice: Any) -> Any:
-    """Return the choice as chat completions have it, which check it."""
-    if not isinstance(choice, dict):
-        return choice
-    match choice.get("type"):
-        case "function":
-            return _named_tool(choice, "tool_choice")
-        case "allowed_tools":
-            tools = choice.get("tools")
-            if not isinstance(tools, list):
-                raise invalid_param("tool_choice.tools", f"must be a list, got {format_short(tools)}")
-            named = [_named_tool(tool, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
-            return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": named}}
-        case kind:
-            raise invalid_param("tool_choice.type", f"must be function or allowed_tools, got {format_short(kind)}")
-
-
-def _named_tool(tool: Any, at: str) -> Json:
-    if not isinstance(tool, dict) or tool.get("type") != "function":
-        raise invalid_param(at, "must be an object with the type function and a name")
-    if not isinstance(tool.get("name"), str):
-        raise invalid_param(f"{at}.name", f"must be a string, got {format_short(tool.get('name'))}")
-    return {"type": "function", "function": {"name": tool["name"]}}
 
 
 def _text_format(text: Any, ignored: list[str]) -> Json:
@@ -222,7 +180,14 @@ def _echoed(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> Json:
         "temperature": fields.get("temperature"), "top_p": fields.get("top_p"),
         "text": {"format": text.get("format") or {"type": "text"}},
         "tool_choice": fields.get("tool_choice", "auto"),
-        "tools": [{"parameters": None, "strict": None, **tool} for tool in tools],
+        "tools": [_echoed_tool(tool) for tool in tools],
         "top_logprobs": fields.get("top_logprobs"), "truncation": "disabled", "user": fields.get("user"),
         "background": False,
     }  # fmt: skip
+
+
+def _echoed_tool(tool: Json) -> Json:
+    """Return a tool with the members that the published type of a function requires."""
+    if tool.get("type") not in (None, FUNCTION):
+        return tool
+    return {"parameters": None, "strict": None, **tool, "type": FUNCTION}

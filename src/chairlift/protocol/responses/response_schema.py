@@ -18,6 +18,7 @@ _ITEM: Schema = {"anyOf": [
     object_schema(id=TEXT, type={"const": "reasoning"}, summary={"type": "array", "maxItems": 0}, status=_STATUS,
                   content=array_schema(object_schema(type={"const": "reasoning_text"}, text=TEXT))),
     object_schema(id=TEXT, type={"const": "function_call"}, call_id=TEXT, name=TEXT, arguments=TEXT, status=_STATUS),
+    object_schema(id=TEXT, type={"const": "custom_tool_call"}, call_id=TEXT, name=TEXT, input=TEXT),
 ]}  # fmt: skip
 _USAGE = object_schema(
     input_tokens=COUNT, input_tokens_details=object_schema(cached_tokens=COUNT, cache_write_tokens=COUNT),

@@ -1,7 +1,7 @@
 """ResponseWriter: the response object of one request, and its output items."""
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from chairlift.protocol.responses.request import ResponseRequest
 from chairlift.protocol.responses.response_ids import item_id
@@ -14,6 +14,24 @@ INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_
 
 ERROR_CODES = {"rate_limit_error": "rate_limit_exceeded", "invalid_request_error": "invalid_prompt"}
 """Type of an error -> the code that a failed response has; server_error for all others."""
+
+
+class CalledTool(NamedTuple):
+    """A call in chat completions, or the part of it in a chunk; the text is the arguments or the input."""
+
+    id: str
+    name: str
+    text: str
+    is_custom: bool
+
+    @classmethod
+    def of(cls, call: Json) -> "CalledTool":
+        """Return the call of a message or a delta; what is not there is ""."""
+        custom: Json | None = call.get("custom")
+        if custom is not None:
+            return cls(call.get("id", ""), custom.get("name", ""), custom.get("input", ""), is_custom=True)
+        function: Json = call["function"]
+        return cls(call.get("id", ""), function.get("name", ""), function.get("arguments", ""), is_custom=False)
 
 
 class ResponseWriter:
@@ -49,11 +67,16 @@ class ResponseWriter:
             "content": [] if text is None else [text_part(text, logprobs)],
         }  # fmt: skip
 
-    def call(self, index: int, call_id: str, name: str, arguments: str, status: str) -> Json:
-        """Return a function call item."""
+    def call(self, index: int, call: CalledTool, status: str) -> Json:
+        """Return the item of a call of a function, or of a custom tool, which has no status."""
+        prefix, kind, member = ("ctc", "custom_tool_call", "input") if call.is_custom else (
+            "fc", "function_call", "arguments"
+        )  # fmt: skip
+        name, namespace = self._request.own_tool_name(call.name)
         return {
-            "id": item_id("fc", self._id, index), "type": "function_call", "call_id": call_id, "name": name,
-            "arguments": arguments, "status": status,
+            "id": item_id(prefix, self._id, index), "type": kind, "call_id": call.id, "name": name,
+            **({"namespace": namespace} if namespace else {}), member: call.text,
+            **({} if call.is_custom else {"status": status}),
         }  # fmt: skip
 
     def whole(self, completion: Json) -> Json:
@@ -69,9 +92,8 @@ class ResponseWriter:
             logprobs = text_logprobs(whole_logprobs(choice.get("logprobs")), text)
             output.append(self.message(len(output), text, logprobs, COMPLETED))
         for call in calls:
-            function = call["function"]
-            output.append(self.call(len(output), call["id"], function["name"], function["arguments"], COMPLETED))
-        if status == INCOMPLETE:
+            output.append(self.call(len(output), CalledTool.of(call), COMPLETED))
+        if status == INCOMPLETE and "status" in output[-1]:
             output[-1]["status"] = INCOMPLETE
         return self.response(status, output, usage=usage_object(completion["usage"], output), reason=reason)
 
@@ -121,10 +143,7 @@ def usage_object(usage: Json, output: list[Json]) -> Json:
     Those of reasoning are estimated by its share of the output's characters: chat completions count the output only.
     """
     reasoning = sum(len(part["text"]) for item in output if item["type"] == "reasoning" for part in item["content"])
-    other = sum(
-        len(item["arguments"]) if "arguments" in item else sum(len(part["text"]) for part in item["content"])
-        for item in output if item["type"] != "reasoning"
-    )  # fmt: skip
+    other = sum(_num_chars(item) for item in output if item["type"] != "reasoning")
     output_tokens: int = usage["completion_tokens"]
     reasoning_tokens = round(output_tokens * reasoning / (reasoning + other)) if reasoning else 0
     cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
@@ -134,6 +153,13 @@ def usage_object(usage: Json, output: list[Json]) -> Json:
         "output_tokens": output_tokens, "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
         "total_tokens": usage["prompt_tokens"] + output_tokens,
     }  # fmt: skip
+
+
+def _num_chars(item: Json) -> int:
+    """Return the characters of a message's text, or of a call's arguments or input."""
+    if "content" in item:
+        return sum(len(part["text"]) for part in item["content"])
+    return len(item.get("arguments") or item.get("input") or "")
 
 
 def error_object(error: Json) -> Json:

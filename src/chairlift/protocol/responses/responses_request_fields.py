@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, MAX_TOP_LOGPROBS, OUTPUT_TOKENS, Effect, Field
-from chairlift.protocol.request_schemas import ARGUMENTS_TYPE, MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
+from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, TOOL, Schema
 
 PATH = "/v1/responses"
 MAX_METADATA = 16
@@ -25,19 +25,26 @@ SAME_FIELDS = (
 )  # fmt: skip
 """Fields that mean what they mean in chat completions; those that OpenAI's Responses do not have are our own."""
 
+OTHER_ITEMS = (
+    "compaction", "compaction_summary", "context_compaction", "ghost_snapshot", "mcp_list_tools",
+    "mcp_approval_request", "mcp_approval_response", "tool_search_output",
+)  # fmt: skip
+"""Items that have nothing for a model that is not OpenAI's; calls and their results have names that end so."""
+
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_TOOL_NAME_CHARS}
-_TOOL: Schema = {
-    "type": "object", "required": ["type", "name"],
+_NAMESPACE: Schema = {
+    "type": "object", "required": ["type", "name", "tools"],
     "properties": {
-        "type": {"const": "function"},
-        "name": {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"},
-        "description": {"type": ["string", "null"]},
-        "parameters": {"type": ["object", "null"], "properties": {"type": ARGUMENTS_TYPE}},
-        "strict": {"type": ["boolean", "null"]},
+        "type": {"const": "namespace"}, "name": {"type": "string", "minLength": 1},
+        "tools": {"type": "array", "items": TOOL, "maxItems": MAX_TOOLS},
     },
 }  # fmt: skip
+_TOOL: Schema = {"anyOf": [
+    {"allOf": [TOOL, {"not": {"properties": {"type": {"const": "namespace"}}, "required": ["type"]}}]}, _NAMESPACE,
+]}  # fmt: skip
 _NAMED_TOOL: Schema = {
-    "type": "object", "required": ["type", "name"], "properties": {"type": {"const": "function"}, "name": _NAME},
+    "type": "object", "required": ["type", "name"],
+    "properties": {"type": {"enum": ["function", "custom"]}, "name": _NAME},
 }  # fmt: skip
 _TOOL_CHOICE: Schema = {"anyOf": [
     {"enum": ["none", "auto", "required"]},
@@ -67,6 +74,8 @@ def _item(kind: str, also: Schema | None = None, /, **properties: Schema) -> Sch
 
 
 _TEXT: Schema = {"type": "string"}
+_OUTPUT: Schema = {"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]}
+_CALLS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 _REASONING: Schema = {"type": ["array", "null"], "items": {
     "type": "object", "required": ["text"], "properties": {"text": _TEXT},
 }}  # fmt: skip
@@ -76,12 +85,18 @@ _ITEM: Schema = {"anyOf": [
         "content": _CONTENT,
     }},
     _item("function_call", call_id=_TEXT, name=_TEXT, arguments=_TEXT),
-    _item("function_call_output", call_id=_TEXT, output=_CONTENT),
+    _item("function_call_output", {"output": _OUTPUT}, call_id=_TEXT),
+    _item("custom_tool_call", call_id=_TEXT, name=_TEXT, input=_TEXT),
+    _item("custom_tool_call_output", {"output": _OUTPUT}, call_id=_TEXT),
     _item("reasoning", {"content": _REASONING, "summary": _REASONING}),
     _item("item_reference", id={"type": "string", "maxLength": MAX_ID_CHARS}),
+    {"type": "object", "required": ["type"], "properties": {"type": {"anyOf": [
+        {"enum": [*OTHER_ITEMS]},
+        {"type": "string", "pattern": "_call(_output)?$", "not": {"enum": [*_CALLS]}},
+    ]}}},
 ]}  # fmt: skip
 _INPUT: Schema = {"anyOf": [
-    {"type": "string"}, {"type": "array", "items": _ITEM, "minItems": 1, "maxItems": MAX_MESSAGES},
+    {"type": "string"}, {"type": "array", "items": _ITEM, "maxItems": MAX_MESSAGES},
 ]}  # fmt: skip
 _FORMAT: Schema = {"anyOf": [
     {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object"]}}},
@@ -113,7 +128,10 @@ RESPONSES: Mapping[str, Field] = {
     ),
     "stream": CHAT["stream"],
     "store": Field({"type": "boolean"}, "keep the response for previous_response_id while there is room (default)"),
-    "tools": Field({"type": "array", "items": _TOOL, "maxItems": MAX_TOOLS}, "functions that the model may call"),
+    "tools": Field(
+        {"type": "array", "items": _TOOL, "maxItems": MAX_TOOLS},
+        "functions, custom tools and namespaces of them that the model may call; others are left out by name",
+    ),
     "tool_choice": Field(_TOOL_CHOICE, "none, auto, required, the function to call, or allowed_tools"),
     "text": Field(
         {"type": "object", "properties": {"format": {"anyOf": [_FORMAT, {"type": "null"}]}}},

@@ -44,7 +44,7 @@ class ResponseTranslation:
 
     def stream(self) -> ResponseEvents:
         """See Translation."""
-        return ResponseEvents(self._writer, self._save)
+        return ResponseEvents(self._writer, self._save, self.body.get("model") or "")
 
     def _writer(self, chunk: Json) -> ResponseWriter:
         return ResponseWriter(self._request, self._id, chunk["model"], chunk.get("created") or int(time.time()))

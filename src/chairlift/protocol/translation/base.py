@@ -44,6 +44,10 @@ class StreamTranslation(Protocol):
         """Translate the error object that ends the stream."""
         ...
 
+    def keep_alive(self, comment: bytes) -> bytes:
+        """Return what the stream has in place of silence; `comment` is a comment that its API may have, too."""
+        ...
+
     def end(self) -> bytes:
         """Return the end of a stream that went well."""
         ...

@@ -85,12 +85,21 @@ class PassResponse:
 
 @dataclass(frozen=True, slots=True)
 class RespondError:
-    """Send the client an error as JSON; nothing was sent before. A final action; `retry_after` is in seconds."""
+    """Send the client an error as JSON; nothing of a response was sent before. A final action.
+
+    Attributes:
+        status: the HTTP status.
+        code: the error's code.
+        message: its message.
+        retry_after: seconds after which to try again; None for an error that does not say.
+        param: the field of the request that is wrong; None for none.
+    """
 
     status: int
     code: str
     message: str
     retry_after: float | None = None
+    param: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

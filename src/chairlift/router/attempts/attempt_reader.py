@@ -1,8 +1,11 @@
 """AttemptReader: turns the bytes of one replica's response into the events of its attempt, in whatever pieces it comes.
 
 OPAQUE: whole events pass unparsed, so that the client never gets half an event before an error.
+
+Comments are no output: a replica that sends nothing else is late, and its request may still go elsewhere.
 """
 
+import re
 from typing import Any
 
 import orjson
@@ -34,11 +37,20 @@ UNAVAILABLE_CODES = frozenset(
 """Codes of errors in a stream that another replica need not have: this one is full, or drains."""
 
 
+MAX_COMMENT_BYTES = 100
+"""Bytes of a replica's comment that the router passes on."""
+
 _DONE_LINES = (b"data: [DONE]", b"data:[DONE]")
+_ERROR = b"event: error\ndata: "
+_BLOCK = re.compile(rb".*?(?:\n\n|\r\n\r\n|\r\r)", re.DOTALL)
 
 
 class AttemptReader:
-    """Reads the response of one attempt. Owns the bytes of an event that is not complete."""
+    """Reads the response of one attempt. Owns the bytes of an event that is not complete.
+
+    Attributes:
+        comment: text of the last comment of the stream; b"" without one.
+    """
 
     def __init__(self, attempt: int, mode: ResponseMode, *, max_bytes: int | None = None) -> None:
         """Start a response; `max_bytes` bounds one event, or the whole body."""
@@ -48,7 +60,8 @@ class AttemptReader:
         self._max = max_bytes or (MAX_WHOLE_BYTES if is_whole else MAX_EVENT_BYTES)
         self._pending = bytearray()
         self._searched = 0
-        self._has_ended = False
+        self._has_ended = self._has_passed = False
+        self.comment = b""
 
     def push(self, received: bytes) -> list[AttemptEvent]:
         """Add bytes; return the events of what is complete. Nothing follows the end of a response."""
@@ -104,11 +117,35 @@ class AttemptReader:
             return []
         payload = bytes(pending[:end])
         del pending[:end]
+        # A line of an event cannot begin so: its data have no line breaks.
+        if payload.startswith(b":") or b"\n:" in payload or b"\r:" in payload:
+            payload = self._without_comments(payload)
+        if not payload:
+            return []
+        # A Chairlift server's error behind comments; behind output it passes as any event.
+        if not self._has_passed and payload.startswith(_ERROR):
+            try:
+                return [error_event(self._attempt, payload[len(_ERROR) :].partition(b"\n")[0])]
+            except BadChunk:
+                pass
+        self._has_passed = True
         events: list[AttemptEvent] = [ChunksReceived(self._attempt, (Chunk(payload),))]
         # The end is short, and nothing follows it, so only the last bytes are searched.
         if any(line in _DONE_LINES for line in payload[-64:].splitlines()):
             events.append(ResponseEnded(self._attempt))
         return events
+
+    def _without_comments(self, payload: bytes) -> bytes:
+        """Return whole blocks without those that are only comments; other servers send comments, too."""
+        return b"".join([block for block in _BLOCK.findall(payload) if not self._take_comment(block)])
+
+    def _take_comment(self, block: bytes) -> bool:
+        """Return whether a block has only comments, and note the text of the last one."""
+        lines = [line for line in block.splitlines() if line]
+        is_comment = all(line.startswith(b":") for line in lines)
+        if lines and is_comment:
+            self.comment = lines[-1][1:].strip()[:MAX_COMMENT_BYTES]
+        return is_comment
 
     def _read_events(self) -> list[AttemptEvent]:
         """Return the events of a Chairlift server; chunks that came together stay together."""
@@ -125,6 +162,8 @@ class AttemptReader:
                 last = [ResponseEnded(self._attempt, payload)]
             elif payload.startswith(b"event: "):
                 last = self._read_named(payload, chunks)
+            elif payload.startswith(b":"):
+                self._take_comment(payload)
         del pending[:begin]
         # The last byte may be the first half of the empty line.
         self._searched = max(0, len(pending) - 1)

@@ -93,7 +93,21 @@ class AttemptsFailure:
 def respond_reported_error(payload: bytes) -> RespondError:
     """Return the response to an error that a replica reported in a stream, before the client received a byte."""
     code, message = error_of(payload)
-    return RespondError(error_response_of(error_from_wire(code, message, {})).status, code, message)
+    param = orjson.loads(payload)["error"].get("param") if code else None
+    return RespondError(error_response_of(error_from_wire(code, message, {})).status, code, message, param=param)
+
+
+def event_of_error_response(status: int, body: bytes) -> bytes:
+    """Return the last event of a stream without output that a comment has begun, from a replica's error response."""
+    try:
+        error = orjson.loads(body)["error"]
+        is_object = isinstance(error["message"], str)
+    except (ValueError, KeyError, TypeError):
+        is_object = False
+    if not is_object:
+        message = f"the replica answered with the status {status}"
+        error = {"message": message, "type": SERVER, "param": None, "code": ReplicaFailed.code}
+    return named_event(b"error", orjson.dumps({"error": error}))
 
 
 def end_with_reported_error(payload: bytes) -> EndWithError:

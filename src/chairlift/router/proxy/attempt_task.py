@@ -33,6 +33,7 @@ MAX_ERROR_BYTES = 1_048_576
 """Bytes of the body of a response with another status than 2xx; such a body is passed on whole."""
 
 OK_STATUSES = range(200, 300)
+EVENT_STREAM_TYPE = "text/event-stream"
 
 STREAM_HEADERS = frozenset({b"content-type", b"cache-control", b"x-accel-buffering"})
 """Headers of a stream that a response which is not streamed does not have."""
@@ -77,11 +78,15 @@ class AttemptResponse:
         status: the status; 0 before the response.
         headers: the headers that the client gets.
         load_header: the replica's load report, "" for none.
+        is_event_stream: whether it is a stream of events that the router can read.
+        comment: text of the replica's last comment in the stream; b"" without one.
     """
 
     status: int = 0
     headers: Sequence[Header] = ()
     load_header: str = ""
+    is_event_stream: bool = False
+    comment: bytes = b""
 
 
 class RunningAttempt:
@@ -138,6 +143,7 @@ class RunningAttempt:
             # Before the first event, whose handling reads them.
             response.status, response.headers = answer.status, response_headers(answer)
             response.load_header = answer.headers.get("x-chairlift-load", "")
+            response.is_event_stream = _is_event_stream(answer)
             if answer.status in OK_STATUSES:
                 self._report([ResponseReceived(self._number, answer.status)])
                 await self._read(answer)
@@ -174,7 +180,9 @@ class RunningAttempt:
             with _failing_when_closed(answer):
                 while received := await content.readany():
                     num_unreported += len(received)
-                    if not (events := reader.push(received)):
+                    events = reader.push(received)
+                    self._response.comment = reader.comment
+                    if not events:
                         continue  # the client has nothing to read, so it cannot be slow
                     report(events)
                     if (read := wait_until_read(num_unreported)) is not None:
@@ -263,12 +271,15 @@ def _whole_headers(headers: Sequence[Header]) -> list[Header]:
 
 def _mode_of(mode: ResponseMode, answer: aiohttp.ClientResponse) -> ResponseMode:
     """Return how to read the response: a server that does not know the progress events sends the whole body."""
-    is_stream = answer.content_type == "text/event-stream"
-    is_encoded = answer.headers.get("content-encoding", "identity").lower() != "identity"
-    # Encoded bytes have no events that the router could read.
-    if not is_stream or is_encoded:
+    if not _is_event_stream(answer):
         return ResponseMode.WHOLE
     return ResponseMode.BYTES if mode is ResponseMode.WHOLE else mode
+
+
+def _is_event_stream(answer: aiohttp.ClientResponse) -> bool:
+    """Return whether the events of a response can be read; encoded bytes have none."""
+    is_encoded = answer.headers.get("content-encoding", "identity").lower() != "identity"
+    return answer.content_type == EVENT_STREAM_TYPE and not is_encoded
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: float) -> float | None:

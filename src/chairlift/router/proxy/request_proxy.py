@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import orjson
 
 from chairlift.core.errors import Unavailable, error_from_wire
+from chairlift.core.router_errors import ReplicaFailed
 from chairlift.protocol.sse import named_event
 from chairlift.router.attempts.actions import (
     AbortAttempt,
@@ -42,18 +43,23 @@ from chairlift.router.attempts.events import (
     TimerFired,
     TimerKind,
 )
+from chairlift.router.attempts.final_errors import event_of_error_response
 from chairlift.router.attempts.request_machine import RequestMachine
 from chairlift.router.proxy.attempt_spans import ERROR_STATUS, AttemptSpans
-from chairlift.router.proxy.attempt_task import AttemptResponse, UpstreamRequest, run_attempt
+from chairlift.router.proxy.attempt_task import OK_STATUSES, AttemptResponse, UpstreamRequest, run_attempt
 from chairlift.router.proxy.client_writer import ClientWriter
 from chairlift.router.proxy.upstream import Upstream
 from chairlift.router.replicas.reservation import Reservation
-from chairlift.web.error_responses import Header, error_object
+from chairlift.web.error_responses import Header, error_object, stream_error_event
+from chairlift.web.stream_keep_alive import EVENT_STREAM_HEADERS, GENERATING, WAITING
 
 log = logging.getLogger(__name__)
 
 MAX_UNREAD_BYTES = 262_144
 """Bytes of responses that wait while the client is slow; no more of them is read then."""
+
+WAITING_FOR_REPLICA = b"waiting for a replica"
+"""What a comment says while no replica can take the request."""
 
 SLOW_CLIENT_SECONDS = 0.5
 """A client that blocks a write for longer than this restarts the timer of the next token."""
@@ -106,7 +112,7 @@ class RequestProxy:
         self._machine, self._request, self._upstream = machine, request, upstream
         self._picker, self._writer, self._now = picker, writer, now
         self._on_first_output, self._attempt_headers, self._spans = on_first_output, attempt_headers, spans
-        self._has_output = False
+        self._has_output = self._has_begun = False
         self._events: deque[tuple[Event, float]] = deque()  # each with the time when it came
         self._wakeup: asyncio.Future[None] | None = None
         self._unread: asyncio.Future[None] | None = None
@@ -137,6 +143,28 @@ class RequestProxy:
             return None
         reservation = self._reservations[attempt.number]
         return reservation.replica_id, reservation.model, since
+
+    @property
+    def head(self) -> Sequence[Header]:
+        """The headers of a stream that begins before its first event: those of the replica, if they are known."""
+        response = self._newest_response
+        return response.headers if response.is_event_stream else EVENT_STREAM_HEADERS
+
+    @property
+    def comment(self) -> bytes:
+        """What a comment says in a stream that is silent; b"" for nothing, in a response that is no stream."""
+        response = self._newest_response
+        if response.status in OK_STATUSES and not response.is_event_stream:
+            return b""
+        if self.is_waiting:
+            return WAITING_FOR_REPLICA
+        return GENERATING if self._has_output else response.comment or WAITING
+
+    @property
+    def _newest_response(self) -> AttemptResponse:
+        """The response of the attempt that was sent last, of those that go on."""
+        number = max((number for number, task in self._tasks.items() if not task.done()), default=0)
+        return self._responses.get(number) or AttemptResponse()
 
     def describe(self) -> dict[str, Any]:
         """Return what an administrator may know of the request, as JSON has it."""
@@ -272,27 +300,34 @@ class RequestProxy:
         await self._writer.end(named_event(b"error", payload), 200, ())
 
     async def _finish(self, action: Action, payload: bytes, number: int) -> None:
-        """Send the end of the response. Raises the error of one that had no byte."""
+        """Send the end of the response. Raises the error of one that had no byte of an attempt."""
         match action:
             case CompleteResponse(attempt):
                 response = self._begin_response(number or attempt)
+                if self._writer.has_started and not response.is_event_stream:  # by a comment
+                    error = ReplicaFailed("the replica has answered a request for a stream with another response")
+                    self.error_code = error.code
+                    payload = stream_error_event(error, self._request.request_id)
                 await self._writer.end(payload, response.status, response.headers)
             case PassResponse(attempt, status, body):
                 if status >= ERROR_STATUS:
                     self.error_code, self.passed_status = error_code_of(body), status
                 self._note_replica(attempt)
+                if self._writer.has_started:  # by a comment
+                    body = event_of_error_response(status, body)
                 await self._writer.end(body, status, self._responses[attempt].headers)
             case EndWithError(code, last):
                 self.error_code = code
                 response = self._begin_response(number)
                 await self._writer.end(payload + last, response.status, response.headers)
-            case RespondError(_, code, message, retry_after):
-                details: dict[str, Any] = {} if retry_after is None else {"retry_after": retry_after}
-                raise error_from_wire(code, message, details)
+            case RespondError(_, code, message, retry_after, param):
+                details: dict[str, Any] = {"retry_after": retry_after, "param": param}
+                raise error_from_wire(code, message, {name: each for name, each in details.items() if each is not None})
 
     def _begin_response(self, number: int) -> AttemptResponse:
         response = self._responses.get(number) or AttemptResponse(200)
-        if not self._writer.has_started:
+        if not self._has_begun:
+            self._has_begun = True
             if not self._has_output:
                 self._note_first_output(is_token=self._machine.response.fields.is_streamed)
             self._note_replica(number)
@@ -304,8 +339,9 @@ class RequestProxy:
 
     def _note_replica(self, number: int) -> None:
         self.reservation = self._reservations.get(number)
-        replica_id = "" if self.reservation is None else self.reservation.replica_id
-        self._writer.add_headers(self._attempt_headers(replica_id, self.num_attempts))
+        if not self._writer.has_started:  # a comment may have begun the response
+            replica_id = "" if self.reservation is None else self.reservation.replica_id
+            self._writer.add_headers(self._attempt_headers(replica_id, self.num_attempts))
 
     # -- attempts and timers ---------------------------------------------------------------------------------------
 

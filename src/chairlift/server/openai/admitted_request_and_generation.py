@@ -26,6 +26,7 @@ from chairlift.web.body import ClientGone, Scope, Send
 from chairlift.web.error_responses import Header
 from chairlift.web.request_info import request_info
 from chairlift.web.send_response import send_bytes
+from chairlift.web.stream_keep_alive import EVENT_STREAM_HEADERS, StreamKeepAlive
 from chairlift.web.tenant_rate_limiter import TenantReservation
 from chairlift.web.write_timeout import WriteTimeout
 
@@ -183,9 +184,15 @@ class Generation:
             if self.progress is None
             else (self.progress.progress, self._end_of_progress)
         )
-        with WriteTimeout(self.scope, send, self.replica.config.http.write_timeout) as writer:
-            stream = StreamWriter(writer.send, headers, render, self.tracker)
-            return await stream.run(batches, request_info(self.scope).request_id, end)
+        head, http = [*EVENT_STREAM_HEADERS, *headers], self.replica.config.http
+        with (
+            WriteTimeout(self.scope, send, http.write_timeout) as timed,
+            StreamKeepAlive(
+                timed.send, http.sse_ping_interval, head=lambda: head, comment=self.tracker.comment
+            ) as stream,
+        ):  # fmt: skip
+            writer = StreamWriter(stream, head, render, self.tracker)
+            return await writer.run(batches, request_info(self.scope).request_id, end)
 
     async def _end_of_stream(self) -> bytes:
         return (self.renderer.usage(self.tracker.usage) if self.request.include_usage else b"") + DONE

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chairlift.core.item_errors import item_in_errors
 from chairlift.llm.output_processor import OutputProcessor
+from chairlift.llm.text_service import PROMPT_FIELDS
 from chairlift.protocol.request_fields import DEFAULT_COMPLETION_TOKENS
 from chairlift.server.openai.generation_handler import RequestContext, handle_generation
 from chairlift.server.openai.logprobs import CompletionLogprobs
@@ -40,13 +42,14 @@ class _CompletionHandler:
     def processors(self) -> list[OutputProcessor]:
         request, service = self.context.request, self.context.replica.service
         default_max_tokens = None if request.fills_context else DEFAULT_COMPLETION_TOKENS
-        return [
-            service.prepare_completion(
-                prompt, request.params, default_max_tokens=default_max_tokens,
-                **self.context.engine_options(request.resumed_choices(number)),
-            )
-            for number, prompt in enumerate(request.prompts)
-        ]  # fmt: skip
+        processors = []
+        for index, prompt in enumerate(request.prompts):
+            with item_in_errors("prompt", index, len(request.prompts), PROMPT_FIELDS):
+                processors.append(service.prepare_completion(
+                    prompt, request.params, default_max_tokens=default_max_tokens,
+                    **self.context.engine_options(request.resumed_choices(index)),
+                ))  # fmt: skip
+        return processors
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> CompletionRenderer:
         meta = ResponseMeta.of("cmpl", self.context.request_id, self.context.request.model)

@@ -13,12 +13,11 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import invalid_param
 from chairlift.engine.structured.json_schema.closed_objects import close_objects
+from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.text.custom_tool_calls import function_of
 
 FUNCTION, CUSTOM = "function", "custom"
-MAX_NAMED_TYPES = 16
-MAX_TYPE_CHARS = 40
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
@@ -32,14 +31,14 @@ class OfferedTools:
         schemas: name of each of them -> schema of its arguments.
         places: where each of them is in the request, such as `tools[2].function`.
         custom_names: names of those that stand for custom tools.
-        left_out: `tools.` and the type of tools that are left out.
+        left_out: types of the tools that are left out.
     """
 
     tools: list[dict[str, Any]] = field(default_factory=list)
     schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
     places: list[str] = field(default_factory=list)
     custom_names: set[str] = field(default_factory=set)
-    left_out: dict[str, None] = field(default_factory=dict)
+    left_out: LeftOutTypes = field(default_factory=LeftOutTypes)
 
     @classmethod
     def read(cls, tools: Any) -> "OfferedTools":
@@ -56,8 +55,7 @@ class OfferedTools:
     def _add(self, tool: Any, at: str) -> None:
         kind = FUNCTION if isinstance(tool, dict) and tool.get("type") is None else tool_type(tool)
         if kind not in ("", FUNCTION, CUSTOM):
-            if len(self.left_out) < MAX_NAMED_TYPES:
-                self.left_out[f"tools.{kind[:MAX_TYPE_CHARS]}"] = None
+            self.left_out.add("tools", kind)
             return
         if not kind or (called := called_of(tool, kind)) is None:
             raise invalid_param(at, "must be an object of type function with a function, or of type custom")

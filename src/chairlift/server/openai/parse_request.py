@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chairlift.core.item_errors import item_in_errors
 from chairlift.core.numeric_limits import MAX_HTTP_TIMEOUT_SECONDS, MAX_PRIORITY, MIN_HTTP_PRIORITY
 from chairlift.core.sampling_params import (
     MAX_LOGIT_BIAS,
@@ -322,13 +323,15 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
         return (_ids(value),)
     if len(value) > MAX_PROMPTS:
         raise invalid_param("prompt", f"has {len(value)} entries, the limit is {MAX_PROMPTS}")
-    if all(isinstance(text, str) for text in value):
-        if "" in value:
-            raise invalid_param("prompt", "must not contain an empty text")
-        return tuple(value)
-    if all(isinstance(tokens, list) and tokens for tokens in value):
-        return tuple(_ids(tokens) for tokens in value)
-    raise invalid_param("prompt", "must be text, token ids, or a non-empty list of one of them")
+    made: list[Prompt] = []
+    for index, each in enumerate(value):
+        with item_in_errors("prompt", index, len(value), ("prompt",)):
+            if each == "":
+                raise invalid_param("prompt", "must not contain an empty text")
+            if type(each) is not type(value[0]) or not isinstance(each, str | list) or not each:
+                raise invalid_param("prompt", "must be text, token ids, or a non-empty list of one of them")
+            made.append(each if isinstance(each, str) else _ids(each))
+    return tuple(made)
 
 
 def _ids(tokens: list[Any]) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ def read_tools(
     sent, choice = fields.get("tools"), fields.get("tool_choice")
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
     offered = OfferedTools.read([] if sent is None else sent)
-    left_out = tuple(offered.left_out)
+    left_out = offered.left_out.names
     if not offered.tools:
         if choice not in (None, NONE, AUTO) and not (left_out and tool_type(choice)):
             raise invalid_param("tool_choice", "needs tools, got none")

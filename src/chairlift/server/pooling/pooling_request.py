@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.core.item_errors import item_in_errors
 from chairlift.core.request import POOLING_TYPES
 from chairlift.core.sampling_params import MAX_TOKENS, SamplingParams
 from chairlift.core.validation import boolean, integer, invalid_param
@@ -30,8 +31,12 @@ class PoolingRequest(BaseRequest):
 
     @property
     def texts_field(self) -> str:
-        """The field with most of the texts, which an error of one of them names."""
+        """The field with most of the texts."""
         return "input"
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """Return the field of a prompt, its index in that field, and the number of prompts of the field."""
+        return self.texts_field, number, len(self.prompts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,12 @@ class ScoreRequest(PoolingRequest):
         """See PoolingRequest."""
         return "text_2"
 
+    def place(self, number: int) -> tuple[str, int, int]:
+        """See PoolingRequest."""
+        if number < self.num_first:
+            return "text_1", number, self.num_first
+        return "text_2", number - self.num_first, len(self.prompts) - self.num_first
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankRequest(PoolingRequest):
@@ -75,6 +86,10 @@ class RerankRequest(PoolingRequest):
     def texts_field(self) -> str:
         """See PoolingRequest."""
         return "documents"
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """See PoolingRequest."""
+        return ("documents", number - 1, len(self.prompts) - 1) if number else ("query", 0, 1)
 
 
 def read_embedding(body: Mapping[str, Any]) -> EmbeddingRequest:
@@ -140,7 +155,11 @@ def _inputs(value: Any) -> tuple[Prompt, ...]:
         return _texts("input", value)
     many = [value] if isinstance(value[0], int | float) else value
     _check_count("input", len(many))
-    return tuple(_ids(tokens) for tokens in many)
+    made = []
+    for index, tokens in enumerate(many):
+        with item_in_errors("input", index, len(many), ("input",)):
+            made.append(_ids(tokens))
+    return tuple(made)
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
@@ -149,11 +168,12 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(texts, list) or not texts:
         raise invalid_param(name, f"must be a text or a list of at least one, got {format_short(value)}")
     _check_count(name, len(texts))
-    for text in texts:
-        if not isinstance(text, str):
-            raise invalid_param(name, f"must have only texts, got {format_short(text)}")
-        if not text:
-            raise invalid_param(name, "must not contain an empty text")
+    for index, text in enumerate(texts):
+        with item_in_errors(name, index, len(texts), (name,)):
+            if not isinstance(text, str):
+                raise invalid_param(name, f"must have only texts, got {format_short(text)}")
+            if not text:
+                raise invalid_param(name, "must not contain an empty text")
     return tuple(texts)
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.item_errors import item_in_errors
 from chairlift.core.validation import invalid_param
 from chairlift.llm.output_processor import OutputProcessor
+from chairlift.llm.text_service import PROMPT_FIELDS
 from chairlift.protocol.request_fields import POOLING_ROUTES
 from chairlift.server.openai.generation_handler import RequestContext, handle_generation
 from chairlift.server.openai.response_renderers import Renderer, ResponseMeta
@@ -62,14 +64,20 @@ class _PoolingHandler:
             )
         if isinstance(request, EmbeddingRequest):
             self._check_size(request, service.client.limits.hidden_size)
+        return [self._processor(number) for number in range(len(request.prompts))]
+
+    def _processor(self, number: int) -> OutputProcessor:
+        """Prepare one of the prompts; an error names the field and the place in it where the client sent it."""
+        request, service = self.context.request, self.context.replica.service
+        field, index, count = request.place(number)
         try:
-            return [
-                service.prepare_embedding(prompt, pooling=request.pooling, **self.context.engine_options())
-                for prompt in request.prompts
-            ]
+            with item_in_errors(field, index, count, PROMPT_FIELDS):
+                return service.prepare_embedding(
+                    request.prompts[number], pooling=request.pooling, **self.context.engine_options()
+                )
         except InvalidRequest as error:
             if error.details.get("param") == "prompt":
-                error.details["param"] = request.texts_field
+                error.details["param"] = field
             raise
 
     def _check_size(self, request: EmbeddingRequest, hidden_size: int) -> None:

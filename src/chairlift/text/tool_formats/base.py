@@ -11,8 +11,8 @@ ToolSchemas = Mapping[str, Mapping[str, Any]]
 """Tool name -> JSON Schema of its arguments."""
 
 SPACE = " \t\r\n"
-SPACES, NUMBER = "\ue000", "\ue001"
-"""In the texts of a CallNotation: white space, which may be missing, and a number."""
+SPACES, NUMBER, NINE = "\ue000", "\ue001", "\ue003"
+"""In the texts of a CallNotation: white space, which may be missing, a number, and an id of nine characters."""
 NAMES = "\ue002"
 """In a regular expression of a ToolFormat: any name of a tool."""
 MAX_NAME_CHARS = 256

@@ -19,6 +19,7 @@ from chairlift.text.tool_formats.json_calls import (
     LLAMA3,
     MISTRAL,
     MISTRAL_ARGS,
+    MISTRAL_IDS,
     PHI4,
     PHI4_FUNCTOOLS,
 )
@@ -91,7 +92,7 @@ def detect_tool_format(template: str, special_tokens: Collection[str] = (), *, t
     if found is DEEPSEEK and "<｜tool▁sep｜>" in template and "```" not in template:
         found = DEEPSEEK_V31
     if found is MISTRAL and "[ARGS]" in template:
-        found = MISTRAL_ARGS
+        found = MISTRAL_IDS if "[CALL_ID]" in template else MISTRAL_ARGS
     return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
 
 

@@ -24,6 +24,7 @@ from chairlift.text.tool_formats.answer_scan_and_marker_readers import (
 )
 from chairlift.text.tool_formats.base import (
     MAX_NAME_CHARS,
+    NINE,
     NUMBER,
     SPACE,
     SPACES,
@@ -198,7 +199,16 @@ MISTRAL_ARGS = replace(
     MISTRAL,
     auto_notations=(CallNotation(begin="[TOOL_CALLS]", before_name="", after_name="[ARGS]", separator="[TOOL_CALLS]"),),
 )
-"""The format as newer models write it; the parser reads both."""
+"""The format as newer models write it; the parser reads all three."""
+MISTRAL_IDS = replace(
+    MISTRAL,
+    auto_notations=(
+        CallNotation(
+            begin="[TOOL_CALLS]", before_name="", after_name=f"[CALL_ID]{NINE}[ARGS]", separator="[TOOL_CALLS]"
+        ),
+    ),
+)
+"""The format of Mistral Small 3, whose calls have their ids."""
 _PHI4 = JsonCalls(("<|tool_call|>", "functools"), ("<|/tool_call|>",))
 _PHI4_AUTO = (
     _json_notation(f"<|tool_call|>{SPACES}[", f"]{SPACES}<|/tool_call|>"),

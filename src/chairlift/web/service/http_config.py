@@ -19,6 +19,7 @@ class HttpConfig:
         response_store_bytes: size of the stored responses of /v1/responses; 0 stores none.
         body_timeout: seconds in which a body must arrive.
         write_timeout: seconds in which a client must read what is sent to it.
+        sse_ping_interval: seconds of silence after which a stream has a comment or a ping, and its head; 0 for never.
         idle_timeout: seconds for which a connection without a request stays open.
         drain_timeout: seconds within which open requests may finish at shutdown.
         public_metrics: whether /metrics needs no key.
@@ -37,6 +38,7 @@ class HttpConfig:
     response_store_bytes: int = 64_000_000
     body_timeout: float = 30.0
     write_timeout: float = 30.0
+    sse_ping_interval: float = 5.0
     idle_timeout: float = 30.0
     drain_timeout: float = 30.0
     public_metrics: bool = False
@@ -64,6 +66,11 @@ class HttpConfig:
         for name, value in seconds.items():
             if not value > 0:
                 raise ConfigError(f"{name} must be a positive number of seconds, got {value:g}", option=name)
+        if not 0 <= self.sse_ping_interval < float("inf"):
+            raise ConfigError(
+                f"sse_ping_interval must be at least 0 seconds, got {self.sse_ping_interval:g}",
+                option="sse_ping_interval",
+            )
         for name in ("slo_ttft_ms", "slo_itl_ms"):
             if (target := getattr(self, name)) is not None and not 0 < target < float("inf"):
                 raise ConfigError(f"{name} must be a positive number of milliseconds, got {target:g}", option=name)

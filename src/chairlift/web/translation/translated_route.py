@@ -92,7 +92,9 @@ class TranslatedRoute:
         ignored = self.ignored_header(translation)
         inner_body = await _off_loop(lambda: orjson.dumps(translation.body), is_quick=request.is_quick)
         request_id = request_info(scope).request_id
-        response = TranslatedResponse(send, translation, scope["path"], request_id, ignored)
+        response = TranslatedResponse(
+            send, translation, scope["path"], request_id, ignored, ping_interval=self.config.sse_ping_interval
+        )  # fmt: skip
         with _InnerRequest(scope, self.translator.inner_path, len(inner_body)):
             try:
                 await self.inner(scope, _receiver(inner_body, receive), response.send)

@@ -121,3 +121,17 @@ def test_a_request_without_allowed_tokens_counts_as_started_once_it_was_schedule
         if each.startswith(("chairlift_requests_finished_total{", "chairlift_requests_rejected_total{"))
     ]
     assert counts == [f"chairlift_{metric} 1.0"]
+
+
+def test_a_comment_says_what_a_silent_request_waits_for() -> None:
+    admission = AdmissionController(AdmissionLimits())
+    first, second = admission.admit(1), admission.admit(1)
+    request = read_completion({"model": "fake", "prompt": "x"})
+    tracker = GenerationTracker(Telemetry("fake", ()), admission.admit(1), 0.0, [], request, is_incremental=True)
+    assert tracker.comment() == b"waiting, 2 ahead"
+    first.mark_running()
+    assert tracker.comment() == b"waiting, 1 ahead"
+    second.end()
+    assert tracker.comment() == b"waiting"
+    tracker.take([(0, TextEvent("r", "a", (1,)))])
+    assert tracker.comment() == b"generating"

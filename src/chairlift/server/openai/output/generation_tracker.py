@@ -20,6 +20,7 @@ from chairlift.server.telemetry import Telemetry, TokenLatency
 from chairlift.web.admission import Permit
 from chairlift.web.body import ClientGone
 from chairlift.web.error_responses import error_response_of
+from chairlift.web.stream_keep_alive import GENERATING, WAITING
 
 Batch = list[tuple[int, TextEvent]]
 TOOLS = "tools"
@@ -97,6 +98,13 @@ class GenerationTracker:
                     self._permit.mark_finished()
             self._reason = self._reason or event.finish_reason or ""
         return batch, None
+
+    def comment(self) -> bytes:
+        """Return what a comment says in a stream that is silent."""
+        if self.first_token_at is not None:
+            return GENERATING
+        num_ahead = self._permit.num_ahead
+        return b"%s, %d ahead" % (WAITING, num_ahead) if num_ahead else WAITING
 
     def _note_tokens(self, number: int, event: TextEvent, now: float) -> None:
         if not event.token_ids:
