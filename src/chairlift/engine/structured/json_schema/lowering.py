@@ -213,7 +213,7 @@ class Lowering:
 
     def _means_any_of(self, node: Node, parts: list[Node], overlaps: list[list[int]]) -> bool:
         """Return whether `oneOf` is meant as anyOf. Raises UnsupportedSchemaError if strict and no value is left."""
-        pairs = [(parts[one], parts[other]) for one, others in enumerate(overlaps) for other in others]
+        pairs = [(parts[one], parts[other]) for one, others in enumerate(overlaps) for other in others if one < other]
         if self._is_exact or not pairs:
             return False
         if any(is_integer_in_number(self.document, *pair) for pair in pairs):

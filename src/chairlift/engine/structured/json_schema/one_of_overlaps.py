@@ -4,6 +4,8 @@ JSON Schema forbids the values that match two parts. Authors often list a part a
 number, and mean a value of either.
 """
 
+from typing import Any
+
 from chairlift.engine.structured.json_schema.document import Node, SchemaDocument, is_nullable, type_names
 from chairlift.engine.structured.json_schema.value_sets import (
     ANNOTATIONS,
@@ -62,9 +64,14 @@ def is_contained(document: SchemaDocument, inner: Node, outer: Node) -> bool:
     if not all(name in names or (name == "integer" and "number" in names) for name in type_names(inner.schema)):
         return False
     return inner.base == outer.base and all(
-        name in inner.schema and key_of(inner.schema[name]) == key_of(outer.schema[name])
+        name in inner.schema and _is_equal(inner.schema[name], outer.schema[name])
         for name in _keywords(outer) - {"type"}
     )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal; the comparison of Python, which is fast, has True equal 1."""
+    return bool(one == other) and key_of(one) == key_of(other)
 
 
 def _resolved(document: SchemaDocument, node: Node) -> Node:
