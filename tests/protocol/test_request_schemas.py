@@ -93,7 +93,9 @@ FUNCTIONS: list[Any] = [
     {"name": "f"}, {"name": "a.b:c-d_e"}, {"name": ""}, {"name": "x" * 64}, {"name": "x" * 65}, {"name": "f g"},
     {"name": "ä"}, {"name": 5}, {}, [], None, {"name": "f", "parameters": None}, {"name": "f", "parameters": {}},
     {"name": "f", "parameters": {"type": "object"}}, {"name": "f", "parameters": {"type": "string"}},
-    {"name": "f", "parameters": {"type": None}}, {"name": "f", "parameters": []}, {"name": "f", "parameters": "x"},
+    {"name": "f", "parameters": {"type": None}}, {"name": "f", "parameters": {"type": ["object", "null"]}},
+    {"name": "f", "parameters": {"type": ["string", "null"]}}, {"name": "f", "parameters": {"type": []}},
+    {"name": "f", "parameters": {"type": "null"}}, {"name": "f", "parameters": []}, {"name": "f", "parameters": "x"},
 ]  # fmt: skip
 
 

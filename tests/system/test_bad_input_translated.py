@@ -111,6 +111,7 @@ CONVERSATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "47 twice": ({"tools": [{"name": "f", "input_schema": {}}] * 2}, "tools[1].name"),
     "47 newline": ({"tools": [{"name": "f\n", "input_schema": {}}]}, "tools[0].name"),
     "47 schema": ({"tools": [{"name": "f", "input_schema": 7}]}, "tools[0].input_schema"),
+    "47 no object": ({"tools": [{"name": "f", "input_schema": {"type": ["string"]}}]}, "tools[0].input_schema"),
     "48 no call": ({"messages": content({"type": "tool_result", "tool_use_id": "x"})},
                    "messages[0].content[0].tool_use_id"),
     "48 no object": ({"messages": [*content({"type": "tool_use", "id": "x", "name": "f", "input": "5"},

@@ -71,7 +71,12 @@ MESSAGE: Schema = {
 """One of a conversation."""
 
 _TOOL_NAME: Schema = {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"}
-_PARAMETERS: Schema = {"type": ["object", "null"], "properties": {"type": {"const": "object"}}}
+ARGUMENTS_TYPE: Schema = {"anyOf": [
+    {"enum": ["object", None]}, {"type": "array", "contains": {"const": "object"}},
+]}  # fmt: skip
+"""The `type` in the schema of a tool's arguments, which are an object even if other types are allowed beside it."""
+
+_PARAMETERS: Schema = {"type": ["object", "null"], "properties": {"type": ARGUMENTS_TYPE}}
 _FUNCTION: Schema = {
     "type": "object", "required": ["name"], "properties": {"name": _TOOL_NAME, "parameters": _PARAMETERS}
 }  # fmt: skip

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,11 @@ from support_json_schema import accepts, random_output
 
 FOLDER = Path(os.environ["CHAIRLIFT_SUITE_FOLDER"]) / "json"
 REMOTES = "http://localhost:1234/"
-NUM_SCHEMAS, NUM_REJECTED = 368, 47
-"""All schemas of the suite, and those that no grammar enforces (strict): most of them refer to other documents."""
+NUM_SCHEMAS, NUM_REJECTED = 368, 48
+"""All schemas of the suite, and those that no grammar enforces (strict): most of them refer to other documents.
+
+Three match only values of types that their keywords are not about, such as contains: false.
+"""
 
 OUTPUTS_PER_SCHEMA = 12
 MAX_ORDERED_PROPERTIES = 5
@@ -67,6 +71,12 @@ def in_every_order(value: Any) -> Iterator[Any]:
         yield value
 
 
+def is_exactly_valid(schema: Any, value: Any) -> bool:
+    """Return whether a value matches in decimal arithmetic: 49.732 / 0.0001 is no integer in binary."""
+    exact_schema, exact_value = (json.loads(json.dumps(each), parse_float=Decimal) for each in (schema, value))
+    return bool(Draft202012Validator(exact_schema, registry=registry()).is_valid(exact_value))
+
+
 @pytest.mark.parametrize(("schema", "tests"), GROUPS)
 def test_outputs_match_and_invalid_values_are_impossible(schema: Any, tests: list[Any]) -> None:
     if (grammar := grammar_or_none(schema)) is None:
@@ -74,7 +84,7 @@ def test_outputs_match_and_invalid_values_are_impossible(schema: Any, tests: lis
     validator = Draft202012Validator(schema, registry=registry())
     for seed in range(OUTPUTS_PER_SCHEMA):
         value = random_output(grammar, seed)
-        assert value is None or validator.is_valid(value), value
+        assert value is None or validator.is_valid(value) or is_exactly_valid(schema, value), value
     invalid = [test["data"] for test in tests if not test["valid"]]
     assert [value for value in invalid if any(accepts(grammar, each) for each in in_every_order(value))] == []
 

@@ -27,12 +27,17 @@ def test_a_tool_is_a_function() -> None:
     assert chat_tools(None, ignored) == ChatTools([], []) == chat_tools([], ignored)
 
 
+@for_each("members", [{}, {"type": "custom"}, {"input_schema": None}, {"input_schema": {}}])
+def test_a_tool_without_a_schema_takes_any_object(members: dict[str, Any]) -> None:
+    function = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+    assert chat_tools([{"name": "f", **members}], []) == [{"type": "function", "function": function}]
+
+
 @for_each(("tools", "param"), [
-    ("f", "tools"), ([TOOL] * (MAX_TOOLS + 1), "tools"), ([7], "tools[0]"), ([TOOL, {"name": "g"}],
-                                                                           "tools[1].input_schema"),
+    ("f", "tools"), ([TOOL] * (MAX_TOOLS + 1), "tools"), ([7], "tools[0]"),
+    ([TOOL, {"name": "g", "input_schema": 5}], "tools[1].input_schema"),
     ([{**TOOL, "input_schema": "{}"}], "tools[0].input_schema"),
     ([{"type": "", "name": "web_search"}], "tools[0].type"),
-    ([{"type": "custom", "name": "f"}], "tools[0].input_schema"),
     ([{**TOOL, "type": {}}], "tools[0].type"),
 ])  # fmt: skip
 def test_a_bad_tool_is_named(tools: Any, param: str) -> None:

@@ -44,6 +44,23 @@ def test_other_types_are_left_out_and_named() -> None:
     assert len(OfferedTools.read([{"type": f"t{number}"} for number in range(100)]).left_out.names) == MAX_NAMED_TYPES
 
 
+ARGUMENTS = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+
+
+@for_each(
+    ("parameters", "schema"),
+    [
+        (None, {"type": "object"}), ({}, {"type": "object"}), ({"type": None}, {"type": "object"}),
+        ({"properties": {"a": {"type": "string"}}}, ARGUMENTS), ({**ARGUMENTS, "type": ["object", "null"]}, ARGUMENTS),
+        ({**ARGUMENTS, "type": None, "required": None, "nullable": True}, ARGUMENTS),
+        ({"type": "object", "properties": None}, {"type": "object"}),
+        ({"anyOf": [ARGUMENTS]}, {"type": "object", "anyOf": [ARGUMENTS]}),
+    ],
+)  # fmt: skip
+def test_arguments_are_an_object_whatever_else_the_schema_allows(parameters: Any, schema: Any) -> None:
+    assert OfferedTools.read([{"name": "f", "parameters": parameters}]).schemas == {"f": schema}
+
+
 @for_each(
     ("tools", "param"),
     [
@@ -54,6 +71,8 @@ def test_other_types_are_left_out_and_named() -> None:
         ([{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}], "tools[1].function.name"),
         ([{"type": "function", "name": "f", "parameters": 5}], "tools[0].function.parameters"),
         ([{"type": "function", "name": "f", "parameters": {"type": "string"}}], "tools[0].function.parameters"),
+        ([{"name": "f", "parameters": {"type": ["string", "null"]}}], "tools[0].function.parameters"),
+        ([{"name": "f", "parameters": {"type": {}}}], "tools[0].function.parameters"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_by_its_place(tools: Any, param: str) -> None:

@@ -9,6 +9,8 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.server.openai.structured_fields import CONSTRAINING_FIELDS, StructuredField, read_structured_output
+from support_grammars import grammar_of
+from support_json_schema import accepts
 from support_parse_request import chat, completion
 from support_shares import for_each
 
@@ -57,6 +59,17 @@ def test_a_keyword_that_no_grammar_enforces_is_dropped_and_named(body: dict[str,
         assert request.ignored == (place + PLACE,)
         assert request.params.structured is not None
         assert "uniqueItems" not in str(request.params.structured.json_schema)
+
+
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_an_integer_or_a_number_is_a_number_and_named(strict: bool | None) -> None:
+    schema = {"properties": {"v": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}, "required": ["v"]}
+    holder = {"name": "n", "schema": schema, "strict": strict}
+    request = chat(response_format={"type": "json_schema", "json_schema": holder})
+    assert request.ignored == ("response_format.json_schema.schema/properties/v/oneOf",)
+    grammar = grammar_of(json_schema=request.params.structured.schema)
+    values = ({"v": 1}, {"v": 1.5}, {"v": "a"}, 5, {})
+    assert [accepts(grammar, value) for value in values] == [True, True, False, False, False]
 
 
 def test_options_without_effect_are_named() -> None:

@@ -137,8 +137,7 @@ def test_a_name_is_there_once() -> None:
         True,
         False,
         {"type": "string"},
-        {"type": ["object", "null"]},
-        {"type": None},
+        {"type": ["string", "null"]},
         {"x-guidance": {}},
         {"a": [[[[{}]]]] * 300_000},
     ],
@@ -147,11 +146,28 @@ def test_parameters_are_a_schema_within_bounds(parameters: Any) -> None:
     assert rejection_message("tools[0].function.parameters", tools=[tool("f", parameters)])
 
 
-@pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}, {"description": "any"}])
+@pytest.mark.parametrize("parameters", [
+    None, {}, {"type": "object"}, {"description": "any"}, {"type": None}, {"type": ["object", "null"]},
+    {"type": "object", "properties": None, "required": None, "nullable": True},
+])  # fmt: skip
 def test_a_tool_without_parameters_takes_any_object(parameters: Any) -> None:
     result = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
     assert result is not None
     for arguments, fits in (("{}", True), ('{"any": [1, null]}', True), ("[]", False), ("5", False)):
+        assert accepts(result, f'{{"name": "f", "arguments": {arguments}}}') == (fits, fits), arguments
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_arguments_without_types_have_those_that_are_meant(strict: bool) -> None:
+    level = {"oneOf": [{"type": "integer"}, {"type": "number"}]}
+    schema = {"properties": {"level": level, "name": {"pattern": "^a$"}, "note": {"type": "string", "nullable": True}}}
+    tools = [tool("f", schema, strict=strict)]
+    result = read_tools({"tools": tools, "tool_choice": "required"}, HERMES)
+    assert result is not None and result.ignored == ("tools[0].function.parameters/properties/level/oneOf",)
+    for arguments, fits in (
+        ('{"level": 1, "name": "a", "note": null}', True), ('{"level": 1.5}', True), ('{"level": "a"}', False),
+        ('{"name": 5}', False), ("5", False),
+    ):  # fmt: skip
         assert accepts(result, f'{{"name": "f", "arguments": {arguments}}}') == (fits, fits), arguments
 
 

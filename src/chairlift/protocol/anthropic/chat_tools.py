@@ -65,11 +65,12 @@ def _type(tool: Any, at: str) -> str:
 
 
 def _function(tool: Json, at: str) -> Json:
-    if not isinstance(tool.get("input_schema"), dict):
-        raise invalid_param(f"{at}.input_schema", f"must be an object, got {format_short(tool.get('input_schema'))}")
+    schema = tool.get("input_schema")
+    if not isinstance(schema, dict | None):
+        raise invalid_param(f"{at}.input_schema", f"must be an object, got {format_short(schema)}")
     if tool.get("strict") is not None:
         boolean(f"{at}.strict", tool["strict"])
-    function: Json = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+    function: Json = {"name": tool.get("name"), "parameters": schema or {"type": "object", "properties": {}}}
     return function | {name: tool[name] for name in ("description", "strict") if tool.get(name) is not None}
 
 

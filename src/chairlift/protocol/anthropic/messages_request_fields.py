@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from chairlift.core.sampling_params import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, OUTPUT_TOKENS, Effect, Field
-from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
+from chairlift.protocol.request_schemas import ARGUMENTS_TYPE, MAX_TOOL_NAME_CHARS, MAX_TOOLS, Schema
 
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
@@ -69,12 +69,12 @@ _MESSAGE: Schema = {"anyOf": [
 ]}  # fmt: skip
 _TYPE: Schema = {"type": "string", "minLength": 1}
 _OWN_TOOL: Schema = {
-    "type": "object", "required": ["name", "input_schema"],
+    "type": "object", "required": ["name"],
     "properties": {
         "type": {"anyOf": [_TYPE, {"type": "null"}]},
         "name": {"type": "string", "pattern": f"^[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}$"},
         "description": {"type": ["string", "null"]},
-        "input_schema": {"type": "object", "properties": {"type": {"const": "object"}}},
+        "input_schema": {"type": ["object", "null"], "properties": {"type": ARGUMENTS_TYPE}},
         "strict": _MAYBE_BOOLEAN,
     },
 }  # fmt: skip

@@ -94,16 +94,18 @@ def called_of(tool: dict[str, Any], kind: str) -> dict[str, Any] | None:
 
 
 def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
-    """Return the schema of a tool's arguments; a missing type becomes object.
+    """Return the schema of a tool's arguments: they are an object, also where the schema allows other types.
 
     A schema that names properties and does not mention others is closed: a forced call invents no arguments.
     """
-    if parameters.get("type", "object") != "object":
+    kinds = parameters.get("type")
+    if kinds not in (None, "object") and not (isinstance(kinds, list) and "object" in kinds):
         raise invalid_param(at, "must be a schema of type object")
     try:
         # The limits of a structured output's schema hold for tools, too; only the name in its message differs.
         StructuredOutput(json_schema=parameters)
     except InvalidRequest as error:
         raise invalid_param(at, error.message.removeprefix("structured.json_schema ")) from None
-    closed: dict[str, Any] = close_objects({**parameters, "type": "object"})
+    members = {name: value for name, value in parameters.items() if name != "nullable"}
+    closed: dict[str, Any] = close_objects({**members, "type": "object"})
     return closed

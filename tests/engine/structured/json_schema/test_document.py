@@ -3,7 +3,14 @@
 from typing import Any
 
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
-from chairlift.engine.structured.json_schema.document import Node, SchemaDocument, join_uri, subschemas, type_names
+from chairlift.engine.structured.json_schema.document import (
+    Node,
+    SchemaDocument,
+    join_uri,
+    subschemas,
+    type_names,
+    without_null_keywords,
+)
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from support_json_schema import check, rejection
 from support_shares import for_each
@@ -85,7 +92,6 @@ def test_a_dynamic_reference_goes_to_the_outermost_anchor() -> None:
         ({"$ref": "#/absent"}, "/$ref refers to nothing: /absent"), ({"$ref": "#absent"}, "/$ref refers to nothing"),
         ({"$ref": "#/enum", "enum": [1]}, "/$ref does not refer to a schema"),
         ({"$ref": "http://a.invalid/b"}, "/$ref refers to another document: http://a.invalid/b"),
-        ({"$schema": "http://a.invalid/dialect"}, "/$schema is an unknown dialect"),
         ({"properties": {"a": {"$recursiveRef": "#"}}}, "/properties/a/$recursiveRef is not supported"),
         ({"items": {"not": {"a": 1}, "type": {}}}, "/items/type is not a type"), (False, "schema false"),
     ],
@@ -120,3 +126,27 @@ def test_the_walk_visits_schemas_only() -> None:
     assert Node({"type": "null", "not": {}}, "", "").reduced("not").schema == {"type": "null"}
     assert type_names({"type": "null"}) == ["null"] and len(type_names({})) == 6
     assert UnsupportedSchemaError("", "is bad").args == ("/ is bad",)
+
+
+@for_each(
+    ("schema", "expected"),
+    [
+        ({"required": None, "properties": {"a": {"items": None, "type": "array"}}},
+         {"properties": {"a": {"type": "array"}}}),
+        ({"anyOf": [{"type": "string", "enum": None}], "not": None}, {"anyOf": [{"type": "string"}]}),
+        ({"properties": {"enum": {"pattern": None}, "const": {"type": None}}},
+         {"properties": {"enum": {}, "const": {}}}),
+        ({"$defs": {"default": {"format": None}}, "items": [{"type": None}]},
+         {"$defs": {"default": {}}, "items": [{}]}),
+        ({"const": None, "enum": [None, {"a": None}], "default": {"type": None}, "examples": [{"a": None}]},
+         {"const": None, "enum": [None, {"a": None}], "default": {"type": None}, "examples": [{"a": None}]}),
+        (True, True),
+    ],
+)  # fmt: skip
+def test_a_keyword_that_is_null_is_left_out(schema: Any, expected: Any) -> None:
+    assert without_null_keywords(schema) == expected
+
+
+def test_a_dialect_has_no_effect() -> None:
+    for name in ("", "https://spec.openapis.org/oas/3.1/dialect/base", "http://json-schema.org/draft-07/schema#"):
+        check({"type": "string", "enum": ["a"], "$schema": name}, ["a"], ["b", 1])

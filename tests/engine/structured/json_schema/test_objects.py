@@ -67,7 +67,7 @@ def test_a_number_of_properties_with_others_beside_the_listed_ones() -> None:
     ("schema", "matching", "failing"),
     [
         ({**ABC, "dependentRequired": {"a": ["b", "c"]}}, [{}, {"b": 1}, {"a": 1, "b": 1, "c": 1}], [{"a": 1, "b": 1}]),
-        ({"dependentRequired": {"a": ["b"], "b": ["a"]}}, [1, {}, {"a": 1, "b": 1}], [{"a": 1}, {"b": 1}]),
+        ({"dependentRequired": {"a": ["b"], "b": ["a"]}}, [{}, {"a": 1, "b": 1}], [{"a": 1}, {"b": 1}]),
         ({**ABC, "dependentRequired": {"a": []}}, [{"a": 1}], [{"d": 1}]),
         ({**ABC, "dependentSchemas": {"a": {"required": ["b"]}, "c": False}}, [{}, {"a": 1, "b": 1}],
          [{"a": 1}, {"c": 1}]),

@@ -7,8 +7,7 @@ max_tokens. JSON Schema itself allows others; `additionalProperties: true` does 
 from collections.abc import Iterator
 from typing import Any
 
-from chairlift.engine.structured.json_schema.document import Schema
-from chairlift.engine.structured.json_schema.value_sets import ANNOTATIONS
+from chairlift.engine.structured.json_schema.document import KEYWORDS, Schema, without_null_keywords
 
 _COMBINING = frozenset({
     "allOf", "oneOf", "not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas", "dependentRequired",
@@ -33,6 +32,7 @@ def close_objects(schema: Schema) -> Schema:
     combined with other schemas (allOf, oneOf, not, if ...), also by a reference. A document with references by name
     is returned as it is.
     """
+    schema = without_null_keywords(schema)
     if not isinstance(schema, dict):
         return schema
     try:
@@ -58,10 +58,10 @@ class _Search:
             if not isinstance(schema, dict) or id(schema) in visited:
                 continue
             visited.add(id(schema))
-            keywords = schema.keys() - ANNOTATIONS - _DEFINITIONS
+            keywords = schema.keys() & KEYWORDS
             in_place = keywords & {"$ref", "anyOf"}
             # A closed object would forbid what another schema of the same value asks for.
-            if keywords & _COMBINING or (in_place and len(keywords - {"type"}) > 1):
+            if keywords & _COMBINING or (in_place and len(keywords - {"type", "nullable"}) > 1):
                 combined.append(schema)
             elif "$ref" in schema:
                 pending.append(self._target(schema["$ref"]))

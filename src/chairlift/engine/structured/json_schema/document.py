@@ -21,8 +21,8 @@ _DEFINITIONS = ("$defs", "definitions")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains",
            "maxContains")  # fmt: skip
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_TEXTS = ("$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "pattern", "format", "$schema")
-_APPLIES_TO = {
+_TEXTS = ("$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "pattern", "format")
+APPLIES_TO = {
     **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), "string"),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "number"),
     **dict.fromkeys(("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minItems",
@@ -33,8 +33,14 @@ _APPLIES_TO = {
 }  # fmt: skip
 """The type of the values that a keyword limits; it has no effect on others."""
 
-_DIALECTS = ("http://json-schema.org/", "https://json-schema.org/")
-"""Prefixes of the dialects' URIs; the keywords of the older ones are understood, too."""
+KEYWORDS = frozenset({
+    *APPLIES_TO, "type", "enum", "const", "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not",
+    "if", "then", "else", "nullable",
+})  # fmt: skip
+"""Keywords that limit values; all others are annotations. `nullable` is one of OpenAPI 3.0."""
+
+_LITERALS = frozenset({"const", "enum", "default", "example", "examples"})
+"""Keywords whose values are not schemas."""
 
 VALUES_PER_COST = 8
 """Values of an enum that are as much work as one schema."""
@@ -90,6 +96,7 @@ class SchemaDocument:
     """
 
     def __init__(self, schema: Schema, budget: LoweringBudget) -> None:
+        schema = without_null_keywords(schema)
         base = schema.get("$id", "") if isinstance(schema, dict) else ""
         self.root = Node(schema, "", base.partition("#")[0] if isinstance(base, str) else "")
         self.budget = budget
@@ -181,6 +188,28 @@ class SchemaDocument:
         return node
 
 
+def without_null_keywords(schema: Schema) -> Schema:
+    """Return a schema without keywords whose value is null, as programs write lists and schemas that they leave out."""
+    if not isinstance(schema, dict):
+        return schema
+    found: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _LITERALS and (value is not None or keyword != "enum"):
+            found[keyword] = value
+        elif keyword in (*_SCHEMA_MAPS, *_DEFINITIONS) and isinstance(value, dict):
+            found[keyword] = {name: without_null_keywords(part) for name, part in value.items()}
+        elif isinstance(value, list):
+            found[keyword] = [without_null_keywords(part) for part in value]
+        elif value is not None:
+            found[keyword] = without_null_keywords(value)
+    return found
+
+
+def is_nullable(schema: Schema) -> bool:
+    """Return whether a schema allows null by `nullable`, beside what its other keywords allow."""
+    return isinstance(schema, dict) and schema.get("nullable") is True
+
+
 def cost_of(node: Node) -> int:
     """Return how much work one schema is, without those inside it."""
     if not isinstance(node.schema, dict):
@@ -213,7 +242,7 @@ def definitions(node: Node) -> Iterator[Node]:
 
 def applies(keyword: str, schema: Mapping[str, Any]) -> bool:
     """Return whether a keyword can have an effect on the types that a schema allows."""
-    kind = _APPLIES_TO.get(keyword)
+    kind = APPLIES_TO.get(keyword)
     names = type_names(schema)
     return kind is None or kind in names or (kind == "number" and "integer" in names)
 
@@ -249,8 +278,6 @@ def _check_form(node: Node) -> None:
             expected = "" if isinstance(value, bool) else "true or false"
         if expected:
             raise ValueError(f"{node.at(keyword)} must be {expected}, got {str(value)[:60]}")
-        if keyword == "$schema" and not value.startswith(_DIALECTS):
-            raise UnsupportedSchemaError(node.at(keyword), f"is an unknown dialect: {value[:200]}")
 
 
 def _check_type(node: Node, value: Any) -> None:

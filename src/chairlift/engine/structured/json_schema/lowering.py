@@ -13,10 +13,17 @@ from decimal import Decimal
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
 from chairlift.engine.structured.json_schema.all_of_and_any_of import all_of, any_of
 from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, LoweringBudget
-from chairlift.engine.structured.json_schema.document import Node, Schema, SchemaDocument, cost_of
+from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, SchemaDocument, cost_of, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
-from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, grammar_pattern
+from chairlift.engine.structured.json_schema.implied_types import ImpliedTypes
+from chairlift.engine.structured.json_schema.one_of_overlaps import is_contained, is_integer_in_number, means_any_of
+from chairlift.engine.structured.json_schema.patterns import (
+    KNOWN_FORMATS,
+    OTHER_FORMATS,
+    UNENFORCED_FORMATS,
+    grammar_pattern,
+)
 from chairlift.engine.structured.json_schema.value_sets import are_disjoint, finite_values, share_no_value
 
 MAX_ONE_OF = 24
@@ -66,6 +73,8 @@ class Lowering:
         self.document = document
         self.ignored: list[str] = []
         self.is_strict = strict
+        self._is_exact = False
+        self._implied_types = ImpliedTypes(document)
         self._names: dict[tuple[str, bool], str] = {}
         self._definitions: dict[str, Schema] = {}
         self._pending: list[tuple[str, Node]] = []
@@ -91,7 +100,10 @@ class Lowering:
         """Return a supported schema whose values all match `node`."""
         if isinstance(node.schema, bool):
             return node.schema
+        if is_nullable(node.schema):
+            return any_of([self.positive(node.reduced("nullable")), {"type": "null"}])
         with self.entered(node):
+            node = self._implied_types.add_to(node)
             if unevaluated.is_used(node):
                 try:
                     return unevaluated.lower_unevaluated(self, node)
@@ -105,12 +117,12 @@ class Lowering:
         """Return a supported schema whose values all fail to match `node`. Raises UnsupportedSchemaError."""
         if isinstance(node.schema, bool):
             return not node.schema
-        was_strict, self.is_strict = self.is_strict, True  # a condition that is only partly kept is not one
-        try:
-            with self.entered(node):
-                return negation.lower_negative(self, node)
-        finally:
-            self.is_strict = was_strict
+        if is_nullable(node.schema):
+            return all_of(
+                [self.negative(node.reduced("nullable")), {"type": [name for name in TYPES if name != "null"]}]
+            )
+        with self._exactly(), self.entered(node):
+            return negation.lower_negative(self, node)
 
     @contextmanager
     def entered(self, node: Node) -> Iterator[None]:
@@ -126,11 +138,18 @@ class Lowering:
 
     def strictly(self, node: Node) -> Schema:
         """Return positive(node) with all of its keywords. Raises UnsupportedSchemaError."""
-        was_strict, self.is_strict = self.is_strict, True
-        try:
+        with self._exactly():
             return self.positive(node)
+
+    @contextmanager
+    def _exactly(self) -> Iterator[None]:
+        """Ignore no keyword meanwhile: a condition that is only partly kept is not one."""
+        before = self.is_strict, self._is_exact
+        self.is_strict = self._is_exact = True
+        try:
+            yield
         finally:
-            self.is_strict = was_strict
+            self.is_strict, self._is_exact = before
 
     def reference(self, node: Node, keyword: str, *, negative: bool = False) -> Schema:
         """Return a reference to the definition of what `$ref` or `$dynamicRef` refers to."""
@@ -163,7 +182,10 @@ class Lowering:
         return {"$ref": DEFINITION + name}
 
     def one_of_conditions(self, node: Node) -> list[list[Schema]]:
-        """Return for each part of `oneOf` the complements of the parts that overlap with it."""
+        """Return for each part of `oneOf` the complements of the parts that overlap with it.
+
+        There are none where the parts are alternatives that a value may match several of; `oneOf` is ignored then.
+        """
         parts = [node.child("oneOf", index) for index in range(len(node.schema["oneOf"]))]
         overlaps: list[list[int]] = [[] for _ in parts]
         is_finite = share_no_value([finite_values(self.document, part) for part in parts])
@@ -177,6 +199,9 @@ class Lowering:
             raise UnsupportedSchemaError(
                 node.at("oneOf"), f"needs too many comparisons: the limit of a request is {MAX_COMPARISONS}"
             )
+        if self._means_any_of(node, parts, overlaps):
+            self.ignored.append(node.at("oneOf"))
+            return [[] for _ in parts]
         needed = sorted(set(itertools.chain.from_iterable(overlaps)))
         if len(needed) > MAX_ONE_OF:
             raise UnsupportedSchemaError(
@@ -185,6 +210,22 @@ class Lowering:
         # Defined once: each complement is a condition of all parts that overlap with its own.
         complements = {index: self.define(self.negative(parts[index])) for index in needed}
         return [[complements[other] for other in others] for others in overlaps]
+
+    def _means_any_of(self, node: Node, parts: list[Node], overlaps: list[list[int]]) -> bool:
+        """Return whether `oneOf` is meant as anyOf. Raises UnsupportedSchemaError if strict and no value is left."""
+        pairs = [(parts[one], parts[other]) for one, others in enumerate(overlaps) for other in others if one < other]
+        if self._is_exact or not pairs:
+            return False
+        if any(is_integer_in_number(self.document, *pair) for pair in pairs):
+            return True
+        if not self.is_strict:
+            return any(means_any_of(self.document, *pair) for pair in pairs)
+        if all(any(is_contained(self.document, part, parts[other]) for other in others)
+               for part, others in zip(parts, overlaps, strict=True)):  # fmt: skip
+            raise UnsupportedSchemaError(
+                node.at("oneOf"), "allows no value, because each part is contained in another one; use anyOf"
+            )
+        return False
 
     def _conjunction(self, node: Node) -> Schema:
         parts: list[Schema] = []
@@ -241,7 +282,10 @@ def _format(lowering: Lowering, node: Node) -> list[Schema]:
         return [{"format": name}]
     if name in OTHER_FORMATS:
         return [OTHER_FORMATS[name]]
-    raise UnsupportedSchemaError(node.at("format"), f"is not enforced: {name[:100]}")
+    if name in UNENFORCED_FORMATS:
+        raise UnsupportedSchemaError(node.at("format"), f"is not enforced: {name[:100]}")
+    lowering.ignored.append(node.at("format"))
+    return []
 
 
 def _reference(keyword: str) -> Callable[[Lowering, Node], list[Schema]]:

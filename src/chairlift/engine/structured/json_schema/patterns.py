@@ -33,6 +33,12 @@ OTHER_FORMATS: dict[str, dict[str, str]] = {
 
 OTHER_FORMATS["iri-reference"] = OTHER_FORMATS["uri-template"] = OTHER_FORMATS["uri-reference"]
 
+for _version in "1345678":
+    OTHER_FORMATS[f"uuid{_version}"] = {"format": "uuid"}  # pydantic's names
+
+UNENFORCED_FORMATS = frozenset({"regex"})
+"""Formats of JSON Schema that no grammar enforces. Other names have no meaning in it and are annotations."""
+
 META = re.compile(r"[\\.+*?()|\[\]{}^$/-]")
 SYNTAX = re.compile(r"\\.|\[\^?(?:[^\]\\]|\\.)*\]|(?P<look>\(\?<?[=!])", re.DOTALL)
 """Escapes, character classes and lookaround."""

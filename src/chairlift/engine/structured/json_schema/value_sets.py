@@ -4,7 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from chairlift.engine.structured.json_schema.document import Node, Schema, SchemaDocument, cost_of, type_names
+from chairlift.engine.structured.json_schema.document import (
+    Node,
+    Schema,
+    SchemaDocument,
+    cost_of,
+    is_nullable,
+    type_names,
+)
 
 MAX_VALUES = 1000
 """Most values of one enum that are listed."""
@@ -14,7 +21,8 @@ MAX_REF_DEPTH = 16
 
 ANNOTATIONS = frozenset({
     "$id", "$schema", "$anchor", "$dynamicAnchor", "$comment", "$defs", "definitions", "title", "description",
-    "default", "examples", "deprecated", "readOnly", "writeOnly",
+    "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "example",
+    "externalDocs",
 })  # fmt: skip
 
 
@@ -139,10 +147,12 @@ def _kinds(schema: dict[str, Any]) -> set[str]:
     for values in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
         if values is not None:
             kinds &= {type_of(value) for value in values}
-    return kinds
+    return kinds | {"null"} if is_nullable(schema) else kinds
 
 
 def _values(schema: dict[str, Any]) -> set[str] | None:
+    if is_nullable(schema):
+        return None
     if "const" in schema:
         return {key_of(schema["const"])}
     return {key_of(value) for value in schema["enum"]} if "enum" in schema else None
