@@ -103,6 +103,9 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"input", r"must be text or token ids, or a list of either, got .*\.0 in it"),
 )  # fmt: skip
 
+PLACE = r"^(prompt|input|text_[12]|documents)\[\d+\]: "
+"""How the error of one text among several begins."""
+
 TIMEOUT_REASONS = {
     (
         400,
@@ -229,7 +232,8 @@ def _is_positive(case: Any) -> bool:
 
 def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     """Raise AssertionError if no reason explains a rejection."""
-    param, code, message = error.get("param") or "", error.get("code"), error["message"]
+    param, code = error.get("param") or "", error.get("code")
+    message = re.sub(PLACE, "", error["message"])
     if any(
         status == reason[0] and code in (None, "", reason[1]) and re.fullmatch(reason[2], message)
         for reason in TIMEOUT_REASONS

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, none
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.config import CacheConfig, SchedulerConfig, with_auto_length
 from support_shares import for_each
 
 
@@ -80,3 +80,11 @@ def test_the_runners_default_holds_where_nothing_is_set() -> None:
     assert SchedulerConfig().with_runner_defaults(None) == SchedulerConfig(overlap=False)
     assert SchedulerConfig().with_runner_defaults(None, overlap=True).max_in_flight_steps == 2
     assert SchedulerConfig(overlap=False).with_runner_defaults(None, overlap=True).max_in_flight_steps == 1
+
+
+def test_the_length_auto_is_that_of_the_cache() -> None:
+    options = {"max_model_len": "auto", "max_batch_tokens": 7}
+    config = SchedulerConfig(**with_auto_length(options))
+    assert (config.max_model_len, config.fits_length_to_cache, config.max_batch_tokens) == (None, True, 7)
+    assert options["max_model_len"] == "auto"
+    assert with_auto_length({"max_model_len": 9}) == {"max_model_len": 9} and with_auto_length({}) == {}

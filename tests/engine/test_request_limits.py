@@ -16,6 +16,25 @@ def test_the_smaller_of_two_lengths_holds() -> None:
 
 
 @for_each("windows", [(None,), (6,), (None, 6), (2, 9)])
+@for_each("num_blocks", [8, 9, 999])
+def test_a_length_that_fits_the_cache_is_one_whose_longest_request_runs_alone_to_its_end(
+    windows: tuple[int | None, ...], num_blocks: int
+) -> None:
+    info = RunnerInfo(vocab_size=99, max_model_len=64, num_blocks=num_blocks, block_size=3, windows=windows)
+    config = SchedulerConfig(fits_length_to_cache=True, max_batch_tokens=8)
+    limits = RequestLimits.from_config(config, info)
+    assert limits.max_output_tokens(0) == limits.max_model_len <= 64
+    assert limits.blocks_needed(limits.max_model_len - 1) <= num_blocks
+    assert limits.max_model_len == 64 or limits.blocks_needed(limits.max_model_len) > num_blocks
+    fake = FakeConfig(vocab_size=99, max_model_len=64, num_blocks=num_blocks, block_size=3, windows=windows)
+    harness = EngineHarness(fake, max_batch_tokens=8, fits_length_to_cache=True)
+    harness.submit(make_request("a", 5, limits.max_model_len - 5))
+    harness.drain()
+    harness.check_outputs(no_faults=True)
+    harness.close()
+
+
+@for_each("windows", [(None,), (6,), (None, 6), (2, 9)])
 @for_each("overlap", [False, True])
 def test_whatever_is_admitted_runs_to_its_end_alone_in_the_pool(windows: tuple[int | None, ...], overlap: bool) -> None:
     """Pitfalls 4 and 16: a pool of exactly the blocks that a request needs is enough, to the last token."""

@@ -68,6 +68,21 @@ def test_a_native_model_is_described_as_the_option_says(tmp_path: Path) -> None:
     assert facts[0]["parameters"] == facts[1]["parameters"]
 
 
+def test_the_length_that_fits_is_the_one_that_a_start_takes(tmp_path: Path) -> None:
+    for kind, length in (("llama", 37), ("gemma3", None)):
+        folder = save_tiny(kind, tmp_path / kind)
+        options = RunnerConfig(
+            model=str(folder), max_running_requests=4, block_size=4, num_blocks=9, device="cpu",
+            fits_length_to_cache=True,
+        )  # fmt: skip
+        found, runner = inspect_model(folder, options), TorchRunner(options)
+        info = runner.start()
+        runner.stop()
+        assert found.problems == [] and found.facts["max_model_len"] == info.max_model_len
+        assert length is None or info.max_model_len == length
+        assert found.facts["requests_by_length"][str(info.max_model_len)] >= 1
+
+
 def test_a_window_holds_no_more_blocks_than_it_sees(tmp_path: Path) -> None:
     options = RunnerConfig(model=str(save_tiny("gemma3", tmp_path)), block_size=4, device="cpu", num_blocks=600)
     counts = inspect_model(tmp_path, options).facts["requests_by_length"]

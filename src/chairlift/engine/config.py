@@ -1,9 +1,14 @@
 """SchedulerConfig and CacheConfig: the settings of an engine's scheduler and of its KV cache."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 from chairlift.core.errors import ConfigError
+
+AUTO_LENGTH = "auto"
+"""The value of max_model_len for as many tokens as the KV cache holds."""
 
 
 def _at_least(low: int, **options: int | None) -> None:
@@ -34,6 +39,7 @@ class SchedulerConfig:
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
         max_queue_size: sequences in the waiting queue; a request that comes when it is full is rejected with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
+        fits_length_to_cache: a request has at most as many tokens as the KV cache holds; see with_auto_length.
         scheduling_policy: order of the waiting queue, a name of waiting_queue/base.py.
         batching_policy: how a step's budget is shared, a name of batching_policy.py.
         safety_margin: of batching_policy "fifo" only: share of free blocks below which only decoding requests are
@@ -58,6 +64,7 @@ class SchedulerConfig:
     max_chunk_tokens: int | None = None
     max_queue_size: int = 100_000
     max_model_len: int | None = None
+    fits_length_to_cache: bool = False
     scheduling_policy: str = "fifo"
     batching_policy: str = "mixed"
     safety_margin: float | None = None
@@ -162,3 +169,14 @@ class CacheConfig:
         if not self.windows:
             raise ConfigError("a cache needs at least one layer group", option="windows")
         _at_least(1, **{f"windows[{group}]": window for group, window in enumerate(self.windows)})
+
+
+def with_auto_length(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for configs, in which max_model_len "auto" is fits_length_to_cache.
+
+    Then the longest request has as many tokens as fit into the KV cache, at most the model's own limit.
+    """
+    values = dict(options)
+    if values.get("max_model_len") == AUTO_LENGTH:
+        values |= {"max_model_len": None, "fits_length_to_cache": True}
+    return values

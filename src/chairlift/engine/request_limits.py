@@ -42,6 +42,8 @@ class RequestLimits:
             middle = (low + high + 1) // 2
             fits = peak_blocks(layouts, middle, lookahead) <= info.num_blocks
             low, high = (middle, high) if fits else (low, middle - 1)
+        if config.fits_length_to_cache:
+            max_model_len = min(max_model_len, low + 1)  # the last token is never an input, so it needs no block
         return cls(
             vocab_size=info.vocab_size, max_model_len=max_model_len, num_blocks=info.num_blocks, layouts=layouts,
             lookahead=lookahead, max_cached_tokens=low, logits_processors=info.logits_processors,

@@ -13,7 +13,7 @@ import msgspec
 from chairlift.core.errors import ConfigError, InvalidRequest, ModelError, UnknownOption
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, with_auto_length
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
@@ -156,7 +156,7 @@ def validate_options(options: Options) -> SchedulerConfig:
     values: dict[str, Any] = dict(options)
     _check_names(values)
     _check_types(values)
-    scheduler = SchedulerConfig(**_options_for(values, SchedulerConfig))
+    scheduler = SchedulerConfig(**_options_for(with_auto_length(values), SchedulerConfig))
     check_policy(scheduler.scheduling_policy)
     make_batching_policy(scheduler)
     return scheduler
@@ -229,7 +229,7 @@ def runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConf
     from chairlift.model.config.runner_config import MODEL_IMPL_ALIASES, RunnerConfig
     from chairlift.model.device.dtypes import canonical_dtype
 
-    own = _options_for(values, RunnerConfig)
+    own = _options_for(with_auto_length(values), RunnerConfig)
     if "model_impl" in own:
         own["model_impl"] = MODEL_IMPL_ALIASES.get(own["model_impl"], own["model_impl"])
     own |= {name: canonical_dtype(own[name]) for name in ("dtype", "kv_cache_dtype") if name in own}

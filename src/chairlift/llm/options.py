@@ -20,7 +20,8 @@ class Options(TypedDict, total=False):
         long_prefill_threshold: prompt tokens of one request in one step while other requests need prefill.
         max_chunk_tokens: prompt tokens of one request in one step, in any case.
         max_queue_size: sequences in the waiting queue.
-        max_model_len: tokens of one request, prompt and output.
+        max_model_len: tokens of one request, prompt and output; "auto" is as many as the KV cache holds, at most the
+            model's own limit.
         scheduling_policy: order of the waiting queue: "fifo", "priority", "fair", "cache_aware".
         batching_policy: how a step is shared: "mixed", "fifo", "prefill_first", "decode_first", "static".
         safety_margin: of batching_policy "fifo": share of free blocks below which only decoding requests are scheduled.
@@ -65,7 +66,7 @@ class Options(TypedDict, total=False):
     long_prefill_threshold: int | None
     max_chunk_tokens: int | None
     max_queue_size: int
-    max_model_len: int | None
+    max_model_len: int | Literal["auto"] | None
     scheduling_policy: str
     batching_policy: str
     safety_margin: float | None

@@ -16,6 +16,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
+from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
@@ -84,6 +85,7 @@ class ProfilingClient:
 
     def __init__(self, inner: EngineClient, profile: PerfettoProfile) -> None:
         """Watch the client's steps from now on; close() also closes the profile."""
+        self._creator = CreatorProcess()
         self._inner = inner
         self._profile = profile
         self._clock = StepClock()
@@ -116,6 +118,7 @@ class ProfilingClient:
 
     def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
+        self._creator.check()
         with self._lock:
             observer = self._observers.setdefault(
                 id(sink), _SinkObserver(sink, lambda outputs: self._on_outputs(id(sink), outputs))
@@ -168,7 +171,9 @@ class ProfilingClient:
         return self._inner.warmup()
 
     def close(self) -> None:
-        """Close the engine, then the profile."""
+        """Close the engine, then the profile. Does nothing in a fork."""
+        if not self._creator.is_this:
+            return
         self._inner.close()
         if (error := self._profile.close()) is not None:
             log.error("the profile could not be written to its end: %s", error)

@@ -15,6 +15,7 @@ from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import DEFAULT_MAX_TOKENS, MAX_BAD_WORD_TOKENS, MODEL_DEFAULTS, SamplingParams
 from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
+from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.request_validation import MAX_REQUEST_ID_CHARS, validate_request
 from chairlift.llm.model_defaults import ModelDefaults
 from chairlift.llm.output_processor import OutputProcessor
@@ -77,6 +78,7 @@ class TextService:
     model: str
     max_queue_size: int
     seeds: random.Random
+    _creator: CreatorProcess = field(default_factory=CreatorProcess)
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -94,8 +96,10 @@ class TextService:
         Without max_tokens an output has at most `default_max_tokens` tokens; None is the model's default, or as many
         as fit.
 
-        Raises InvalidRequest (or a subclass) naming the field; nothing is queued.
+        Raises InvalidRequest (or a subclass) naming the field, and EngineDead in a fork of the engine's process, where
+        a lock of the tokenizer may be held for ever; nothing is queued.
         """
+        self._creator.check()
         prompt, options["cache_salt"] = _from_mapping(prompt, options.get("cache_salt", ""))
         text = prompt if isinstance(prompt, str) else None
         ids = _checked_ids(prompt, self.client.limits.vocab_size) if text is None else self._encode(text)
@@ -113,6 +117,7 @@ class TextService:
 
         Raises InvalidRequest as `prepare_completion` does.
         """
+        self._creator.check()
         prompt, options["cache_salt"] = _from_mapping(prompt, options.get("cache_salt", ""))
         text = prompt if isinstance(prompt, str) else None
         ids = _checked_ids(prompt, self.client.limits.vocab_size) if text is None else self._encode(text)
@@ -131,6 +136,7 @@ class TextService:
         one may have the model's reasoning before it.
         Raises InvalidRequest as `prepare_completion` does.
         """
+        self._creator.check()
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("chat needs a tokenizer, which the model folder does not have", param="messages")
         rendering = rendering or RenderOptions()

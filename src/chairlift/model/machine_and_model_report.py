@@ -24,7 +24,8 @@ from chairlift.model.device.dtypes import DTYPES, resolve_dtype
 from chairlift.model.kernels.cpu.instruction_sets import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.kernel_cpus import chosen_cpus
 from chairlift.model.runner.free_memory import FreeMemory, free_memory, host_readings
-from chairlift.model.runner.kv_cache_sizing import size_kv_cache
+from chairlift.model.runner.kv_cache_sizing import KVCacheSize, size_kv_cache
+from chairlift.model.runner.longest_length import size_for_longest
 from chairlift.model.runner.model_facts import weight_bytes
 from chairlift.model.runner.step_memory_estimate import memory_shapes
 from chairlift.model.weights.checkpoint import Checkpoint
@@ -187,6 +188,17 @@ def _size(
     check_shards(config, options.tensor_parallel_size)
     if isinstance(config, DecoderConfig):
         config = Shard(0, options.tensor_parallel_size).step_sizes(config)
+    on_host = not report.facts["device"].startswith("cuda")
+
+    def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
+        pool, step = memory_shapes(options, config, groups, length)
+        return pool, size_kv_cache(
+            pool, step, free, on_host=on_host, max_memory=options.max_memory, num_blocks=options.num_blocks
+        )
+
+    if options.fits_length_to_cache:
+        max_model_len, _ = size_for_longest(size, groups.windows, max_model_len)
+        report.facts["max_model_len"] = max_model_len
     pool, step = memory_shapes(options, config, groups, max_model_len)
     report.facts |= {
         "kv_bytes_per_token": pool.page_bytes * pool.groups // pool.block_size,
@@ -194,10 +206,7 @@ def _size(
     }  # fmt: skip
     if options.num_blocks is not None and options.max_model_len is not None:
         check_num_blocks(pool, groups.windows, options.num_blocks)
-    on_host = not report.facts["device"].startswith("cuda")
-    sized = size_kv_cache(
-        pool, step, free, on_host=on_host, max_memory=options.max_memory, num_blocks=options.num_blocks
-    )  # fmt: skip
+    _, sized = size(max_model_len)
     lengths = sorted({*(length for length in LENGTHS if length < max_model_len), max_model_len})
     report.facts |= {
         "num_blocks": sized.num_blocks,
@@ -211,8 +220,11 @@ def _size(
 
 
 def _blocks(pool: KVCacheShape, groups: LayerGroups, length: int) -> int:
-    """Return the blocks that one sequence of this length holds; blocks behind a window are freed."""
-    whole = math.ceil(length / pool.block_size)
+    """Return the blocks that one sequence of this length holds; blocks behind a window are freed.
+
+    The last token is never an input, so it needs no block.
+    """
+    whole = math.ceil((length - 1) / pool.block_size)
     return sum(
         whole if window is None else min(whole, math.ceil(window / pool.block_size) + 1) for window in groups.windows
     )

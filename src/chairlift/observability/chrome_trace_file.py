@@ -25,13 +25,13 @@ class TraceFile:
     def __init__(self, path: "str | PathLike[str]") -> None:
         """Create or truncate the file. Raises OSError."""
         self._file = open(path, "wb")  # noqa: SIM115  # closed by close()
-        self._file.write(b"[\n")
         self._waiting: deque[Event] = deque()
         self._wake = threading.Event()
         self._closed = False
         self._lock = threading.Lock()
         self.dropped = 0
         self.error: OSError | None = None
+        self._write_guarded(b"[\n")  # now: what a fork inherits unwritten, it writes again at its end
         self._thread = threading.Thread(target=self._work, name="chairlift-trace", daemon=True)
         self._thread.start()
 

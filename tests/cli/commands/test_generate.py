@@ -375,6 +375,13 @@ def test_a_folder_and_the_tiny_model_work_from_end_to_end(capsys: pytest.Capture
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", ["auto", "AUTO", "-1"])
+def test_the_length_auto_is_as_many_tokens_as_the_cache_holds(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", RANDOM, "--prompt", "hi", "--max-tokens", "3", "--num-blocks", "8", "--max-model-len", value]
+    assert main(words) == 0
+    assert "129 (as many as the KV cache holds; the model's limit is 1024)" in capsys.readouterr().err
+
+
 @pytest.mark.full
 def test_a_terminal_shows_a_progress_bar(tmp_path: Path) -> None:
     terminal, device = os.openpty()

@@ -52,6 +52,19 @@ def test_another_number_of_tokens_is_rejected(text: str) -> None:
         value_parsers.num_tokens(text)
 
 
+@for_each(("text", "value"), [
+    ("auto", "auto"), ("AUTO", "auto"), (" auto ", "auto"), ("-1", "auto"), ("8192", 8192), ("16k", 16_000),
+    ("16K", 16_384),
+])  # fmt: skip
+def test_a_length_may_be_auto(text: str, value: int | str) -> None:
+    assert value_parsers.num_tokens_or_auto(text) == value
+
+
+def test_a_length_that_is_neither_a_number_nor_auto_is_rejected() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a number of tokens such as 8192, 8k or 8K, or auto"):
+        value_parsers.num_tokens_or_auto("automatic")
+
+
 def test_the_scheduling_policy_of_vllm_has_our_name() -> None:
     assert [value_parsers.scheduling_policy(name) for name in ("fcfs", "fifo", "fair")] == ["fifo", "fifo", "fair"]
 

@@ -21,6 +21,7 @@ from chairlift.engine.ipc.engine_process import (
 )
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.observability.logging import LogConfig, configure
+from support_os_fork import run_in_fork
 from support_process import FAST_LIVENESS, child_environment, endless_start, fake_spec, has_ended, spec_of, wait_until
 
 
@@ -41,6 +42,41 @@ def test_stop_is_clean_and_may_be_repeated() -> None:
     process.stop()
     process.kill()
     assert process.exit_code == 0 and has_ended(process.pid) and not folder_of(process).exists()
+
+
+def test_a_fork_of_the_spawner_does_not_keep_its_engine_running() -> None:
+    """The end of the pipe ends the engine, also where the spawner was killed and a fork of it lives on."""
+    process = start()
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(write_end)
+        os.read(read_end, 1)  # until the test ends
+        os._exit(0)
+    try:
+        assert process._process.stdin is not None
+        os.close(process._process.stdin.fileno())  # as the system does for a process that is killed
+        wait_until(lambda: has_ended(process.pid))
+    finally:
+        os.close(write_end)
+        os.close(read_end)
+        os.waitpid(pid, 0)
+        process.kill()
+
+
+def test_a_fork_does_not_kill_a_process_that_waits_for_its_spawner() -> None:
+    launched = PrespawnedProcess()
+
+    def collect() -> bool:
+        launched.__del__()
+        return launched.take() is None
+
+    run_in_fork(collect)
+    process = launched.take()
+    assert process is not None and process.stdin is not None
+    process.stdin.close()
+    process.kill()
+    process.wait()
 
 
 @pytest.mark.full

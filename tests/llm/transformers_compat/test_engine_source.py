@@ -4,13 +4,14 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.llm.transformers_compat.engine_source import engine_source
+from chairlift.llm.transformers_compat.engine_source import _eos_of, engine_source
 from chairlift.llm.transformers_compat.manager import ContinuousBatchingManager
 from support_bridged_models import bridged_model
 from support_forks import TORCH_MODULES, forked_children
@@ -115,3 +116,14 @@ def test_a_folder_runs_on_two_ranks_and_a_module_does_not(tmp_path: Path) -> Non
         ConfigError, match="tensor_parallel_size is 2, a loaded model runs on one device; pass its fold"
     ):
         source.start()
+
+
+@pytest.mark.parametrize(
+    ("own", "of_config", "expected"),
+    [([None], 6, (6,)), ([3, None], 6, (3,)), (-1, 6, (6,)), ([], [6, None], (6,)), (None, [-1, None], ())],
+)  # fmt: skip
+def test_nulls_and_negative_ids_name_no_end_of_sequence(own: Any, of_config: Any, expected: tuple[int, ...]) -> None:
+    module = SimpleNamespace(
+        generation_config=SimpleNamespace(eos_token_id=own), config=SimpleNamespace(eos_token_id=of_config)
+    )
+    assert _eos_of(module) == expected

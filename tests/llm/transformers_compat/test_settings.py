@@ -284,7 +284,8 @@ def test_the_length_of_an_output_is_the_requests_or_the_managers_or_what_max_len
 @pytest.mark.parametrize(
     ("given", "ids"),
     [
-        (None, (9,)), (3, (3,)), ([3, 4], (3, 4)), (-1, ()), ([], ()), (torch.tensor([3]), (3,)),
+        (None, (9,)), (3, (3,)), ([3, 4], (3, 4)), (-1, ()), ([], ()),
+        ([None], ()), ([3, None, -1], (3,)), (torch.tensor([3]), (3,)),
         (torch.tensor(3), (3,)), (np.array([3, 4]), (3, 4)), ([np.int64(5)], (5,)), ({6}, (6,)),
     ],
 )  # fmt: skip

@@ -104,6 +104,22 @@ def test_vllms_names_reach_the_engine(kind: Any) -> None:
     llm.close()
 
 
+@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
+@pytest.mark.parametrize("value", ["auto", "AUTO", -1])
+def test_the_length_auto_is_as_many_tokens_as_the_cache_holds(kind: Any, value: Any) -> None:
+    for num_blocks, length in ((5, 41), (4000, 1024)):
+        llm = kind("chairlift:random", dtype="float32", max_model_len=value, num_blocks=num_blocks, block_size=8)
+        assert llm._service.client.limits.max_model_len == length
+        assert llm.startup_report["max_model_len"].startswith(f"{length} (")
+        llm.close()
+
+
+@pytest.mark.parametrize("value", ["16x", "automatic", 0, 1, -2, 1.5])
+def test_another_length_is_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="max_model_len"):
+        LLM("chairlift:random", max_model_len=value)
+
+
 @pytest.mark.parametrize(
     ("given", "mode"),
     [

@@ -58,7 +58,9 @@ def test_other_readers_check_their_types() -> None:
         lambda: fields(n=[]).object("n"),
         lambda: fields(n=[]).choice("n", ("a",)),
         lambda: fields().choice("n", ("a",)),
-        lambda: fields(n=[None]).token_ids("n"),
+        lambda: fields(n=["a"]).token_ids("n"),
+        lambda: fields(n=[True]).token_ids("n"),
+        lambda: fields(n=-2).token_ids("n"),
     ):
         with pytest.raises(ModelError, match="n "):
             broken()
@@ -67,4 +69,6 @@ def test_other_readers_check_their_types() -> None:
 def test_token_ids_keep_their_order_and_lose_their_doubles() -> None:
     assert fields(n=[3, 1, 3]).token_ids("n") == (3, 1)
     assert fields(n=0).token_ids("n") == (0,)
+    assert fields(n=[1, None, -1, 2]).token_ids("n") == (1, 2)
+    assert fields(n=[None]).token_ids("n") == fields(n=[]).token_ids("n") == fields(n=-1).token_ids("n") == ()
     assert fields().token_ids("n") == ()

@@ -238,8 +238,21 @@ def test_an_unsupported_architecture_ends_with_the_supported_ones(names: Any) ->
 def test_eos_may_be_one_or_several_or_none() -> None:
     assert of(LLAMA, eos_token_id=[5, 6, 5]).eos_token_ids == (5, 6)
     assert of(LLAMA, eos_token_id=5).eos_token_ids == (5,)
-    for none in (None, -1, [], [-1]):
+    assert of(LLAMA, eos_token_id=[1, None]).eos_token_ids == (1,)
+    for none in (None, -1, [], [-1], [None]):
         assert of(LLAMA, eos_token_id=none).eos_token_ids == ()
+    for none in (None, -1, [], [None]):
+        assert of(LLAMA, bos_token_id=none, pad_token_id=none).bos_token_id is None
+
+
+@pytest.mark.parametrize("none", [None, -1, []])
+def test_a_wrapper_without_eos_leaves_that_of_its_text_config(none: Any) -> None:
+    text = {key: value for key, value in GEMMA.items() if key != "architectures"}
+    ours = parse_decoder_config({
+        "architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": none, "bos_token_id": none,
+        "text_config": {**text, "eos_token_id": 106, "bos_token_id": 2}, "vision_config": {"hidden_size": 1152},
+    })  # fmt: skip
+    assert (ours.eos_token_ids, ours.bos_token_id) == ((106,), 2)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "\ud800", "[" * 100_000, '{"architectures": ["LlamaForCausalLM"]'])

@@ -7,16 +7,23 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.errors import ModelError
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
 from chairlift.model.config.decoder_config import read_decoder_config
 from chairlift.model.config.generation_config import (
     SAMPLING,
     GenerationDefaults,
-    parse_generation_defaults,
     read_generation_defaults,
 )
+from chairlift.model.config.generation_config import (
+    parse_generation_defaults as parse_with_problems,
+)
 from support_models import save_tiny
+
+
+def parse_generation_defaults(content: dict[str, Any], eos_token_ids: tuple[int, ...]) -> GenerationDefaults:
+    defaults, problems = parse_with_problems(content, eos_token_ids)
+    assert problems == []
+    return defaults
 
 
 def test_published_files_are_read() -> None:
@@ -82,11 +89,52 @@ def test_defaults_are_what_sampling_params_resolve_with() -> None:
         ({"max_new_tokens": 0}, "max_new_tokens"),
     ],
 )
-def test_nonsense_ends_with_the_file_and_the_field(tmp_path: Path, content: dict[str, Any], said: str) -> None:
+def test_an_invalid_value_is_left_out_with_a_warning_that_names_file_and_field(
+    tmp_path: Path, content: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = save_tiny("llama", tmp_path)
-    (folder / "generation_config.json").write_text(json.dumps(content))
-    with pytest.raises(ModelError, match=rf"^{folder}/generation_config\.json: {said}"):
-        read_generation_defaults(folder, read_decoder_config(folder))
+    file = folder / "generation_config.json"
+    valid = {"min_p": 0.1, "eos_token_id": [5, 9]}
+    file.write_text(json.dumps(valid | content))
+    config = read_decoder_config(folder)
+    expected = GenerationDefaults(config.eos_token_ids if "eos_token_id" in content else (5, 9), {"min_p": 0.1})
+    assert read_generation_defaults(folder, config) == expected
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert message.startswith(f"{file}: {said} ") and message.endswith("; it is left out")
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", "version https://git-lfs.github.com/spec/v1", '{"a": ' * 9999])
+def test_a_file_that_is_no_json_object_is_a_warning(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = save_tiny("llama", tmp_path)
+    (folder / "generation_config.json").write_text(text)
+    assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2,))
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{folder}/generation_config.json" in message and message.endswith(
+        "; the model has no defaults for requests"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, (2,)), (-1, (2,)), ([], (2,)), ([None], (2,)), ([-1, None], (2,)), ([1, None], (1,)), ([1, -1], (1,)),
+        ([7, None, 7, 3], (7, 3)), (0, (0,)),
+    ],
+)  # fmt: skip
+def test_no_end_of_sequence_has_several_spellings_and_that_of_the_config_applies_then(
+    value: Any, expected: tuple[int, ...]
+) -> None:
+    assert parse_generation_defaults({"eos_token_id": value}, (2,)).eos_token_ids == expected
+
+
+def test_other_tokens_may_be_absent_in_each_spelling_and_nulls_are_no_defaults() -> None:
+    for value in (None, -1, []):
+        content = {"pad_token_id": value, "bos_token_id": value, "decoder_start_token_id": value}
+        assert parse_generation_defaults(content, (2,)) == GenerationDefaults((2,))
+    content = dict.fromkeys((*SAMPLING, "do_sample", "max_new_tokens", "max_length", "eos_token_id"))
+    assert parse_generation_defaults(content, (2,)) == GenerationDefaults((2,))
 
 
 def test_unknown_fields_do_not_matter() -> None:
@@ -98,6 +146,3 @@ def test_a_folder_without_the_file_has_the_eos_of_its_config(tmp_path: Path) -> 
     assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2, 7))
     (folder / "generation_config.json").unlink()
     assert read_generation_defaults(folder, read_decoder_config(folder)) == GenerationDefaults((2,))
-    (folder / "generation_config.json").write_text("{")
-    with pytest.raises(ModelError, match=rf"^cannot read {folder}/generation_config\.json: "):
-        read_generation_defaults(folder, read_decoder_config(folder))

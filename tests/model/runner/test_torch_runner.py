@@ -199,6 +199,17 @@ def test_blocks_that_cannot_hold_the_limit_are_rejected() -> None:
     build(RunnerConfig(device="cpu", max_model_len=145, num_blocks=9).encode()).start()
 
 
+def test_a_length_that_fits_the_cache_is_lowered_to_what_the_blocks_hold_and_the_model_runs_with_it() -> None:
+    for num_blocks, length, reason in ((9, 145, "as many as the KV cache holds; "), (900, 1024, "")):
+        config = RunnerConfig(device="cpu", fits_length_to_cache=True, num_blocks=num_blocks, max_running_requests=3)
+        runner = build(config.encode())
+        info = runner.start()
+        assert info.max_model_len == length and info.num_blocks == num_blocks
+        assert dict(info.startup_report)["max_model_len"] == f"{length} ({reason}the model's limit is 1024)"
+        runner.warmup()
+        runner.stop()
+
+
 def test_hybrid_layers_come_as_groups_over_one_pool(tmp_path: Path) -> None:
     config = RunnerConfig(model=str(save_tiny("gemma3", tmp_path)), device="cpu", num_blocks=30)
     runner = TorchRunner(config)

@@ -104,3 +104,9 @@ def test_a_type_that_another_class_of_transformers_computes_runs(tmp_path: Path)
     folder = save_tiny("llama", tmp_path)
     change_config(folder, model_type="internlm3", architectures=["InternLM3ForCausalLM"], auto_map=OWN_CODE)
     assert type(without_weights(folder)).__name__ == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": [1, null]}', '{"temperature": "hot"}'])
+def test_the_folders_generation_config_is_not_needed_for_its_weights(text: str, folder: Path) -> None:
+    (folder / "generation_config.json").write_text(text)
+    assert loaded(folder) is not None

@@ -150,11 +150,70 @@ def test_a_missing_tensor_is_named(llama: Path) -> None:
         load(llama)
 
 
-@pytest.mark.parametrize("name", ["model.layers.3.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias", "x"])
-def test_a_surplus_tensor_is_named(llama: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("model.layers.3.mlp.up_proj.weight", "or layer 3 is beyond num_hidden_layers of config.json"),
+        ("model.layers.0.self_attn.q_proj.bias", "quantized or of another architecture"),
+        ("model.layers.0.self_attn.q_norm.weight", "quantized or of another architecture"),
+        ("model.layers.0.mlp.up_proj.weight_scale", "quantized or of another architecture"),
+        ("lm_head.bias", "quantized or of another architecture"), ("x", "quantized or of another architecture"),
+    ],
+)  # fmt: skip
+def test_an_unused_tensor_of_what_is_computed_is_an_error_that_names_it(llama: Path, name: str, hint: str) -> None:
     rewrite(llama, lambda tensors: tensors.update({name: torch.zeros(2)}))
-    with pytest.raises(ModelError, match=rf"model\.safetensors has tensor {name}, which the architecture does not"):
+    with pytest.raises(
+        ModelError, match=rf"model\.safetensors has tensor {name}, which the architecture does not"
+    ) as caught:
         load(llama)
+    assert hint in caught.value.message
+
+
+def test_a_bias_of_a_tied_head_is_an_error_too(tmp_path: Path) -> None:
+    folder = save_tiny("qwen2", tmp_path, seed=1)
+    rewrite(folder, lambda tensors: tensors.update({"lm_head.bias": torch.zeros(2)}))
+    with pytest.raises(ModelError, match=r"has tensor lm_head\.bias, which"):
+        load(folder)
+
+
+def test_unused_tensors_beside_what_is_computed_are_left_out_with_one_warning(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hidden = torch.randn(2, 64)
+    expected = load(llama)[0].logits(hidden)
+    caplog.clear()
+    names = [
+        "score.weight",
+        "mtp.layers.0.norm.weight",
+        "mtp.fc.weight",
+        "visual.blocks.0.weight",
+        "v_head.summary.bias",
+    ]
+    rewrite(llama, lambda tensors: tensors.update({name: torch.zeros(2, dtype=torch.int8) for name in names}))
+    assert torch.equal(load(llama)[0].logits(hidden), expected)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.getMessage() == (
+        f"{llama}: tensors that the architecture does not use are left out (5): mtp.fc.weight, "
+        "mtp.layers.0.norm.weight, score.weight and 2 more"
+    )
+    rewrite(llama, lambda tensors: tensors.pop(QUERY))
+    with pytest.raises(ModelError, match=rf"does not have tensor {QUERY}$"):
+        load(llama)
+
+
+def test_a_checkpoint_of_the_base_model_has_no_other_parts_beside_the_decoder(tmp_path: Path) -> None:
+    folder = save_tiny("qwen2", tmp_path, seed=1)
+
+    def save_as_base_model(tensors: dict[str, torch.Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("model.")] = tensors.pop(name)
+        tensors["visual.blocks.0.weight"] = torch.zeros(2)
+
+    rewrite(folder, save_as_base_model)
+    load(folder)
+    rewrite(folder, lambda tensors: tensors.update({"embed_norm.weight": torch.zeros(2)}))
+    with pytest.raises(ModelError, match=r"has tensor embed_norm\.weight, which"):
+        load(folder)
 
 
 def test_a_wrong_shape_is_named_with_both_shapes(llama: Path) -> None:
@@ -213,10 +272,17 @@ def test_a_broken_index_ends_with_its_name(llama: Path, index: str) -> None:
         load(llama)
 
 
-def test_an_old_buffer_of_frequencies_is_left_out(llama: Path) -> None:
-    buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8)}
-    rewrite(llama, lambda tensors: tensors.update(buffer))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq", "rotary_emb.inv_freq",
+        "model.rotary_emb.original_inv_freq", "model.layers.0.self_attn.rotary_emb.cos_cached",
+    ],
+)  # fmt: skip
+def test_an_old_buffer_of_frequencies_is_left_out(llama: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    rewrite(llama, lambda tensors: tensors.update({name: torch.zeros(8)}))
     load(llama)
+    assert not caplog.records
 
 
 def test_a_tied_head_may_be_stored_or_not(tmp_path: Path) -> None:

@@ -35,6 +35,18 @@ def num_tokens(text: str) -> int:
     return int(float(match[1]) * (1000 if match[2].islower() else 1024) ** power) if power else integer(match[1])
 
 
+def num_tokens_or_auto(text: str) -> int | str:
+    """Parse a number of tokens, or auto, for which vLLM also takes -1."""
+    if text.strip().lower() in ("auto", "-1"):
+        return "auto"
+    try:
+        return num_tokens(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of tokens such as 8192, 8k or 8K, or auto, got {text!r}"
+        ) from None
+
+
 def scheduling_policy(text: str) -> str:
     """Parse the name of a scheduling policy; vLLM's fcfs is fifo."""
     return "fifo" if text == "fcfs" else text
@@ -205,7 +217,8 @@ MAPPING_PARSERS: tuple[ValueParser, ...] = (token_biases, named_factories, slo_l
 
 _DESCRIPTIONS: Mapping[ValueParser, str] = {
     str: "text", scheduling_policy: "the name of a policy", integer: "an integer",
-    num_tokens: "an integer, also as 8k or 8K", number: "a number", boolean: "true or false",
+    num_tokens: "an integer, also as 8k or 8K", num_tokens_or_auto: "an integer, also as 8k or 8K, or auto",
+    number: "a number", boolean: "true or false",
     duration: "a time such as 12h", num_bytes: "a size in bytes such as 50MB",
     fraction_or_bytes: "a fraction such as 0.8 or a size such as 4GiB",
     token_ids: "token ids", token_biases: "biases by token id", named_factories: "MODULE:FUNCTION by name",

@@ -34,8 +34,9 @@ def inspect(client: InlineClient, function: Callable[[EngineLoop], T]) -> T:
     """Run a function of the engine's loop between two steps; returns its result.
 
     It runs in the engine thread, also while that is held, and in the calling thread once the engine has ended. The
-    function must not wait for the engine. Raises what it raises.
+    function must not wait for the engine. Raises what it raises, and EngineDead in a fork of the engine's process.
     """
+    client.creator.check()
     if threading.current_thread() is client.thread:
         return function(client.loop)
     call = _RunOnce(lambda: function(client.loop))

@@ -19,6 +19,7 @@ from chairlift.engine.batch_recorder import with_compiling_requests
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.client.close_at_exit import close_at_exit
+from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.client.engine_pause import EngineHold
 from chairlift.engine.client.output_delivery import call_sinks
 from chairlift.engine.engine_loop import EngineLoop
@@ -44,7 +45,7 @@ class InlineClient:
     """Runs an EngineLoop in its own thread; commands reach it between steps.
 
     While no request is open the thread sleeps until a command comes. `loop` belongs to that thread, which `holds`
-    stop between two steps.
+    stop between two steps. In a fork of the process everything raises EngineDead, and nothing waits; see `creator`.
     """
 
     def __init__(self, loop: EngineLoop, vocabulary: GrammarTokenizer | None = None) -> None:
@@ -53,6 +54,7 @@ class InlineClient:
         Without a vocabulary the engine rejects structured output.
         """
         self.loop = loop
+        self.creator = CreatorProcess()
         self._compile_queue: CompileQueue
         self._grammar_compiler: GrammarCompiler | None = None
         self._commands: deque[Command] = deque()
@@ -97,6 +99,7 @@ class InlineClient:
 
     def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
+        self.creator.check()
         validated = validate_request(request, self.limits)
         request = validated.request
         if request.params.structured is not None and self._grammar_compiler is None:
@@ -179,6 +182,7 @@ class InlineClient:
         The cache is forgotten at its end, because the holder may have changed the weights; open requests keep theirs.
         Raises EngineDead when the engine has ended.
         """
+        self.creator.check()
         hold = EngineHold()
         with self._awake:
             if self._closing:
@@ -219,10 +223,12 @@ class InlineClient:
     @property
     def fatal_error(self) -> EngineDead | None:
         """The error for which the engine rejects requests; None while it accepts them."""
-        return self._dead
+        return self._dead or self.creator.fork_error
 
     def close(self) -> None:
-        """Stop after the step in progress; open requests end with EngineDead."""
+        """Stop after the step in progress; open requests end with EngineDead. Does nothing in a fork."""
+        if not self.creator.is_this:
+            return
         with self._awake:
             self._closing = True
             self._awake.notify()
@@ -258,6 +264,8 @@ class InlineClient:
 
     def post(self, *commands: Command) -> bool:
         """Queue commands to run together between two steps; return False if the engine has failed."""
+        if not self.creator.is_this:
+            return False
         with self._awake:
             if self._dead is not None:
                 return False
@@ -280,7 +288,7 @@ class InlineClient:
         if threading.current_thread() is self.thread:
             return function()
         if not self.post(*(() if after is None else (after,)), command):
-            raise self._dead or EngineDead("the engine is closed")
+            raise self.fatal_error or EngineDead("the engine is closed")
         while True:
             try:
                 return result.result(timeout=1.0)

@@ -24,6 +24,7 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.batch_snapshot import BatchSnapshot
 from chairlift.engine.client.base import OutputSink, StepStatsSink
+from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_connection import EngineConnection
 from chairlift.engine.ipc.engine_process import EngineProcess, PrespawnedProcess, spawn
@@ -62,7 +63,10 @@ LOAD_SECONDS = 1.0
 
 
 class ProcessClient:
-    """An EngineClient of an engine in another process. Its thread calls the sinks, one list a message."""
+    """An EngineClient of an engine in another process. Its thread calls the sinks, one list a message.
+
+    In a fork of the client's process everything raises EngineDead, and the engine of that process is left alone.
+    """
 
     def __init__(self, source: str | Callable[[], EngineProcess], watch: LivenessConfig | None = None) -> None:
         """Connect to an engine and wait until it accepts requests; raises the error of a failed start.
@@ -71,6 +75,7 @@ class ProcessClient:
         and restarts it.
         """
         self._source = source
+        self._creator = CreatorProcess()
         self._watch = watch or LivenessConfig()
         self._restarts = RestartBackoff(self._watch)
         self._open = InFlightRequests()
@@ -103,7 +108,9 @@ class ProcessClient:
 
     @property
     def state(self) -> ReplicaState:
-        """The lifecycle state of the engine; STARTING between two processes."""
+        """The lifecycle state of the engine; STARTING between two processes, DEAD in a fork."""
+        if not self._creator.is_this:
+            return ReplicaState.DEAD
         if self._open.closed is not None:
             return ReplicaState.STOPPED if self._closing else ReplicaState.DEAD
         connection = self._connection
@@ -123,6 +130,7 @@ class ProcessClient:
 
     def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient. During a restart of the engine it waits here."""
+        self._creator.check()
         request = validate_request(request, self._limits).request
         try:
             frame = encode(Submit(request))
@@ -134,7 +142,7 @@ class ProcessClient:
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """End a request, or one choice of it; see EngineClient."""
-        if self._open.get(request_id) is not None:
+        if self._creator.is_this and self._open.get(request_id) is not None:
             self._send_queue.put(Abort(request_id, index))
 
     def watch_steps(self, sink: StepStatsSink | None) -> None:
@@ -143,6 +151,7 @@ class ProcessClient:
         Continues after a restart of the engine. The engine process drops stats that this process is too slow to read;
         their number is logged.
         """
+        self._creator.check()
         self._step_sink = sink
         self._send_queue.put(WatchSteps(sink is not None))
 
@@ -190,7 +199,12 @@ class ProcessClient:
         return seconds
 
     def close(self) -> None:
-        """End all requests with EngineDead, stop an engine that this client spawned, wait for its end."""
+        """End all requests with EngineDead, stop an engine that this client spawned, wait for its end.
+
+        Does nothing in a fork.
+        """
+        if not self._creator.is_this:
+            return
         self._closing = True
         self._send_queue.wake()
         if threading.current_thread() is not self._thread:
@@ -198,6 +212,7 @@ class ProcessClient:
 
     def _call(self, method: str, timeout: float, *, through_warmup: bool = True) -> Any:
         """Call a method and wait for its result; the time of a warm-up does not count."""
+        self._creator.check()
         assert threading.current_thread() is not self._thread, "a sink cannot wait for a reply"
         message, reply = self._pending_calls.start(method)
         self._send_queue.put(message)

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.ipc.messages import StartMessage, encode
@@ -37,6 +39,7 @@ class EngineProcess:
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, watch: LivenessConfig) -> None:
+        _engine_processes.add(self)
         self._process = process
         self._folder = folder
         self._watch = watch
@@ -84,6 +87,11 @@ class EngineProcess:
         self._close_pipe()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def close_inherited_pipe(self) -> None:
+        """Close a fork's copy of the pipe, which would keep the engine running after the end of its spawner."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def _close_pipe(self, last: bytes = b"") -> None:
         pipe = self._process.stdin
         assert pipe is not None
@@ -96,14 +104,26 @@ class EngineProcess:
                 pipe.close()
 
 
+_engine_processes: "weakref.WeakSet[EngineProcess]" = weakref.WeakSet()
+
+
+def _close_inherited_pipes() -> None:
+    for process in list(_engine_processes):
+        process.close_inherited_pipe()
+
+
+os.register_at_fork(after_in_child=_close_inherited_pipes)
+
+
 class PrespawnedProcess:
     """A process for a later engine: it imports modules and waits for the start message.
 
-    The process exits when this object is closed or collected.
+    The process exits when this object is closed or collected, but not because a copy in a fork is.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """Start the process. Raises OSError when it cannot be started."""
+        self._creator = CreatorProcess()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, *COMMAND, *modules], stdin=subprocess.PIPE, bufsize=0
@@ -125,7 +145,7 @@ class PrespawnedProcess:
                 process.wait(MAX_EXIT_SECONDS)
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):  # else the start failed
+        if hasattr(self, "_process") and self._creator.is_this:  # without it the start failed
             self.close()
 
 

@@ -97,10 +97,13 @@ def _generation_config_of(folder: Path | None) -> Mapping[str, Any]:
 
 
 def _eos_of(model: Any) -> tuple[int, ...]:
-    """Return the end-of-sequence ids of a module: those of its generation_config, else those of its config."""
+    """Return the end-of-sequence ids of a module: those of its generation_config, else those of its config.
+
+    Null and ids below 0 name no token.
+    """
     for config in (getattr(model, "generation_config", None), model.config):
         eos = getattr(config, "eos_token_id", None)
-        if eos is not None:
-            ids = eos if isinstance(eos, list | tuple) else [eos]
-            return tuple(int(token) for token in ids if int(token) >= 0)
+        tokens = eos if isinstance(eos, list | tuple) else [eos]
+        if ids := tuple(int(token) for token in tokens if token is not None and int(token) >= 0):
+            return ids
     return ()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from chairlift.core.errors import EngineDead
+from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.transformers_compat.continuous_batch_processor import ContinuousBatchProcessor
 from chairlift.llm.transformers_compat.engine_as_processor import EngineAsProcessor
@@ -44,7 +45,8 @@ class ContinuousBatchingManager:
 
     Every accepted request has one last output: finished, failed with its reason in `error`, or cancelled. A request
     that cannot be served fails alone. The engine of a manager without references finishes the open requests and ends.
-    Thread-safe.
+    Thread-safe. In a fork of the process that started it, a manager raises EngineDead; stop() and destroy() leave the
+    engine of that process alone.
 
     Attributes:
         num_return_sequences: outputs of each later request.
@@ -100,12 +102,15 @@ class ContinuousBatchingManager:
         self._is_started = self._is_loading = False
         self._keeps_engine = self._is_hard_stop = False
         self._stopper: threading.Thread | None = None
+        self._creator: CreatorProcess | None = None  # of the engine, from the call that starts it until it has ended
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     def warmup(self) -> None:
         """Start the engine if it does not run, and run its largest steps once. Raises ModelError, ConfigError."""
+        self._check_not_forked()
         self._engine.pauses.check_not_held("warmup()")
+        self._creator = self._creator or CreatorProcess()
         self._engine.start().warmup()
         self.warmed_up = True
 
@@ -115,11 +120,13 @@ class ContinuousBatchingManager:
 
     def start(self) -> None:
         """Start the engine, which runs the requests that were added already. Raises ModelError, ConfigError."""
+        self._check_not_forked()
         with self._changed:
             self._changed.wait_for(lambda: self._stopper is None)
             if self.is_running() or self._is_loading:
                 log.warning("Manager thread is already running.")
                 return
+            self._creator = self._creator or CreatorProcess()
             self._is_started = self._is_loading = self._requests.is_starting = True
             self._requests.refusal = None
             self.stop_event.clear()
@@ -133,6 +140,7 @@ class ContinuousBatchingManager:
         except BaseException:
             with self._changed:
                 self._is_started = self._is_loading = self._requests.is_starting = False
+                self._creator = None if self._engine.client is None else self._creator
                 self._requests.notify_all()
             raise
         with self._changed:
@@ -153,6 +161,8 @@ class ContinuousBatchingManager:
 
         Raises RuntimeError inside a pause() of the same thread.
         """
+        if self._is_forked:
+            return
         self._engine.pauses.check_not_held("stop()")
         with self._changed:
             if not self._is_started and self._engine.client is None:
@@ -174,7 +184,7 @@ class ContinuousBatchingManager:
     def join(self, stop_trigger_time: float | None = None, timeout: float | None = None) -> None:
         """Wait for the end that stop() has begun, `timeout` seconds at most."""
         stopper = self._stopper
-        if stopper is None:
+        if stopper is None or self._is_forked:
             return
         stopper.join(timeout)
         if stopper.is_alive():
@@ -184,12 +194,16 @@ class ContinuousBatchingManager:
 
     def destroy(self) -> None:
         """Stop the manager and free its engine. May be called more than once."""
+        if self._is_forked:
+            self._keep_on_model(False)
+            return
         if self._is_started:
             self.stop(block=True)
         self._requests.close(EngineDead(STOPPED))
         with self._changed:
             client = self._engine.take()
             self._keep_on_model(False)
+            self._creator = None
         if client is not None:
             client.close()
 
@@ -201,6 +215,7 @@ class ContinuousBatchingManager:
         share no cached blocks with earlier ones. Raises RuntimeError when the engine does not run, and at the end
         where a parameter was replaced instead of changed in place.
         """
+        self._check_not_forked()
         client = self._engine.client
         if not self.is_running() or client is None:
             cause = None if client is None else client.fatal_error
@@ -228,7 +243,19 @@ class ContinuousBatchingManager:
         with self._changed:
             self._is_started = self._is_hard_stop = False
             self._stopper = None
+            if not keeps_engine:
+                self._creator = None
             self._changed.notify_all()
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a fork of the process that started the engine: its threads do not run here."""
+        return self._creator is not None and not self._creator.is_this
+
+    def _check_not_forked(self) -> None:
+        """Raise EngineDead in a fork, before a lock is taken that may be held for ever."""
+        if self._creator is not None:
+            self._creator.check()
 
     def _keep_on_model(self, keep: bool) -> None:
         """Set or remove the model's attribute from which init_continuous_batching takes the next manager."""
@@ -263,6 +290,7 @@ class ContinuousBatchingManager:
         EngineDead when the manager was stopped or its engine has failed, and TypeError for what is not a token id or a
         flag.
         """
+        self._check_not_forked()
         if request_id is None:
             request_id = self._requests.new_id()
         if not isinstance(request_id, str):
@@ -304,7 +332,8 @@ class ContinuousBatchingManager:
 
     def cancel_request(self, request_id: str) -> None:
         """End a request; its last output has the status CANCELLED. Does nothing for a request that is not open."""
-        self._requests.cancel(self._names(request_id))
+        if not self._is_forked:
+            self._requests.cancel(self._names(request_id))
 
     def _names(self, request_id: str) -> list[str]:
         """Return the ids of the sequences of a request: its own first, then those of the others."""
@@ -318,6 +347,7 @@ class ContinuousBatchingManager:
         Returns None after `timeout` seconds, and as soon as no such output can come any more. Raises RuntimeError
         without a timeout inside a pause() of the same thread.
         """
+        self._check_not_forked()
         if timeout is None:
             self._engine.pauses.check_not_held("get_result()")
         return self.output_queue.read(request_id, timeout, lambda: self._requests.can_come(request_id))
@@ -340,6 +370,7 @@ class ContinuousBatchingManager:
         It may be registered before the request is added. It is forgotten after the last output.
         Raises RuntimeError outside of an event loop.
         """
+        self._check_not_forked()
         self.output_queue.register(request_id, callback, asyncio.get_running_loop())
 
     # -- state -----------------------------------------------------------------------------------------------------
@@ -382,6 +413,7 @@ class ContinuousBatchingManager:
     @property
     def open_requests(self) -> Mapping[str, OpenRequest]:
         """The requests without a last output, by id."""
+        self._check_not_forked()
         return self._requests.open
 
 

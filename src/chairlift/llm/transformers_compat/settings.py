@@ -213,8 +213,8 @@ def _check_names(knobs: Iterable[str]) -> None:
 
 
 def _token_ids(value: Any) -> tuple[int, ...]:
-    """Return token ids that end an output: of one id or several; negative ones are none, as in transformers."""
+    """Return token ids that end an output: of one id or several; nulls and negative ones are none."""
     value = value.tolist() if hasattr(value, "tolist") else value
     ids = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    checked = [integer("eos_token_id", token, -MAX_INT32, MAX_INT32) for token in ids]
+    checked = [integer("eos_token_id", token, -MAX_INT32, MAX_INT32) for token in ids if token is not None]
     return tuple(token for token in checked if token >= 0)

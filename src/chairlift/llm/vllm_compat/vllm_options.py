@@ -9,6 +9,7 @@ from typing import Any, cast
 from chairlift.core import foreign_options as reasons
 from chairlift.core.errors import ConfigError, UnknownOption
 from chairlift.core.foreign_options import ForeignOption, OptionEffect, alias, in_names, no_effect, refused
+from chairlift.engine.config import AUTO_LENGTH
 from chairlift.llm.options import Options
 
 log = logging.getLogger(__name__)
@@ -163,4 +164,6 @@ def _value(name: str, value: Any) -> Any:
     """Return the value of an option as we write it; a torch.dtype or torch.device becomes its name."""
     if name in ("dtype", "device") and type(value).__module__ == "torch":
         return str(value).removeprefix("torch.")
+    if name == "max_model_len" and (value == -1 or str(value).lower() == AUTO_LENGTH):
+        return AUTO_LENGTH
     return _VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value

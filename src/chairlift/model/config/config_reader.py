@@ -98,14 +98,14 @@ class ConfigReader:
         return tuple(value)
 
     def token_ids(self, name: str) -> tuple[int, ...]:
-        """Return one id, or a list of ids, as a tuple; empty if the field is null, -1 or absent."""
+        """Return one id, or a list of ids, as a tuple, without nulls and -1; empty if the field is absent."""
         if name in self._content and self._content[name] is None:
             return ()
         value = self.get(name)
         if value is None:
             return ()
         items = value if isinstance(value, list) else [value]
-        return tuple(dict.fromkeys(self._integer(name, item, 0) for item in items if item != NO_TOKEN))
+        return tuple(dict.fromkeys(self._integer(name, item, 0) for item in items if item not in (None, NO_TOKEN)))
 
     def dtype(self) -> str | None:
         """Return the name of the checkpoint's dtype, one of DTYPES, or None if absent; either format of config.json."""

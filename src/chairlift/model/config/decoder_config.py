@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.config.config_reader import ConfigReader
+from chairlift.model.config.config_reader import NO_TOKEN, ConfigReader
 from chairlift.model.config.model_config import ModelConfig
 from chairlift.model.config.model_folder import read_json
 from chairlift.model.config.quantized_checkpoint import check_not_quantized
@@ -116,7 +116,7 @@ def parse_decoder_config(content: Mapping[str, Any]) -> DecoderConfig:
     if "tie_word_embeddings" in content:
         merged["tie_word_embeddings"] = content["tie_word_embeddings"]
     for name in ("eos_token_id", "bos_token_id"):
-        if content.get(name) is not None:
+        if content.get(name) not in (None, NO_TOKEN, []):  # these name no token, and text_config may
             merged[name] = content[name]
     fields = ConfigReader(merged, DEFAULTS[architecture])
     config = _llama_like(architecture, fields)

@@ -1,13 +1,15 @@
 """GenerationDefaults: a request's default parameters from generation_config.json. Imports no torch.
 
-A field that transformers applies and Chairlift does not is logged as a warning: it makes other tokens.
+A field that transformers applies and Chairlift does not is logged as a warning: it makes other tokens. So is a value
+that no request may have, and a file that cannot be read: both are left out, since a model runs without them.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.core.sampling_params import NEUTRAL_VALUES, SamplingParams
@@ -34,6 +36,8 @@ IGNORED_FIELDS: Mapping[str, tuple[Any, ...]] = {
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
@@ -53,39 +57,60 @@ class GenerationDefaults:
 def read_generation_defaults(folder: Path, config: ModelConfig) -> GenerationDefaults:
     """Read generation_config.json of a model folder; without one, only the config's eos ids are set.
 
-    Raises ModelError with the file and the field for a value that is invalid in a request.
+    Logs a warning for what has no effect: a file that is no JSON object, fields that are not applied, invalid values.
     """
     path = folder / "generation_config.json"
     if not path.exists():
         return GenerationDefaults(config.eos_token_ids)
-    content = read_json(path)
+    try:
+        content = read_json(path)
+    except ModelError as error:
+        log.warning("%s; the model has no defaults for requests", error.message)
+        return GenerationDefaults(config.eos_token_ids)
     if ignored := [name for name, neutral in IGNORED_FIELDS.items() if content.get(name) not in neutral]:
         log.warning("%s: transformers' generate() applies %s, Chairlift does not", path, ", ".join(ignored))
-    try:
-        return parse_generation_defaults(content, config.eos_token_ids)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error.message.removeprefix('config.json: ')}", file=str(path)) from error
+    defaults, problems = parse_generation_defaults(content, config.eos_token_ids)
+    for problem in problems:
+        log.warning("%s: %s; it is left out", path, problem)
+    return defaults
 
 
-def parse_generation_defaults(content: Mapping[str, Any], eos_token_ids: tuple[int, ...]) -> GenerationDefaults:
-    """Convert the object in generation_config.json into defaults.
+def parse_generation_defaults(
+    content: Mapping[str, Any], eos_token_ids: tuple[int, ...]
+) -> tuple[GenerationDefaults, list[str]]:
+    """Convert the object in generation_config.json into defaults, and a sentence for each value that is invalid.
 
     As in transformers its eos ids replace `eos_token_ids`, those of config.json, which apply where it has none. A
-    do_sample of false means temperature 0 whatever the sampling fields contain, and GREEDY_FIELDS still apply.
-    Raises ModelError.
+    do_sample of false means temperature 0 whatever the sampling fields contain, and GREEDY_FIELDS still apply. An
+    invalid value counts as absent.
     """
-    fields = ConfigReader(content, {})
+    fields, problems = ConfigReader(content, {}), _Problems()
     sampling: dict[str, float | int] = {}
     for name in SAMPLING:
         value = content.get(name)
-        if value is not None:
-            sampling[name] = _checked(name, value)
-    if not fields.flag_or("do_sample", True):
+        if value is not None and (checked := problems.of(partial(_checked, name, value))) is not None:
+            sampling[name] = checked
+    if problems.of(lambda: fields.flag_or("do_sample", True)) is False:
         sampling = {name: value for name, value in sampling.items() if name in GREEDY_FIELDS}
         sampling["temperature"] = 0.0
-    ours = fields.token_ids("eos_token_id")
-    max_tokens = fields.size("max_new_tokens") if "max_new_tokens" in fields else None
-    return GenerationDefaults(ours or eos_token_ids, sampling, max_tokens)
+    ours = problems.of(lambda: fields.token_ids("eos_token_id"))
+    max_tokens = problems.of(lambda: fields.size("max_new_tokens")) if "max_new_tokens" in fields else None
+    return GenerationDefaults(ours or eos_token_ids, sampling, max_tokens), problems.sentences
+
+
+class _Problems:
+    """Collects the sentences of errors of single values."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def of(self, read: Callable[[], T]) -> T | None:
+        """Return the value, or None where it is invalid."""
+        try:
+            return read()
+        except ModelError as error:
+            self.sentences.append(error.message.removeprefix("config.json: "))
+            return None
 
 
 def _checked(name: str, value: Any) -> float | int:

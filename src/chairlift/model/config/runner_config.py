@@ -46,6 +46,7 @@ class RunnerConfig:
         max_batch_tokens: tokens in the largest step, for the memory that a step needs.
         max_running_requests: sequences in the largest step.
         max_model_len: tokens of a sequence; None is the model's own limit.
+        fits_length_to_cache: lower the model's own limit to the longest sequence that the KV cache holds.
         kv_cache_dtype: "auto" is the model's; "fp8" are 8-bit floats (e4m3), of which twice as many fit as of bfloat16.
         attention_backend: a name of model/config/attention_backend_names.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
@@ -72,6 +73,7 @@ class RunnerConfig:
     max_batch_tokens: int = 2048
     max_running_requests: int = 256
     max_model_len: int | None = None
+    fits_length_to_cache: bool = False
     kv_cache_dtype: str = "auto"
     attention_backend: str = "auto"
     kernels: str = "auto"

@@ -41,7 +41,8 @@ def check_start(folder: Path | None, options: RunnerConfig, *, needs_full_length
     groups = LayerGroups.of(config.layer_windows)
     config = Shard(0, options.tensor_parallel_size).config(config)
     pool = kv_cache_shape(options, config, groups, max_model_len)
-    if options.num_blocks is not None and (needs_full_length or options.max_model_len is not None):
+    needs_full_length = (needs_full_length and not options.fits_length_to_cache) or options.max_model_len is not None
+    if options.num_blocks is not None and needs_full_length:
         check_num_blocks(pool, groups.windows, options.num_blocks)
     elif options.num_blocks is None and isinstance(options.max_memory, int):
         num_sharers = options.tensor_parallel_size if options.device == "cpu" else 1

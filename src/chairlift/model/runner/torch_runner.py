@@ -8,7 +8,7 @@ NewSequence replaces it.
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from chairlift.model.attention.registry import make_backend
 from chairlift.model.backends.batch_invariance_report import batch_invariance
 from chairlift.model.backends.communicator import Communicator
 from chairlift.model.backends.loaded_model import LoadedModel
-from chairlift.model.batch.kv_cache_shape import check_num_blocks
+from chairlift.model.batch.kv_cache_shape import KVCacheShape, check_num_blocks
 from chairlift.model.config.attention_backend_names import resolve_backend_name
 from chairlift.model.config.device_option import check_kv_cache_device, use_device
 from chairlift.model.config.runner_config import RunnerConfig
@@ -42,6 +42,7 @@ from chairlift.model.runner.executor_and_cuda_graph_choice import (
 )
 from chairlift.model.runner.free_memory import free_memory
 from chairlift.model.runner.kv_cache_sizing import KVCacheSize, agree_on_sizes, size_kv_cache
+from chairlift.model.runner.longest_length import size_for_longest
 from chairlift.model.runner.memory_profile import profile_steps
 from chairlift.model.runner.model_facts import model_facts
 from chairlift.model.runner.model_loading import load
@@ -94,8 +95,9 @@ class TorchRunner:
             keep_freed_memory()
         kind = _attention_kind(config, loaded)
         backend = loaded.attention() if loaded.attention else make_backend(*kind, deterministic=config.deterministic)
-        max_model_len = loaded.config.context_length(config.max_model_len)
-        pool = self._size(loaded, backend, max_model_len)
+        max_model_len, pool = self._size(loaded, backend)
+        if config.fits_length_to_cache:
+            self._config = config = replace(config, max_model_len=max_model_len)
         kv = self._allocate(loaded, backend, pool)
         model = loaded.model
         populator = PagePrefaulter(
@@ -126,7 +128,7 @@ class TorchRunner:
                 *graph_report(loaded, config, backend),
                 ("same tokens in any batch", batch_invariance(loaded, deterministic=config.deterministic)),
                 *loaded.report,
-                ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
+                ("max_model_len", f"{max_model_len} ({_length_reason(config, loaded, max_model_len)})"),
                 *pool.report,
                 ("seconds to load", f"{loaded_at - began:.2f}"),
                 ("seconds to make the cache", f"{clock.now() - loaded_at:.2f}"),
@@ -253,18 +255,29 @@ class TorchRunner:
             with suppress(RuntimeError):  # of a device that has failed
                 torch.cuda.empty_cache()
 
-    def _size(self, loaded: LoadedModel, backend: AttentionBackend, max_model_len: int) -> KVCacheSize:
+    def _size(self, loaded: LoadedModel, backend: AttentionBackend) -> tuple[int, KVCacheSize]:
+        """Return the tokens of the longest sequence, and the size of the cache."""
+        max_model_len = loaded.config.context_length(self._config.max_model_len)
         config, shape, on_host = self._config, loaded.config, loaded.device.type != "cuda"
         profiled = None if on_host else profile_steps(loaded, config, backend, max_model_len)
         free = free_memory(loaded.device)
         if loaded.communicator is not None:
             shape, free = agree_on_sizes(loaded.communicator, shape, free, on_host=on_host)
-        pool, step = memory_shapes(config, shape, loaded.model.groups, max_model_len)
+        groups = loaded.model.groups
+
+        def size(length: int) -> tuple[KVCacheShape, KVCacheSize]:
+            pool, step = memory_shapes(config, shape, groups, length)
+            return pool, size_kv_cache(
+                pool, profiled or step, free, on_host=on_host, max_memory=config.max_memory,
+                num_blocks=config.num_blocks,
+            )  # fmt: skip
+
+        if config.fits_length_to_cache:
+            return size_for_longest(size, groups.windows, max_model_len)
         if config.num_blocks is not None and config.max_model_len is not None:
-            check_num_blocks(pool, loaded.model.groups.windows, config.num_blocks)
-        return size_kv_cache(
-            pool, profiled or step, free, on_host=on_host, max_memory=config.max_memory, num_blocks=config.num_blocks
-        )
+            pool, _ = memory_shapes(config, shape, groups, max_model_len)
+            check_num_blocks(pool, groups.windows, config.num_blocks)
+        return max_model_len, size(max_model_len)[1]
 
     def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize) -> list[PagedKV]:
         config, model = self._config, loaded.model
@@ -275,6 +288,13 @@ class TorchRunner:
             )  # fmt: skip
         except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
+
+
+def _length_reason(config: RunnerConfig, loaded: LoadedModel, max_model_len: int) -> str:
+    """Return what the length of the longest sequence follows from."""
+    limit = f"the model's limit is {loaded.config.max_context}"
+    is_lowered = config.fits_length_to_cache and max_model_len < loaded.config.max_context
+    return f"as many as the KV cache holds; {limit}" if is_lowered else limit
 
 
 def build(payload: bytes) -> Runner:

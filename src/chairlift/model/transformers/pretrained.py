@@ -41,6 +41,7 @@ def load_pretrained(folder: Path, shape: TransformersConfig, config: RunnerConfi
         model, information = classes.AutoModelForCausalLM.from_pretrained(
             folder, config=own_config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
             local_files_only=True, trust_remote_code=False, output_loading_info=True, ignore_mismatched_sizes=True,
+            generation_config=classes.GenerationConfig(),  # the folder's, which may be broken, is not read
         )  # fmt: skip
     except Exception as error:
         raise _cannot_load(folder, error) from error

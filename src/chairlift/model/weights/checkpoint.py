@@ -6,13 +6,15 @@
     language_model.model.layers.0...      model.layers.0...     Gemma 3's wrapper as published and as saved
     model.language_model.layers.0...      model.layers.0...     Gemma 3's wrapper by its module names
     language_model.lm_head.weight         lm_head.weight
-    vision_tower..., multi_modal_projector...   ignored
+    vision_tower..., multi_modal_projector...   ignored with Gemma 3; other unused tensors: unused_tensors.py
 
 Tensors are mapped, and copied one by one into the model's parameters. The weights exist only once beside the kernel's
 page cache, which the kernel can reclaim. After the model is built no file stays mapped.
 """
 
+import logging
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from chairlift.model.config.model_folder import INDEX_FILE, weight_files
 from chairlift.model.device.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.weights.parameter_loader import ParameterLoader
 from chairlift.model.weights.shard import Shard
+from chairlift.model.weights.unused_tensors import changes_tokens, modules_of, shown_names, unused_tensor_error
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -43,7 +46,10 @@ IGNORED_PREFIXES = (
 QUANTIZED_DTYPES = ("F8_", "F6_", "F4", "I8")
 """Beginnings of safetensors' names of dtypes that only quantized weights have; U8 is also that of old masks."""
 
-IGNORED_SUFFIX = ".rotary_emb.inv_freq"  # a buffer in old Llama checkpoints
+IGNORED_BUFFER = re.compile(r"(^|.*\.)rotary_emb\.(original_)?(inv_freq|cos_cached|sin_cached)")
+"""Buffers of RoPE in old checkpoints: config.json has what they are computed from."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Checkpoint:
             absent = [name for name in indexed if name not in stored]
             if absent:
                 raise ModelError(
-                    f"{file} does not have tensor {_some(absent)}, which {INDEX_FILE} lists for this file",
+                    f"{file} does not have tensor {shown_names(absent, 1)}, which {INDEX_FILE} lists for this file",
                     file=str(file),
                 )
             for tensor in stored.values():
@@ -94,17 +100,17 @@ class Checkpoint:
         return cls(tensors)
 
     def check(self, expected: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise ModelError, with the tensor's name, unless names and shapes are exactly the expected ones."""
+        """Check that the tensors are those of an architecture; log a warning for others that change no token.
+
+        Raises ModelError, with the tensor's name, for a missing tensor, a shape or a dtype that does not fit, and an
+        unused tensor of what the architecture computes.
+        """
         missing = [name for name in expected if name not in self.tensors]
         if missing:
             raise ModelError(
-                f"the checkpoint does not have tensor {_some(missing)}", tensor=missing[0], count=len(missing)
+                f"the checkpoint does not have tensor {shown_names(missing, 1)}", tensor=missing[0], count=len(missing)
             )
-        surplus = [stored.name for name, stored in self.tensors.items() if name not in expected]
-        if surplus:
-            place = next(stored.file for stored in self.tensors.values() if stored.name == surplus[0])
-            message = f"{place} has tensor {_some(surplus)}, which the architecture does not use"
-            raise ModelError(message, file=str(place), tensor=surplus[0], count=len(surplus))
+        self._check_unused(expected)
         for name, shape in expected.items():
             stored = self.tensors[name]
             if stored.shape != shape:
@@ -116,6 +122,23 @@ class Checkpoint:
                 supported = ", ".join(SAFETENSORS_DTYPES)
                 message = f"tensor {stored.name} in {stored.file} has dtype {stored.dtype}; supported are {supported}"
                 raise ModelError(message, file=str(stored.file), tensor=stored.name)
+
+    def _check_unused(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        unused = {name: stored for name, stored in self.tensors.items() if name not in expected}
+        if not unused:
+            return
+        modules = modules_of(expected)
+        is_base_model = self.tensors[EMBEDDING].name.startswith(BASE_PREFIXES)
+        wrong = [
+            stored for name, stored in unused.items() if changes_tokens(name, modules, is_base_model=is_base_model)
+        ]
+        if wrong:
+            raise unused_tensor_error(str(wrong[0].file), [stored.name for stored in wrong])
+        names = [stored.name for stored in unused.values()]
+        log.warning(
+            "%s: tensors that the architecture does not use are left out (%d): %s",
+            next(iter(unused.values())).file.parent, len(names), shown_names(names),
+        )  # fmt: skip
 
     def check_not_quantized(self) -> None:
         """Raise ModelError for a tensor of 8 bits, which is quantized, whatever config.json says."""
@@ -198,7 +221,7 @@ def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def canonical_name(name: str, architecture: str) -> str | None:
     """Return the canonical name of a tensor in a file; None for an ignored one."""
-    if name.endswith(IGNORED_SUFFIX):
+    if IGNORED_BUFFER.fullmatch(name):
         return None
     if architecture.startswith("Gemma3"):
         if name.startswith(IGNORED_PREFIXES):
@@ -219,8 +242,3 @@ def _headers(file: Path) -> dict[str, StoredTensor]:
             }
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{file} is truncated or not a safetensors file: {error}", file=str(file)) from error
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}"

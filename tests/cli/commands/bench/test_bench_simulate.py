@@ -80,6 +80,12 @@ def test_a_failed_request_sets_the_exit_code(tmp_path: Path) -> None:
     assert main(["bench", "simulate", "--workload", str(trace)]) == 1
 
 
+def test_the_length_auto_is_that_of_the_simulated_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--max-model-len", "auto"]) == 0
+    assert main([*SMALL, "--max-model-len", "auto", "--num-blocks", "2"]) == 2
+    assert "this model's maximum context length is 33 tokens" in capsys.readouterr().err
+
+
 @pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -5,6 +5,7 @@ import time
 
 from chairlift.model.kernels.cpu.threads import ThreadPool, get_thread_pool
 from support_native import need_native
+from support_os_fork import run_in_fork
 
 
 def test_a_pool_is_made_once_and_can_be_closed() -> None:
@@ -21,3 +22,14 @@ def test_a_pool_is_made_once_and_can_be_closed() -> None:
             break
         time.sleep(0.01)
     assert not new & {*os.listdir("/proc/self/task")}
+
+
+def test_a_fork_has_threads_of_its_own() -> None:
+    need_native()
+    before = get_thread_pool(2)
+
+    def num_new_threads() -> int:
+        num_inherited = len(os.listdir("/proc/self/task"))
+        return 0 if get_thread_pool(2) is before else len(os.listdir("/proc/self/task")) - num_inherited
+
+    assert run_in_fork(num_new_threads) == 1 and get_thread_pool(2) is before

@@ -25,7 +25,7 @@ from chairlift.cli.settings import bench_settings, settings
 from chairlift.cli.settings.resolve_settings import process_environment, resolve_group
 from chairlift.core.cpu_affinity_and_priority import usable_cpus
 from chairlift.core.errors import ConfigError
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import SchedulerConfig, with_auto_length
 
 KIND = "chairlift bench simulate"
 FLEET_KIND = f"{KIND} --fleet"
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         step_model=_step_model(arguments, console), seed=workload_settings.get("seed", 0),
         **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine},
     )  # fmt: skip
-    config = SchedulerConfig(**engine)
+    config = SchedulerConfig(**with_auto_length(engine))
     spec = WorkloadSpec(name=workload_settings.pop("workload", bench_settings.DEFAULT_WORKLOAD), **workload_settings)
     workload = spec.check() if spec.is_trace else spec.make(VOCAB_SIZE)  # a trace may have token ids of any model
     source = environment.source()
@@ -78,7 +78,8 @@ def _run_fleet(
     """Simulate a fleet; returns exit code 0."""
     machine = SimReplicaSettings(
         step_model=_step_model(arguments, console), seed=workload.get("seed", 0),
-        **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine}, config=SchedulerConfig(**engine),
+        **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine},
+        config=SchedulerConfig(**with_auto_length(engine)),
     )  # fmt: skip
     source, started_at = environment.source(), time.perf_counter()
     policies = tuple(fleet.get("policy", "prefix").split(","))

@@ -6,6 +6,7 @@ With more than two usable processors, the kernels leave one to the API process a
 """
 
 import ctypes
+import os
 from functools import cache
 
 from chairlift.core.errors import ConfigError
@@ -40,3 +41,6 @@ class ThreadPool:
 def get_thread_pool(threads: int | None) -> ThreadPool:
     """Return the process's pool of this many threads; None chooses the number for this machine."""
     return ThreadPool(chosen_cpus(threads))
+
+
+os.register_at_fork(after_in_child=get_thread_pool.cache_clear)  # a fork has no threads: a model there starts its own
