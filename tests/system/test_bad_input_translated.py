@@ -84,10 +84,11 @@ def test_types_sizes_and_methods(http: httpx.Client, server: Server, path: str) 
 
 @paths
 def test_22_models(http: httpx.Client, path: str) -> None:
-    for model, status in ((None, 400), (1, 400), ("", 400), ("nobody", 404)):
+    for model, status in ((1, 400), ("nobody", 404)):
         assert "model" in error_of(path, http.post(path, json=GOOD[path] | {"model": model}), status)
-    body = {name: value for name, value in GOOD[path].items() if name != "model"}
-    assert "model is missing" in error_of(path, http.post(path, json=body), 400)
+    others = {name: value for name, value in GOOD[path].items() if name != "model"}
+    for body in (others, others | {"model": None}, others | {"model": ""}):
+        assert http.post(path, json=body).status_code == 200
 
 
 def content(*blocks: Any, role: str = "user") -> list[dict[str, Any]]:
@@ -130,8 +131,8 @@ def test_conversations(http: httpx.Client, path: str, changes: dict[str, Any], p
 
 
 FIELDS: dict[str, tuple[dict[str, Any], str]] = {
-    "29": ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages"),
-    "30": ({"max_tokens": 510}, "messages"),
+    "29": ({"messages": [{"role": "user", "content": "x" * 600}]}, "prompt is too long: 608 tokens > 511 maximum"),
+    "30": ({"max_tokens": 510}, "input length and `max_tokens` exceed context limit: "),
     "31 missing": ({"max_tokens": ...}, "max_tokens"), "31 zero": ({"max_tokens": 0}, "max_tokens"),
     "31 huge": ({"max_tokens": 2**31}, "max_tokens"), "31 text": ({"max_tokens": "5"}, "max_tokens"),
     "31 fraction": ({"max_tokens": 1.5}, "max_tokens"), "34 top_p": ({"top_p": 1.1}, "top_p"),

@@ -11,12 +11,15 @@ MAX_EXACT = 2**53
 
 
 def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest."""
+    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest.
+
+    An empty name of a model is as absent.
+    """
     fields: dict[str, Any] = {}
     ignored: list[str] = []
     for name, value in body.items():
         field = table.get(name)
-        if value is None and field is not None:
+        if field is not None and (value is None or (name == "model" and value == "")):
             continue
         if field is None or field.effect is Effect.IGNORED:
             ignored.append(name)

@@ -81,9 +81,9 @@ LOAD = object_schema(
     free_blocks=COUNT, steps=COUNT, prompt_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT,
     finished_requests=COUNT, preemptions=COUNT, step_age_seconds=_SECONDS, admission_waiting_requests=COUNT,
     admission_waiting_tokens=COUNT, expected_wait_seconds=_SECONDS, instance_id=TEXT, fingerprint=TEXT, version=TEXT,
-    models=array_schema(TEXT), adapters=array_schema(TEXT), block_size=COUNT, max_running_requests=COUNT,
-    prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS, cpu_ratio=_RATIO, memory_ratio=_RATIO,
-    gpu_ratio=_RATIO, gpu_memory_ratio=_RATIO,
+    models=array_schema(TEXT), aliases=array_schema(TEXT), adapters=array_schema(TEXT), block_size=COUNT,
+    max_running_requests=COUNT, prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS,
+    cpu_ratio=_RATIO, memory_ratio=_RATIO, gpu_ratio=_RATIO, gpu_memory_ratio=_RATIO,
 )  # fmt: skip
 _OBJECT: Schema = {"type": "object"}
 STATE = with_optional(

@@ -79,7 +79,7 @@ def _read_conversation(
     if "system" in fields:
         messages.add_system(fields["system"])
     messages.add_messages(fields["messages"])
-    chat: Json = {"model": fields["model"]}
+    chat: Json = {"model": fields.get("model", "")}
     if messages.finish():
         chat["continue_final_message"] = True
     chat["messages"] = messages.messages

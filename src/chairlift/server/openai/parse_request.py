@@ -47,7 +47,7 @@ class BaseRequest:
     """The fields that both generation routes have.
 
     Attributes:
-        model: the model's name in the request.
+        model: the model's name in the request, "" where it has none.
         params: sampling parameters for the engine.
         stream: whether the response is a stream of events.
         include_usage: whether the stream's last event has token counts.
@@ -259,7 +259,7 @@ def base_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if timeout is not None:
         timeout = number("timeout", timeout, 0, MAX_HTTP_TIMEOUT_SECONDS, open_low=True)
     return {
-        "model": fields["model"],
+        "model": fields.get("model", ""),
         "priority": integer("priority", fields.get("priority", 0), MIN_HTTP_PRIORITY, MAX_PRIORITY),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
