@@ -58,7 +58,10 @@ COMPLETION = _completion("text_completion", with_optional(
 ))  # fmt: skip
 
 MODEL = with_optional(
-    object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT),
+    object_schema(
+        id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT, max_input_tokens=COUNT,
+        max_tokens=COUNT,
+    ),
     details={"type": "object"},
 )  # fmt: skip
 MODELS = object_schema(object={"const": "list"}, data=array_schema(MODEL, 1))
@@ -133,6 +136,7 @@ RERANKED = object_schema(
 
 ROUTED_MODEL = with_optional(
     object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT), max_model_len=COUNT,
+    max_input_tokens=COUNT, max_tokens=COUNT,
     details={"type": "object"},
 )  # fmt: skip
 ROUTED_MODELS = object_schema(object={"const": "list"}, data=array_schema(ROUTED_MODEL))

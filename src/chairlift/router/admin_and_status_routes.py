@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.model_token_limits import model_token_limits
 from chairlift.router.debug_report import plain_value, router_debug_report, source_fields
 from chairlift.router.endpoint import MAX_WEIGHT
 from chairlift.router.router import Router
@@ -111,5 +112,5 @@ class RouterAdminRoutes:
     def _model(self, name: str) -> dict[str, Any]:
         fields = {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
         length, details = self._router.max_model_len(name), self._router.model_details(name)
-        fields |= {} if length is None else {"max_model_len": length}
+        fields |= {} if length is None else model_token_limits(length)
         return fields if details is None else {**fields, "details": details}

@@ -12,6 +12,7 @@ from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.field_check import split_fields
 from chairlift.protocol.model_details import COMPLETION, EMBEDDING, THINKING, TOOLS, model_details
+from chairlift.protocol.model_token_limits import model_token_limits
 from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
 from chairlift.server.openai.chat_template_fields import read_render_options
@@ -84,7 +85,7 @@ class ModelInfoRoutes:
     def _card(self, name: str) -> dict[str, Any]:
         return {
             "id": name, "object": "model", "created": self._created, "owned_by": OWNER,
-            "max_model_len": self._max_model_len, "details": self._details,
+            **model_token_limits(self._max_model_len), "details": self._details,
         }  # fmt: skip
 
     @cached_property
