@@ -222,9 +222,18 @@ def test_the_examples_above_are_of_every_field() -> None:
 def test_fields_that_need_another_one(path: str) -> None:
     base = CHAT_BODY if path == "/v1/chat/completions" else COMPLETION_BODY
     for stream in (True, False):
-        for options in ({"include_usage": True}, {"include_usage": False}, {"include_usage": None}, {}, None, {"x": 5}):
+        for options in (
+            {"include_usage": True},
+            {"include_usage": False},
+            {"include_usage": None},
+            {},
+            None,
+            {"x": 5},
+            {"include_usage": True, "continuous_usage_stats": True},
+            {"continuous_usage_stats": None},
+        ):
             check_schema_and_parser(path, {**base, "stream": stream, "stream_options": options}, good=True)
-        for options in ({"include_usage": 1}, {"include_usage": "yes"}, [], 5):
+        for options in ({"include_usage": 1}, {"include_usage": "yes"}, {"continuous_usage_stats": 1}, [], 5):
             check_schema_and_parser(path, {**base, "stream": stream, "stream_options": options}, good=False)
     if path == "/v1/chat/completions":
         for top, good in ((0, True), (20, True), (21, False), (-1, False), ("5", False)):

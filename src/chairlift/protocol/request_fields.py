@@ -213,7 +213,9 @@ _COMMON: Mapping[str, Field] = {
     "model": Field(MODEL, "name of a model in /v1/models; without it the only one"),
     "stream": _flag("send the response as server-sent events"),
     "stream_options": Field(
-        STREAM_OPTIONS, "include_usage: a last chunk with token counts; without stream it is ignored"
+        STREAM_OPTIONS,
+        "include_usage: a last chunk with token counts; continuous_usage_stats: in each chunk those so far, too; "
+        "without stream they are ignored",
     ),
     "response_format": Field(
         RESPONSE_FORMAT, "text, or what the output follows: json_object, json_schema, regex, grammar"

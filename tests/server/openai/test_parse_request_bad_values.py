@@ -173,11 +173,10 @@ def test_a_model_may_be_absent(model: dict[str, Any]) -> None:
 
 
 @for_each("value", [1, 0, "yes", "", [], {}])
-def test_include_usage_is_true_or_false(value: Any) -> None:
+def test_stream_options_are_true_or_false(value: Any) -> None:
     for stream in (True, False):
-        assert rejection_message(
-            chat, "stream_options.include_usage", stream=stream, stream_options={"include_usage": value}
-        )
+        for name in ("include_usage", "continuous_usage_stats"):
+            assert rejection_message(chat, f"stream_options.{name}", stream=stream, stream_options={name: value})
 
 
 @pytest.mark.parametrize("value", [[], 5, "x", True])
