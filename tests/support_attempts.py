@@ -29,7 +29,7 @@ LIMITS = AttemptLimits(
 
 def chunk_event(
     index: int = 0, delta: dict[str, Any] | None = None, *, ids: tuple[int, ...] | None = None, position: int = 0,
-    reason: str | None = None, created: int = 1, logprobs: Any = None, with_usage: bool = False,
+    reason: str | None = None, created: int = 1, logprobs: Any = None, with_usage: bool = False, usage: Any = None,
     stop_reason: str | int | None = None,
 ) -> bytes:  # fmt: skip
     """Return a chunk of a chat stream as the server writes it; without `ids` it has no token ids."""
@@ -44,7 +44,7 @@ def chunk_event(
         "id": "chatcmpl-r1", "object": "chat.completion.chunk", "created": created, "model": 'm"o,"choices":[',
         "system_fingerprint": f"chairlift-{created}", "choices": [choice],
     }  # fmt: skip
-    return b"data: " + orjson.dumps(body | ({"usage": None} if with_usage else {})) + b"\n\n"
+    return b"data: " + orjson.dumps(body | ({"usage": usage} if with_usage else {})) + b"\n\n"
 
 
 def chunk(*args: Any, **fields: Any) -> Chunk:

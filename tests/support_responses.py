@@ -21,6 +21,7 @@ from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_formats.json_calls import HERMES
 
+NUM_PROMPT_TOKENS = 5
 META = ResponseMeta("chatcmpl-r", "demo", 1_700_000_000)
 PIECES = TokenPieces(ByteTokenizer())
 TOOL_CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
@@ -73,7 +74,7 @@ def chat_renderer(request: ChatRequest, *, is_reasoning: bool = False) -> ChatRe
         )
         for _ in range(request.params.n)
     ]
-    return ChatRenderer(request, META, logprobs, delta_builders)
+    return ChatRenderer(request, META, logprobs, delta_builders, num_prompt_tokens=NUM_PROMPT_TOKENS)
 
 
 def completion_renderer(request: CompletionRequest, prompt: Sequence[int] = (120, 121)) -> CompletionRenderer:
@@ -81,7 +82,7 @@ def completion_renderer(request: CompletionRequest, prompt: Sequence[int] = (120
     logprobs = None if top is None else [
         CompletionLogprobs(PIECES, prompt if params.echo else None, top) for _ in range(params.n * len(request.prompts))
     ]  # fmt: skip
-    return CompletionRenderer(request, META, logprobs)
+    return CompletionRenderer(request, META, logprobs, NUM_PROMPT_TOKENS)
 
 
 def ids_of(text: str) -> tuple[int, ...]:

@@ -227,8 +227,19 @@ def test_errors_are_the_clients_own(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError) as missing:
         client.messages.create(**ask("Hi", model="else"))
     assert missing.value.type == "not_found_error"
-    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: 20\d+ tokens > 16383 maximum"):
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: 20\d+ tokens > \d+ maximum"):
         client.messages.create(**ask("a" * 20_000))
+    with pytest.raises(anthropic.BadRequestError, match=r"exceed context limit: \d+ \+ 100000 > \d+, decrease"):
+        client.messages.create(**ask("Hi", max_tokens=100_000))
+
+
+def test_the_models_have_their_limits(client: anthropic.Anthropic) -> None:
+    [model] = [each for each in client.models.list() if each.id == MODEL]
+    assert model.max_input_tokens and model.max_tokens
+    assert client.models.retrieve(MODEL).max_input_tokens == model.max_input_tokens
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        client.models.retrieve("else")
+    assert missing.value.type == "not_found_error" and missing.value.request_id
 
 
 @pytest.mark.share(3)

@@ -21,7 +21,9 @@ MODEL = "chairlift:demo"
 IDS = frozenset({"token_ids", "position", "prompt_token_ids"})
 """Fields of ours that OpenAI's types do not have, where return_token_ids asks for them."""
 
-STOP_REASON, CARD = frozenset({"stop_reason"}), frozenset({"max_model_len", "details"})
+STOP_REASON, CARD = (
+    frozenset({"stop_reason"}), frozenset({"max_model_len", "max_input_tokens", "max_tokens", "details"})
+)  # fmt: skip
 """And those of a choice with stop strings, and of a model."""
 
 ASK: Any = [{"role": "user", "content": "What is the capital of France?"}]

@@ -52,6 +52,29 @@ def test_tool_calls_and_logprobs_are_joined() -> None:
     assert joined["role"] == "assistantassistant", "a role that comes twice is a difference"
 
 
+def counted(num_tokens: int, *choices: dict[str, Any]) -> bytes:
+    usage = {"prompt_tokens": 5, "completion_tokens": num_tokens, "total_tokens": 5 + num_tokens}
+    return chunk(*choices, usage=usage)
+
+
+def test_counts_of_each_chunk_lead_to_the_last() -> None:
+    content = read(counted(1, choice("a")), counted(3, choice("bc", reason="stop")), counted(3))
+    assert content["usage"]["completion_tokens"] == 3
+    ids = {"token_ids": [1, 2], "position": 0}
+    assert read(counted(2, choice("a", reason="stop", **ids)), counted(2))["usage"]["total_tokens"] == 7
+
+
+@for_each(("chunks", "message"), [
+    ([counted(3, choice("a")), counted(2, choice("b"))], "counts 2 tokens behind 3"),
+    ([counted(3, choice("a", reason="stop")), counted(4)], "counts 4 tokens behind 3"),
+    ([chunk(choice("a"), usage={"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 7})], "is no sum"),
+    ([counted(2, choice("a", token_ids=[1], position=0))], "counts 2 tokens of 1"),
+])  # fmt: skip
+def test_wrong_counts_are_a_problem(chunks: list[bytes], message: str) -> None:
+    with pytest.raises(BadResponse, match=message):
+        read(*chunks)
+
+
 @for_each(
     ("chunks", "message"),
     [
@@ -65,7 +88,7 @@ def test_tool_calls_and_logprobs_are_joined() -> None:
             "token 2 instead",
         ),
         ([chunk(choice("a")), chunk(choice("b"), id="b")], "id changes"),
-        ([chunk(usage={"total_tokens": 1}), chunk(usage={"total_tokens": 1})], "usage twice"),
+        ([chunk(usage={"total_tokens": 1}), chunk(usage={"total_tokens": 1})], "goes on behind its usage"),
         ([b'event: error\ndata: {"error":{}}\n\n'], "another event"),
     ],
 )

@@ -7,7 +7,8 @@ from chairlift.protocol.field_check import format_short, split_fields, string_me
 from chairlift.protocol.request_fields import CHAT, Effect, Field
 
 TABLE = {
-    "model": Field({"type": "string"}, required=True),
+    "model": Field({"type": "string"}),
+    "needed": Field({}, required=True),
     "used": Field({}),
     "quiet": Field({}, "", Effect.IGNORED),
     "never": Field({}, "do without", Effect.REFUSED, neutral=(False, 1)),
@@ -15,20 +16,26 @@ TABLE = {
 
 
 def test_fields_are_sorted_by_their_effect() -> None:
-    fields, ignored = split_fields({"model": "m", "used": None, "quiet": 1, "unknown": None, "never": False}, TABLE)
-    assert fields == {"model": "m"} and ignored == ("quiet", "unknown")
+    body = {"model": "m", "needed": 1, "used": None, "quiet": 1, "unknown": None, "never": False}
+    fields, ignored = split_fields(body, TABLE)
+    assert fields == {"model": "m", "needed": 1} and ignored == ("quiet", "unknown")
 
 
 @pytest.mark.parametrize(("body", "message"), [
     ({"model": "m", "never": True}, "never is not supported: do without"),
     ({"model": "m", "never": 1.0}, "never is not supported: do without"),
-    ({}, "model is missing"),
-    ({"model": None}, "model is missing"),
-    ({"model": 7}, "model must be a string, got int"),
+    ({}, "needed is missing"),
+    ({"needed": None}, "needed is missing"),
+    ({"needed": 1, "model": 7}, "model must be a string, got int"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(body: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         split_fields(body, TABLE)
+
+
+@pytest.mark.parametrize("model", [None, ""])
+def test_an_empty_model_is_as_absent(model: str | None) -> None:
+    assert split_fields({"model": model, "needed": ""}, TABLE)[0] == {"needed": ""}
 
 
 def test_a_number_without_a_fraction_is_an_integer_where_the_field_is_one() -> None:

@@ -220,5 +220,5 @@ def test_what_openai_s_clients_send_fits() -> None:
         assert schema_accepts(COMPLETION["prompt"], prompt)
     for prompt in ([], [[]], {}, 5, ["x", 1], [[1], "x"], [-1], None, ["x"] * 129):
         assert not schema_accepts(COMPLETION["prompt"], prompt)
-    assert {name for name, field in CHAT.items() if field.required} == {"model", "messages"}
-    assert {name for name, field in COMPLETION.items() if field.required} == {"model", "prompt"}
+    assert {name for name, field in CHAT.items() if field.required} == {"messages"}
+    assert {name for name, field in COMPLETION.items() if field.required} == {"prompt"}

@@ -103,7 +103,7 @@ def test_every_route_of_the_router_is_in_it_and_no_other() -> None:
 def test_models_are_those_of_the_router() -> None:
     for path in (CHAT, COMPLETIONS):
         body = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert body["properties"]["model"]["enum"] == ["m"]
+        assert body["properties"]["model"]["anyOf"][0]["enum"] == ["m", ""]
     assert DOCUMENT["paths"]["/v1/models/{id}"]["get"]["parameters"][0]["schema"]["enum"] == ["m"]
 
 

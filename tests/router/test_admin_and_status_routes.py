@@ -54,7 +54,8 @@ def test_a_model_has_the_smallest_length_of_its_replicas() -> None:
             assert {model["id"]: model.get("max_model_len") for model in models["data"]} == {
                 "alias": 2048, "canary": 1000, "m": 2048, "n": 1000, "unknown": None,
             }  # fmt: skip
-            assert (await fleet.http.get("/v1/models/alias")).json()["max_model_len"] == 2048
+            alias = (await fleet.http.get("/v1/models/alias")).json()
+            assert [alias[name] for name in ("max_model_len", "max_input_tokens", "max_tokens")] == [2048, 2047, 2047]
             Draft202012Validator(ROUTED_MODELS).validate(models)
 
     run(scenario())

@@ -23,10 +23,13 @@ def test_without_a_session_cookie_cookies_do_not_matter() -> None:
 
 
 @for_each(("fields", "pool", "member"), [
-    ({"model": "alias"}, "m", {"model": "m"}), ({"model": "m"}, "m", {}), ({}, "m", {}), ({"model": ""}, "m", {}),
-    ({"model": 5}, "m", {}), ({"model": None}, "m", {}), ({"model": "a"}, "", {}),
+    ({"model": "alias"}, "m", {"model": "m"}), ({"model": "m"}, "m", {}), ({}, "m", {"model": "m"}),
+    ({"model": ""}, "m", {"model": "m"}), ({}, "", {}),
+    ({"model": 5}, "m", {}), ({"model": None}, "m", {"model": "m"}), ({"model": "a"}, "", {}),
 ])  # fmt: skip
-def test_only_an_alias_is_replaced(fields: dict[str, Any], pool: str, member: dict[str, Any]) -> None:
+def test_an_alias_is_replaced_and_a_missing_one_added(
+    fields: dict[str, Any], pool: str, member: dict[str, Any]
+) -> None:
     assert model_member(fields, pool) == member
 
 

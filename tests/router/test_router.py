@@ -1,12 +1,17 @@
 """Router: the pool of a request, what its policy knows of it, and sessions."""
 
+from typing import Any
+
 import pytest
 
 from chairlift.core.clock import FakeClock
+from chairlift.core.errors import InvalidRequest, ModelNotFound
 from chairlift.router.attempts.actions import PickReplica
 from chairlift.router.config import RouterConfig
-from chairlift.router.endpoint import Endpoint
+from chairlift.router.endpoint import Endpoint, ReplicaKind
 from chairlift.router.health.config import HealthConfig
+from chairlift.router.health.probe import ProbeResult
+from chairlift.router.health.replica_load import parse_load
 from chairlift.router.health.served_models import ServedModels
 from chairlift.router.policies.registry import POLICY_NAMES
 from chairlift.router.policies.routing_request import RoutingRequest
@@ -17,21 +22,85 @@ from support_server import run
 FIELDS = {"model": "m", "prompt": "word " * 400}
 
 
-async def new_router(*, policy: str = "prefix", models: tuple[str, ...] = ("m",)) -> Router:
+async def new_router(*, policy: str = "prefix", models: tuple[str, ...] = ("m",), hold_timeout: float = 0.0) -> Router:
     """Return a router with the replicas a and b."""
-    router = Router(RouterConfig(policy=policy, health=HealthConfig(has_active_probes=False), seed=1), FakeClock())
+    config = RouterConfig(
+        policy=policy, health=HealthConfig(has_active_probes=False), seed=1, hold_timeout=hold_timeout
+    )  # fmt: skip
+    router = Router(config, FakeClock())
     router.replicas.update([Endpoint(url=f"http://{name}", models=models) for name in "ab"], router.clock.now())
     return router
 
 
-def test_a_request_without_a_model_goes_to_the_only_pool_or_to_any() -> None:
+def test_a_request_without_a_model_goes_to_the_only_pool() -> None:
     async def scenario() -> None:
         one, two = await new_router(), await new_router(models=("m", "n"))
-        for model in (None, "", 5, ["m"]):
-            assert (one.choose_pool(model, "k"), two.choose_pool(model, "k")) == ("m", ""), model
+        for model in (5, ["m"]):
+            assert (one.choose_pool(model, "k"), two.choose_pool(model, "k")) == ("m", ""), "a replica says it"
+        for model in (None, ""):
+            assert one.choose_pool(model, "k") == "m" == one.resolve_model("")
+            with pytest.raises(InvalidRequest, match="model is missing: name one of m, n"):
+                two.choose_pool(model, "k")
+            assert two.choose_pool(model, "k", needs_model=False) == ""
+        with pytest.raises(InvalidRequest, match="model is missing"):
+            two.resolve_model("")
         assert two.choose_pool("n", "k") == "n"
         for router in (one, two):
             await router.close()
+
+    run(scenario())
+
+
+def report(router: Router, name: str, *, fingerprint: str, **fields: Any) -> None:
+    """Let a replica report its load."""
+    load = parse_load({"state": "ready", "fingerprint": fingerprint, **fields}, router.clock.now())
+    result = ProbeResult(is_success=True, reason="", load=load, kind=ReplicaKind.CHAIRLIFT)
+    router.replicas.apply_probe(f"http://{name}", result, router.clock.now())
+
+
+def test_several_names_of_one_model_are_one_model() -> None:
+    async def scenario() -> None:
+        router = await new_router(models=("n", "m"))
+        report(router, "a", fingerprint="f")
+        with pytest.raises(InvalidRequest, match="model is missing"):
+            router.choose_pool(None, "k")
+        report(router, "b", fingerprint="f")
+        assert router.choose_pool(None, "k") == "n", "the first of the replica's names"
+        report(router, "b", fingerprint="g")
+        with pytest.raises(InvalidRequest, match="model is missing"):
+            router.choose_pool(None, "k")
+        await router.close()
+
+    run(scenario())
+
+
+def test_aliases_of_replicas_and_tags_are_names_of_their_models() -> None:
+    async def scenario() -> None:
+        router = await new_router(models=("m", "n"))
+        for name in "ab":
+            report(router, name, fingerprint="f", aliases=["org/m", "/models/m"])
+        for alias in ("m", "m:latest", "org/m", "/models/m", "org/m:latest"):
+            assert router.choose_pool(alias, "k") == "m" == router.resolve_model(alias), alias
+        assert router.choose_pool("n:latest", "k") == "n" and router.model_names() == ["m", "n"]
+        for other in ("org/n", "m:7b", "models/m"):
+            for find in (router.resolve_model, lambda name: router.choose_pool(name, "k")):
+                with pytest.raises(ModelNotFound, match=r"served are m, n$"):
+                    find(other)
+        await router.close()
+
+    run(scenario())
+
+
+def test_aliases_are_remembered_while_requests_are_held() -> None:
+    async def scenario() -> None:
+        router = await new_router(hold_timeout=5.0)
+        report(router, "a", fingerprint="f", aliases=["org/m"])
+        router.update_gauges()
+        router.replicas.update([], router.clock.now())
+        assert router.must_hold("org/m", "k")
+        with pytest.raises(ModelNotFound):
+            router.must_hold("org/n", "k")
+        await router.close()
 
     run(scenario())
 

@@ -34,7 +34,7 @@ def make_reporter(clock: FakeClock, resources: ResourceUsage = UNKNOWN) -> tuple
     lifecycle = Lifecycle()
     lifecycle.mark_started(lambda: ReplicaState.READY)
     admission = AdmissionController(AdmissionLimits(), clock)
-    return LoadReporter(("a", "b"), lifecycle, admission, clock, lambda: resources), admission
+    return LoadReporter(("a", "b"), lifecycle, admission, clock, lambda: resources, ("o/a",)), admission
 
 
 def test_the_report_has_the_load_and_what_the_replica_is() -> None:
@@ -52,7 +52,7 @@ def test_the_report_has_the_load_and_what_the_replica_is() -> None:
     assert report == ReplicaReport(
         state=ReplicaState.READY, running_requests=2, admission_waiting_requests=1, admission_waiting_tokens=30,
         instance_id=reporter.instance_id, fingerprint=service_fingerprint(service), version=__version__,
-        models=("a", "b"), block_size=4, max_running_requests=8, prefill_tokens_per_second=500.0,
+        models=("a", "b"), aliases=("o/a",), block_size=4, max_running_requests=8, prefill_tokens_per_second=500.0,
         cpu_ratio=0.5, memory_ratio=0.25, gpu_ratio=0.75, gpu_memory_ratio=0.125,
     )  # fmt: skip
 

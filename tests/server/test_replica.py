@@ -22,16 +22,26 @@ from support_process import TIMEOUT_SECONDS
 from support_replica import with_replica
 from support_server import run
 from support_services import fake_service
+from support_shares import for_each
 
 
-def test_a_model_has_several_names_and_no_other() -> None:
+@for_each(("name", "expected"), [
+    ("", "a"), ("a", "a"), ("b", "b"), ("b:latest", "b"), ("org/a", "a"), ("/models/a", "a"), ("org/a:latest", "a"),
+])  # fmt: skip
+def test_a_model_has_names_and_aliases(name: str, expected: str) -> None:
     def check(replica: Replica) -> None:
-        replica.check_model("a")
-        replica.check_model("b")
-        with pytest.raises(ModelNotFound, match="a, b"):
-            replica.check_model("c")
+        assert replica.resolve_model(name) == expected
 
-    with_replica(check)
+    with_replica(check, aliases=("org/a", "/models/a"))
+
+
+@for_each("name", ["c", "a:7b", "/models", "org/a/", " a"])
+def test_no_other_name_is_the_model(name: str) -> None:
+    def check(replica: Replica) -> None:
+        with pytest.raises(ModelNotFound, match=r"served are a, b$"):
+            replica.resolve_model(name)
+
+    with_replica(check, aliases=("org/a", "/models/a"))
 
 
 def test_ids_for_the_engine_begin_with_the_requests_own() -> None:

@@ -68,8 +68,6 @@ def test_11_fields_without_effect_are_named(http: httpx.Client) -> None:
 
 
 CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
-    "22 missing model": ({"model": ...}, "model"),
-    "22 null model": ({"model": None}, "model"),
     "22 number": ({"model": 1}, "model"),
     "23 no messages": ({"messages": ...}, "messages"),
     "23 empty": ({"messages": []}, "messages"),

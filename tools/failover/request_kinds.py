@@ -71,6 +71,7 @@ def _repeat(text: str) -> Callable[[int], str]:
 
 SAMPLED = {"temperature": 1.0, "ignore_eos": True}
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
+COUNTED = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 LONG = {"max_tokens": 600}
 THINKING = f"<think>\n{SENTENCE}\n</think>\n\n"
 
@@ -80,6 +81,10 @@ FAKE_KINDS = (
     RequestKind(name="n = 2", fields={**SAMPLED, "n": 2}),
     RequestKind(name="logprobs", fields={**SAMPLED, "logprobs": True, "top_logprobs": 0}),
     RequestKind(name="token ids", fields={**SAMPLED, "return_token_ids": True}),
+    RequestKind(name="counts in each chunk", fields={**SAMPLED, "n": 2, **COUNTED}),
+    RequestKind(
+        name="completion with counts and ids", path=COMPLETIONS, fields={**SAMPLED, **COUNTED, "return_token_ids": True}
+    ),
     RequestKind(name="stop string", fields=SAMPLED, stop_at=(0.5, 0.75)),
     RequestKind(name="stop string kept", fields={**SAMPLED, "include_stop_str_in_output": True}, stop_at=(0.55, 0.65)),
     RequestKind(name="completion", path=COMPLETIONS, fields={**SAMPLED, "logprobs": 0}),

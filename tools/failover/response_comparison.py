@@ -45,6 +45,7 @@ def _read_stream(body: bytes) -> dict[str, Any]:
     if not body.endswith(b"data: [DONE]\n\n"):
         raise BadResponse(f"the stream ends without [DONE]: {body[-300:]!r}")
     content: dict[str, Any] = {"choices": {}}
+    num_counted = 0
     for event in body.split(b"\n\n")[:-2]:
         if event.startswith(b":"):
             continue  # a comment of a stream that was silent
@@ -56,11 +57,27 @@ def _read_stream(body: bytes) -> dict[str, Any]:
                 raise BadResponse(f"{name} changes from {content[name]} to {chunk.get(name)}")
         for choice in chunk["choices"]:
             _add(content["choices"].setdefault(choice["index"], {}), choice)
-        if chunk.get("usage"):
+        if usage := chunk.get("usage"):
             if "usage" in content:
-                raise BadResponse("the stream has its usage twice")
-            content["usage"] = chunk["usage"]
+                raise BadResponse("the stream goes on behind its usage")
+            if chunk["choices"] or num_counted:
+                num_counted = _count(usage, num_counted, content["choices"], is_last=not chunk["choices"])
+            if not chunk["choices"]:
+                content["usage"] = usage
     return content
+
+
+def _count(usage: dict[str, int], before: int, choices: dict[int, dict[str, Any]], *, is_last: bool) -> int:
+    """Return the output tokens that a chunk counts; `before` are those of the chunk before."""
+    num_tokens = usage["completion_tokens"]
+    if num_tokens < before or (is_last and num_tokens != before):
+        raise BadResponse(f"the stream counts {num_tokens} tokens behind {before}")
+    if usage["total_tokens"] != usage["prompt_tokens"] + num_tokens:
+        raise BadResponse(f"the total of {usage} is no sum")
+    known = [len(choice["token_ids"]) for choice in choices.values() if "token_ids" in choice]
+    if known and len(known) == len(choices) and sum(known) != num_tokens:
+        raise BadResponse(f"the stream counts {num_tokens} tokens of {sum(known)}")
+    return num_tokens
 
 
 def _add(joined: dict[str, Any], choice: dict[str, Any]) -> None:

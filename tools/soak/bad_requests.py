@@ -23,7 +23,7 @@ BODIES: Mapping[str, bytes] = {
 _USER = {"role": "user", "content": "hi"}
 _TOOL = {"type": "function", "function": {"name": "f"}}
 FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "22 model null": {"model": None}, "23 none": {"messages": []}, "23 no list": {"messages": "hi"},
+    "22 model number": {"model": 7}, "23 none": {"messages": []}, "23 no list": {"messages": "hi"},
     "24 role": {"messages": [{"role": "king", "content": "a"}]},
     "24 content": {"messages": [{"role": "user", "content": 7}]},
     "25 image": {"messages": [{"role": "user", "content": [

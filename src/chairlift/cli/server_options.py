@@ -111,12 +111,12 @@ def http_config(options: Mapping[str, Any]) -> HttpConfig:
     return HttpConfig(admission=AdmissionLimits(**admission), tenant=TenantLimits(**tenant), **own)
 
 
-def server_config(names: tuple[str, ...], options: Mapping[str, Any]) -> ServerConfig:
-    """Return the config of an API server with these settings. Raises ConfigError."""
+def server_config(names: tuple[str, ...], options: Mapping[str, Any], aliases: tuple[str, ...] = ()) -> ServerConfig:
+    """Return the config of an API server with these settings; `aliases` as of ServerConfig. Raises ConfigError."""
     own = _fields_of(options, ServerConfig)
     if "metric_aliases" in own:
         own["metric_aliases"] = tuple(own["metric_aliases"])
-    return ServerConfig(served_names=names, http=http_config(options), **own)
+    return ServerConfig(served_names=names, aliases=aliases, http=http_config(options), **own)
 
 
 def engine_queue_size(server: Mapping[str, Any], engine: Mapping[str, Any]) -> int:

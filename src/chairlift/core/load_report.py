@@ -45,6 +45,7 @@ class ReplicaReport(LoadReport):
         fingerprint: equal on replicas that give the same tokens for the same request; "" until the model is loaded.
         version: Chairlift's version.
         models: names under which the model is served.
+        aliases: further names that requests may use for it: the path or id that it was started with.
         adapters: names of the loaded adapters.
         block_size: tokens in a block of the KV cache.
         max_running_requests: requests that run at once at most; 0 while unknown.
@@ -63,6 +64,7 @@ class ReplicaReport(LoadReport):
     fingerprint: str = ""
     version: str = ""
     models: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     block_size: int = 0
     max_running_requests: int = 0

@@ -5,18 +5,22 @@ from typing import Any
 
 from chairlift.core.validation import format_value, invalid_param, string
 from chairlift.protocol.request_fields import MAX_MODEL_CHARS, Effect, Field
+from chairlift.protocol.request_schemas import CONTINUOUS_USAGE, INCLUDE_USAGE
 
 MAX_EXACT = 2**53
 """Up to this absolute value every integer is a float."""
 
 
 def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest."""
+    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest.
+
+    An empty name of a model is as absent.
+    """
     fields: dict[str, Any] = {}
     ignored: list[str] = []
     for name, value in body.items():
         field = table.get(name)
-        if value is None and field is not None:
+        if field is not None and (value is None or (name == "model" and value == "")):
             continue
         if field is None or field.effect is Effect.IGNORED:
             ignored.append(name)
@@ -60,10 +64,17 @@ def string_member(value: Mapping[str, Any], name: str, at: str) -> str:
 
 
 def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
-    """Return the names of stream_options without effect: all of them unless stream is true."""
+    """Return the names of stream_options without effect: all of them unless stream is true.
+
+    Without include_usage no chunk has counts, as in vLLM.
+    """
     options = fields["stream_options"]
     if not isinstance(options, dict):
         raise invalid_param("stream_options", f"must be an object, got {type(options).__name__}")
     if fields.get("stream") is not True:
         return ["stream_options"]
-    return [f"stream_options.{name}" for name in options if name != "include_usage"]
+    used = (INCLUDE_USAGE, CONTINUOUS_USAGE) if options.get(INCLUDE_USAGE) else (INCLUDE_USAGE,)
+    return [
+        f"stream_options.{name}" for name, value in options.items()
+        if name not in used and not (name == CONTINUOUS_USAGE and not value)
+    ]  # fmt: skip

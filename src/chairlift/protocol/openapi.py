@@ -189,7 +189,7 @@ def body_schema(fields: Mapping[str, Field], names: Sequence[str]) -> Schema:
     """Return the schema of a body; null is the same as absent in every field that is not required."""
     properties: Schema = {}
     for name, field in fields.items():
-        schema = field.schema | ({"enum": [*names]} if name == "model" and names else {})
+        schema = field.schema | ({"enum": [*names, ""]} if name == "model" and names else {})
         if not field.required and field.effect is not Effect.REFUSED:
             schema = _or_null(schema)
         properties[name] = schema | ({"description": field.help} if field.help else {})

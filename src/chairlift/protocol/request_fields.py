@@ -135,8 +135,8 @@ OUTPUT_TOKENS: Schema = {
     "type": "integer", "minimum": AS_MANY_AS_FIT, "maximum": MAX_TOKENS, "not": {"const": 0},
 }  # fmt: skip
 
-MODEL: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MODEL_CHARS}
-"""Name of a model; /v1/models lists those of the server."""
+MODEL: Schema = {"type": "string", "maxLength": MAX_MODEL_CHARS}
+"""Name of a model; /v1/models lists those of the server. Empty, it is as absent: the only model."""
 
 _SAMPLING: Mapping[str, Field] = {
     "temperature": number("temperature", "0 is greedy"),
@@ -210,10 +210,12 @@ _OURS: Mapping[str, Field] = {
 }
 
 _COMMON: Mapping[str, Field] = {
-    "model": Field(MODEL, "name of a model in /v1/models", required=True),
+    "model": Field(MODEL, "name of a model in /v1/models; without it the only one"),
     "stream": _flag("send the response as server-sent events"),
     "stream_options": Field(
-        STREAM_OPTIONS, "include_usage: a last chunk with token counts; without stream it is ignored"
+        STREAM_OPTIONS,
+        "include_usage: a last chunk with token counts; continuous_usage_stats: in each chunk those so far, too; "
+        "without stream they are ignored",
     ),
     "response_format": Field(
         RESPONSE_FORMAT, "text, or what the output follows: json_object, json_schema, regex, grammar"
@@ -383,7 +385,7 @@ POOLING_ROUTES: Mapping[str, Mapping[str, Field]] = {
 """Path of each route whose responses are made of the pooled hidden states of texts -> its fields."""
 
 TOKENIZE: Mapping[str, Field] = {
-    "model": Field(MODEL, "name of a model in /v1/models; without it the served model"),
+    "model": Field(MODEL, "name of a model in /v1/models; without it the only one"),
     "prompt": Field({"type": "string"}, "text to tokenize"),
     "messages": Field(_MESSAGES, "or a conversation, which is rendered to a prompt and tokenized"),
     **{name: CHAT[name] for name in ("tools", "tool_choice", "parallel_tool_calls", "response_format")},

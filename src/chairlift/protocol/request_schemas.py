@@ -160,7 +160,13 @@ STRUCTURED_OUTPUTS: Schema = {
 }  # fmt: skip
 """vLLM's constraints, of which a request has one."""
 
-STREAM_OPTIONS: Schema = {"type": "object", "properties": {"include_usage": {"type": ["boolean", "null"]}}}
+INCLUDE_USAGE, CONTINUOUS_USAGE = "include_usage", "continuous_usage_stats"
+
+STREAM_OPTIONS: Schema = {
+    "type": "object", "properties": {
+        name: {"type": ["boolean", "null"]} for name in (INCLUDE_USAGE, CONTINUOUS_USAGE)
+    },
+}  # fmt: skip
 """The options of a stream; others are ignored by name."""
 
 

@@ -58,7 +58,10 @@ COMPLETION = _completion("text_completion", with_optional(
 ))  # fmt: skip
 
 MODEL = with_optional(
-    object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT),
+    object_schema(
+        id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT, max_model_len=COUNT, max_input_tokens=COUNT,
+        max_tokens=COUNT,
+    ),
     details={"type": "object"},
 )  # fmt: skip
 MODELS = object_schema(object={"const": "list"}, data=array_schema(MODEL, 1))
@@ -81,9 +84,9 @@ LOAD = object_schema(
     free_blocks=COUNT, steps=COUNT, prompt_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT,
     finished_requests=COUNT, preemptions=COUNT, step_age_seconds=_SECONDS, admission_waiting_requests=COUNT,
     admission_waiting_tokens=COUNT, expected_wait_seconds=_SECONDS, instance_id=TEXT, fingerprint=TEXT, version=TEXT,
-    models=array_schema(TEXT), adapters=array_schema(TEXT), block_size=COUNT, max_running_requests=COUNT,
-    prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS, cpu_ratio=_RATIO, memory_ratio=_RATIO,
-    gpu_ratio=_RATIO, gpu_memory_ratio=_RATIO,
+    models=array_schema(TEXT), aliases=array_schema(TEXT), adapters=array_schema(TEXT), block_size=COUNT,
+    max_running_requests=COUNT, prefill_tokens_per_second=_SECONDS, output_tokens_per_second=_SECONDS,
+    cpu_ratio=_RATIO, memory_ratio=_RATIO, gpu_ratio=_RATIO, gpu_memory_ratio=_RATIO,
 )  # fmt: skip
 _OBJECT: Schema = {"type": "object"}
 STATE = with_optional(
@@ -133,6 +136,7 @@ RERANKED = object_schema(
 
 ROUTED_MODEL = with_optional(
     object_schema(id=TEXT, object={"const": "model"}, created=COUNT, owned_by=TEXT), max_model_len=COUNT,
+    max_input_tokens=COUNT, max_tokens=COUNT,
     details={"type": "object"},
 )  # fmt: skip
 ROUTED_MODELS = object_schema(object={"const": "list"}, data=array_schema(ROUTED_MODEL))

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from chairlift.core.errors import ModelNotFound
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.model_token_limits import model_token_limits
 from chairlift.router.debug_report import plain_value, router_debug_report, source_fields
 from chairlift.router.endpoint import MAX_WEIGHT
 from chairlift.router.router import Router
 from chairlift.web.body import Receive, Scope, Send, header, parse_json_object, read_body
+from chairlift.web.error_responses import no_route
 from chairlift.web.send_response import send_bytes, send_object
 
 MAX_BODY_BYTES = 65_536
@@ -30,11 +31,10 @@ class RouterAdminRoutes:
         await send_object(send, {"object": "list", "data": [self._model(name) for name in self._router.model_names()]})
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send one model. Raises ModelNotFound."""
-        name, names = scope["path_params"]["id"], self._router.model_names()
-        if name not in names:
-            raise ModelNotFound(name, ", ".join(names) or "no models, as no replica is ready")
-        await send_object(send, self._model(name))
+        """Send one model. Raises NotFound."""
+        if not (name := scope["path_params"]["id"]):
+            raise no_route(scope["path"])
+        await send_object(send, self._model(self._router.resolve_model(name)))
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the Prometheus page."""
@@ -112,5 +112,5 @@ class RouterAdminRoutes:
     def _model(self, name: str) -> dict[str, Any]:
         fields = {"id": name, "object": "model", "created": self._created, "owned_by": "chairlift"}
         length, details = self._router.max_model_len(name), self._router.model_details(name)
-        fields |= {} if length is None else {"max_model_len": length}
+        fields |= {} if length is None else model_token_limits(length)
         return fields if details is None else {**fields, "details": details}

@@ -39,7 +39,7 @@ def router_app(
     inner = InnerRoutes(
         {**dict.fromkeys(TOKEN_PATHS, generation), "/v1/embeddings": pooling, "/v1/models": admin.models,
          "/tokenize": forward},
-        router.config.http, router.lifecycle, router.admission, model_names=router.model_names,
+        router.config.http, router.lifecycle, router.admission, router.resolve_model,
     )  # fmt: skip
     routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in TOKEN_PATHS),

@@ -1,6 +1,7 @@
 """ForwardRoute: passes any other request to a replica, so that routes that replicas add later are served, too."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from posixpath import normpath
@@ -62,25 +63,20 @@ class ForwardRoute:
         pool_key = session_key or info.request_id
         timeout = timeout_seconds(scope, fields)
         deadline = None if timeout is None else router.clock.now() + timeout
-        # Only what is known to need the model is worth the start of a replica.
-        if scope["path"] in REPEATABLE_PATHS and body is not None and router.must_hold(fields.get("model"), pool_key):
-            permit = router.admission.admit(0, timeout=timeout, body_bytes=len(body))
-            try:
-                async with DisconnectWatcher(receive):
-                    await router.hold.wait(count_prompt_tokens(fields), timeout)
-            finally:
-                permit.end(0)
+        if body is not None and scope["path"] in REPEATABLE_PATHS:
+            await self._hold(scope, receive, body, fields, timeout)
         elif router.hold.is_enabled and not router.is_ready:
             raise router.hold.unavailable()
-        pool = router.choose_pool(fields.get("model"), pool_key)
+        needs_model = scope["path"] in REPEATABLE_PATHS and bool(fields)
+        pool = router.choose_pool(fields.get("model"), pool_key, needs_model=needs_model)
         limits = config.attempts
         is_repeatable = scope["method"] in SAFE_METHODS or scope["path"] in REPEATABLE_PATHS
         if not is_repeatable:
             # What a lost request has done is unknown; one that a full replica has rejected has done nothing.
             limits = replace(limits, max_attempts=1, counts_rejections=False)
-        members = model_member(fields, pool)
+        members = model_member(fields, pool) if needs_model or fields.get("model") else {}
         machine = RequestMachine(
-            GenerationFields(alias=fields["model"] if members else ""), limits, router.budget(pool),
+            GenerationFields(alias=(fields.get("model") or "") if members else ""), limits, router.budget(pool),
             request_id=info.request_id, deadline=deadline,
         )  # fmt: skip
         async with DisconnectWatcher(receive) as watcher:
@@ -105,6 +101,21 @@ class ForwardRoute:
             watcher.response_complete()
             if proxy.reservation is not None:
                 await router.assign_session(pool, session_key, proxy.reservation.replica_id, assigned)
+
+    async def _hold(
+        self, scope: Scope, receive: Receive, body: bytes, fields: Mapping[str, Any], timeout: float | None
+    ) -> None:
+        """Let a request wait while no replica is ready: only one that is known to need the model is worth a start."""
+        router, config = self._router, self._router.config
+        key = session_key_of(scope, fields, config.session_header, config.session_cookie)
+        if not router.must_hold(fields.get("model"), key or request_info(scope).request_id):
+            return
+        permit = router.admission.admit(0, timeout=timeout, body_bytes=len(body))
+        try:
+            async with DisconnectWatcher(receive):
+                await router.hold.wait(count_prompt_tokens(fields), timeout)
+        finally:
+            permit.end(0)
 
 
 def is_admin_path(path: str) -> bool:

@@ -118,7 +118,7 @@ class GenerationRoute:
         """Return the pool, the members to add to the body, and what an attempt needs. Raises what is wrong."""
         pool = self._router.choose_pool(fields.get("model"), key)
         members = model_member(fields, pool)
-        alias = fields["model"] if members else ""
+        alias = (fields.get("model") or "") if members else ""
         if not self._has_tokens:
             return pool, members, GenerationFields(alias=alias)
         return pool, members, read_generation_fields(fields, self._router.random, alias)

@@ -371,6 +371,26 @@ class ReplicaSet:
         """Names of all models that any replica serves, sorted."""
         return tuple(sorted(self._pools))
 
+    @property
+    def only_model(self) -> str:
+        """The name of the model that all replicas serve, their first where it has several; "" without one.
+
+        Names of one model have one fingerprint.
+        """
+        served = [(model, replica) for replica in self._replicas.values() for model in replica.base_models]
+        names = list(dict.fromkeys(model for model, _ in served))
+        fingerprints = {replica.fingerprint(model) for model, replica in served}
+        is_one = len(names) == 1 or (len(fingerprints) == 1 and "" not in fingerprints)
+        return names[0] if is_one else ""
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """The further names that requests may use for models, each with a name of the model."""
+        return {
+            alias: replica.base_models[0]
+            for replica in self._replicas.values() if replica.base_models for alias in replica.aliases
+        }  # fmt: skip
+
     def served_models(self, model: str) -> list[ServedModels]:
         """Return the lists of models of the replicas of a model."""
         return [replica.served for replica in self._pool(model) if replica.served is not None]

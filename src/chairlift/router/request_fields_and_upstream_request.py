@@ -35,9 +35,9 @@ def session_key_of(scope: Scope, fields: Mapping[str, Any], session_header: str,
 
 
 def model_member(fields: Mapping[str, Any], pool: str) -> Mapping[str, Any]:
-    """Return the model's own name where a body names an alias; a replica reports a model that is missing."""
+    """Return the model's own name where a body names an alias, or no model."""
     model = fields.get("model")
-    return {"model": pool} if pool and isinstance(model, str) and model and model != pool else {}
+    return {"model": pool} if pool and isinstance(model, str | None) and model != pool else {}
 
 
 def attempt_spans(scope: Scope, fields: Mapping[str, Any], members: Mapping[str, Any]) -> AttemptSpans | None:

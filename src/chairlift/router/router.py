@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from chairlift.core.clock import Clock, SystemClock
+from chairlift.core.errors import ModelNotFound
 from chairlift.core.load_report import ReplicaState
+from chairlift.core.model_names import matching_name
+from chairlift.core.validation import invalid_param
 from chairlift.observability.latency_targets import LatencyTargets
 from chairlift.observability.tracing.tracer import Tracer
 from chairlift.router.attempts.actions import PickReplica
@@ -40,6 +43,7 @@ from chairlift.web.service.http_config import HttpConfig
 
 PREFIX_POLICY, SESSION_POLICY = "prefix", "session"
 NO_REPLICA = "no replica is ready"
+NO_MODELS = f"no models, as {NO_REPLICA}"
 
 UNKNOWN_WEIGHTS_SECONDS = 0.2
 """Time after which a probe may have learnt which weights a replica has."""
@@ -100,6 +104,7 @@ class Router:
         self._budgets: dict[str, RetryBudget] = {}
         self._hedging: dict[str, HedgeController] = {}
         self._known_models: tuple[str, ...] = ()
+        self._known_aliases: Mapping[str, str] = {}
         self._mover = RequestMover(
             self.replicas, self.open_proxies, self.clock.now,
             lambda seconds, call: get_running_loop().call_later(seconds, call),
@@ -138,6 +143,7 @@ class Router:
         num_open, num_waiting = self.num_open_requests, self.admission.waiting_requests
         is_ready = self.lifecycle.state is ReplicaState.READY
         self.telemetry.update_gauges(num_open, num_waiting, self.num_requests_without_replica, is_ready=is_ready)
+        self._known_aliases = self.replicas.aliases or self._known_aliases
         for model in self.models:
             self.telemetry.counters.add_model(model)
         self.telemetry.update_sources(self.source_statuses())
@@ -153,18 +159,49 @@ class Router:
 
     # -- pools -----------------------------------------------------------------------------------------------------
 
-    def choose_pool(self, model: Any, key: str) -> str:
-        """Return the pool of a request's model; "" lets every replica answer. Raises ModelNotFound.
+    def choose_pool(self, model: Any, key: str, *, needs_model: bool = True) -> str:
+        """Return the pool of a request's model; "" lets every replica answer, which reports what is wrong.
 
-        A body without a model is answered by the only pool, or by any replica, which reports what is wrong.
+        A request without a model, or with an empty name, is for the only model. Raises ModelNotFound, and
+        InvalidRequest where a request that `needs_model` names none of several.
         """
         if isinstance(model, str) and model:
-            return self.config.routes.choose(model, key, self.models)
+            name = model if model in self.config.routes.routes else self._known_name(model) or model
+            return self.config.routes.choose(name, key, self.models)
+        if pool := self._only_pool():
+            return pool
+        if needs_model and self.models and model in (None, ""):
+            raise invalid_param("model", f"is missing: name one of {', '.join(self.model_names())}")
+        return ""
+
+    def resolve_model(self, name: str) -> str:
+        """Return the model name that a request's name means, "" is the only one.
+
+        Raises ModelNotFound, and InvalidRequest where there are several for "".
+        """
+        found = self._known_name(name) if name else self.choose_pool(name, "")
+        if not found:
+            raise ModelNotFound(name, ", ".join(self.model_names()) or NO_MODELS)
+        return found
+
+    def _only_pool(self) -> str:
         pools = self.models
-        return pools[0] if len(pools) == 1 else ""
+        return pools[0] if len(pools) == 1 else self.replicas.only_model
+
+    def _known_name(self, name: str) -> str:
+        """Return the name of a pool, or of a route to one, that a name means, also an alias or with a tag; or ""."""
+        if name in self.models:
+            return name
+        aliases = self.aliases
+        return matching_name(name, self.model_names()) or aliases.get(matching_name(name, aliases), "")
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names of models, each with a name of its model; remembered as `models` are."""
+        return self.replicas.aliases or (self._known_aliases if self.hold.is_enabled else {})
 
     def must_hold(self, model: Any, key: str) -> bool:
-        """Return whether a request must wait for a replica. Raises ModelNotFound: a wrong name is worth no start."""
+        """Return whether a request must wait for a replica. Raises as choose_pool: a wrong name is worth no start."""
         if not self.hold.is_enabled or self.is_ready:
             return False
         if self.models:

@@ -55,8 +55,8 @@ def _routes(replica: Replica, drain: Drain, feed: LiveFeed) -> list[RouteEntry]:
     inner = InnerRoutes(
         {chat_completions.PATH: chat, completions.PATH: complete, EMBEDDINGS: PoolingRoute(replica, EMBEDDINGS),
          "/v1/models": models.list, "/tokenize": models.tokenize},
-        replica.config.http, lifecycle, replica.admission, replica.config.reject_unknown_fields,
-        lambda: replica.config.served_names,
+        replica.config.http, lifecycle, replica.admission, replica.resolve_model,
+        replica.config.reject_unknown_fields,
     )  # fmt: skip
     return [
         ("POST", chat_completions.PATH, _with_load_header(chat, replica.reporter)),

@@ -14,6 +14,7 @@ class ServerConfig:
 
     Attributes:
         served_names: names of the model; a response repeats the name in its request.
+        aliases: further names that requests may use, which no list shows: the path or id that the model has.
         drain_handover: seconds after which a drain aborts the requests that their router resumes on another replica.
         reject_unknown_fields: reject requests with fields that have no effect, instead of naming them in a header.
         metric_aliases: sets of additional metric names on /metrics.
@@ -22,6 +23,7 @@ class ServerConfig:
     """
 
     served_names: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
     drain_handover: float = 5.0
     reject_unknown_fields: bool = False
     metric_aliases: tuple[str, ...] = ()

@@ -45,11 +45,13 @@ class LoadReporter:
     def __init__(
         self, models: tuple[str, ...], lifecycle: StateSource, admission: AdmissionController,
         clock: Clock | None = None, resources: Callable[[], ResourceUsage] = ResourceUsage,
+        aliases: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self._instance_id = secrets.token_hex(8)
         self._num_restarts: Callable[[], int] = lambda: 0
         self.fingerprint = ""
-        self._models, self._lifecycle, self._admission = models, lifecycle, admission
+        self._models, self._aliases = models, aliases
+        self._lifecycle, self._admission = lifecycle, admission
         self._clock, self._resources = clock or SystemClock(), resources
         self._rates = StepRates(self._clock)
         self._block_size = self._num_blocks = self._held_blocks = 0
@@ -93,7 +95,8 @@ class LoadReporter:
             **asdict(load), admission_waiting_requests=admission.waiting_requests,
             admission_waiting_tokens=admission.waiting_tokens,
             expected_wait_seconds=round(admission.expected_wait, 3), instance_id=self.instance_id,
-            fingerprint=self.fingerprint, version=__version__, models=self._models, block_size=self._block_size,
+            fingerprint=self.fingerprint, version=__version__, models=self._models, aliases=self._aliases,
+            block_size=self._block_size,
             max_running_requests=int(max_running) if math.isfinite(max_running) else 0,
             prefill_tokens_per_second=round(self._rates.prefill_tokens_per_second, 1),
             output_tokens_per_second=round(self._rates.output_tokens_per_second, 1),

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from chairlift.core.errors import ChairliftError, ModelNotFound
 from chairlift.core.host.resource_monitor import ResourceMonitor
 from chairlift.core.load_report import LoadReport, ReplicaState
+from chairlift.core.model_names import matching_name
 from chairlift.engine.step_stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
@@ -75,8 +76,9 @@ class Replica:
         self.admission = AdmissionController(config.http.admission)
         self.resources = ResourceMonitor()
         self.reporter = LoadReporter(
-            config.served_names, self.lifecycle, self.admission, resources=lambda: self.resources.usage
-        )
+            config.served_names, self.lifecycle, self.admission, resources=lambda: self.resources.usage,
+            aliases=config.aliases,
+        )  # fmt: skip
         self.tenants = TenantRateLimiter(config.http.tenant)
         self.history = StepHistory()
         self.handover = Handover()
@@ -159,10 +161,14 @@ class Replica:
         """Return a unique engine request id that begins with the request's id, which a client may repeat."""
         return f"{request_id}.{next(self._numbers)}"
 
-    def check_model(self, name: str) -> None:
-        """Raise ModelNotFound unless the model is served under this name."""
-        if name not in self.config.served_names:
-            raise ModelNotFound(name, ", ".join(self.config.served_names))
+    def resolve_model(self, name: str) -> str:
+        """Return the served name that a request's name means: "" is the first one. Raises ModelNotFound."""
+        names = self.config.served_names
+        if not name or matching_name(name, self.config.aliases):
+            return matching_name(name, names) or names[0]
+        if found := matching_name(name, names):
+            return found
+        raise ModelNotFound(name, ", ".join(names))
 
     def ignored_fields_header(self, names: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
         """Return the header with fields without effect. Raises InvalidRequest if the server is strict."""

@@ -98,7 +98,7 @@ def test_fields_without_effect_are_named() -> None:
 @for_each(("fields", "param"), [
     ({"max_tokens": None}, "max_tokens"),
     ({"messages": None}, "messages"),
-    ({"model": None}, "model"),
+    ({"model": 7}, "model"),
     ({"system": 7}, "system"),
     ({"stream": "yes"}, "stream"),
     ({"stop_sequences": "END"}, "stop_sequences"),

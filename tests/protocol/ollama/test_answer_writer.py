@@ -63,9 +63,19 @@ def test_durations_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_without_a_text() -> None:
-    body = writer(load_reason="load").loaded()
+    body = writer(load_reason="load").loaded("served")
     assert checked_closely(ollama.ChatResponse, body).done_reason == "load" and body["done"] is True
-    assert checked_closely(ollama.GenerateResponse, writer(is_chat=False, load_reason="unload").loaded()).response == ""
+    assert (
+        checked_closely(ollama.GenerateResponse, writer(is_chat=False, load_reason="unload").loaded("served")).response
+        == ""
+    )
+
+
+@for_each(("name", "expected"), [("", "served"), ("asked:latest", "asked:latest")])
+def test_the_model_is_that_of_the_request_or_the_one_that_answers(name: str, expected: str) -> None:
+    response = {"model": "served", "choices": [{"finish_reason": "stop", "message": {"content": "Yes"}}]}
+    assert writer(model=name).whole(response, None)["model"] == expected
+    assert writer(model=name, load_reason="load").loaded("served")["model"] == expected
 
 
 def test_logprobs_of_a_message() -> None:

@@ -13,16 +13,16 @@ RESPONSE = {"data": [{"embedding": [1.0, 0.5]}, {"embedding": [0.0, 2.0]}], "usa
 
 
 def embed(**fields: Any) -> EmbedTranslation:
-    return EmbedTranslation({"model": "m:latest", **fields}, lambda: ("m",), has_one_prompt=False)
+    return EmbedTranslation({"model": "m:latest", **fields}, has_one_prompt=False)
 
 
 def embeddings(**fields: Any) -> EmbedTranslation:
-    return EmbedTranslation({"model": "m", **fields}, lambda: ("m",), has_one_prompt=True)
+    return EmbedTranslation({"model": "m", **fields}, has_one_prompt=True)
 
 
 def test_several_texts() -> None:
     request = embed(input=["a", "b"], dimensions=2, truncate=False, keep_alive=0, options={"num_ctx": 1})
-    assert request.body == {"model": "m", "input": ["a", "b"], "dimensions": 2} and request.load_reason == ""
+    assert request.body == {"model": "m:latest", "input": ["a", "b"], "dimensions": 2} and request.load_reason == ""
     assert request.ignored == ("keep_alive", "options") and embed(input="a", truncate=True).ignored == ("truncate",)
     response = checked_closely(EmbedResponse, request.response(RESPONSE))
     assert response.embeddings == [[1.0, 0.5], [0.0, 2.0]] and response.model == "m:latest"
@@ -35,11 +35,18 @@ def test_one_prompt_is_not_normalized() -> None:
     assert checked_closely(EmbeddingsResponse, request.response(RESPONSE)).embedding == [1.0, 0.5]
 
 
+@pytest.mark.parametrize("name", ["", None])
+def test_without_a_model_it_is_the_one_that_answers(name: str | None) -> None:
+    request = embed(input="a", model=name)
+    assert request.body["model"] == "" and request.response({**RESPONSE, "model": "m"})["model"] == "m"
+    assert embed(input="", model=name).loaded("m") == {"model": "m", "embeddings": []}
+
+
 def test_no_text_has_no_embeddings() -> None:
     for request in (embed(input=""), embed(input=[])):
-        assert request.load_reason == "load" and request.loaded() == {"model": "m:latest", "embeddings": []}
+        assert request.load_reason == "load" and request.loaded("m") == {"model": "m:latest", "embeddings": []}
     assert embeddings().load_reason == embeddings(prompt="").load_reason == "load"
-    assert embeddings().loaded() == {"embedding": []}
+    assert embeddings().loaded("m") == {"embedding": []}
     assert embed(input={}).load_reason == "" == embed(input=0).load_reason  # the inner route rejects them
 
 

@@ -38,10 +38,10 @@ def test_errors_have_ollamas_form() -> None:
     assert "application/x-ndjson" in OPERATIONS[fields.CHAT_PATH][1]["responses"]["200"]["content"]
 
 
-def test_a_model_to_show_has_one_of_two_names() -> None:
+def test_a_model_to_show_has_either_name_or_none() -> None:
     schema = OPERATIONS[fields.SHOW_PATH][1]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["required"] == [] and len(schema["anyOf"]) == 2
-    assert all(schema["properties"][name]["anyOf"][0]["enum"] == ["m"] for name in ("model", "name"))
+    assert schema["required"] == []
+    assert all(schema["properties"][name]["anyOf"][0]["enum"] == ["m", ""] for name in ("model", "name"))
 
 
 REQUEST = OllamaRequest(body={}, ignored=(), names=FieldNames(), model="m", load_reason="load")
@@ -51,7 +51,8 @@ WHOLE = {"choices": [{"finish_reason": "stop", "message": {"content": "a", "reas
 
 
 @for_each(("schema", "body"), [
-    (MESSAGE_ANSWER, MESSAGE.loaded()), (MESSAGE_ANSWER, MESSAGE.whole(WHOLE, 0.0)), (ANSWER, TEXT.whole(WHOLE, 0.0)),
+    (MESSAGE_ANSWER, MESSAGE.loaded("m")), (MESSAGE_ANSWER, MESSAGE.whole(WHOLE, 0.0)),
+    (ANSWER, TEXT.whole(WHOLE, 0.0)),
     (MODEL_LIST, tags([CARD])), (RUNNING, running_models([CARD])), (SHOWN, shown_model(CARD)),
     (ERROR, {"error": "x must be 1"}),
 ])  # fmt: skip

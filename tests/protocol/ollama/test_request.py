@@ -14,7 +14,6 @@ from chairlift.protocol.ollama.request import (
     read_generate_request,
     read_raw_request,
     read_show_request,
-    served_name,
 )
 from support_shares import for_each
 
@@ -22,26 +21,22 @@ HI = [{"role": "user", "content": "Hi"}]
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-def served() -> tuple[str, ...]:
-    return ("m",)
-
-
 def chat(**fields: Any) -> OllamaRequest:
-    return read_chat_request({"model": "m", "messages": HI, **fields}, served)
+    return read_chat_request({"model": "m", "messages": HI, **fields})
 
 
 def generate(**fields: Any) -> OllamaRequest:
-    return read_generate_request({"model": "m", "prompt": "Hi", **fields}, served)
+    return read_generate_request({"model": "m", "prompt": "Hi", **fields})
 
 
 def raw(**fields: Any) -> OllamaRequest:
-    return read_raw_request({"model": "m", "prompt": "Hi", "raw": True, **fields}, served)
+    return read_raw_request({"model": "m", "prompt": "Hi", "raw": True, **fields})
 
 
 def test_a_chat() -> None:
     assert chat().body == {"model": "m", "messages": HI, **STREAM}
     request = chat(model="m:latest", stream=False, options={"num_predict": 3, "num_ctx": 1}, keep_alive="5m", x=1)
-    assert request.body == {"model": "m", "messages": HI, "max_tokens": 3} and request.model == "m:latest"
+    assert request.body == {"model": "m:latest", "messages": HI, "max_tokens": 3} and request.model == "m:latest"
     assert request.ignored == ("keep_alive", "x", "options.num_ctx") and request.load_reason == ""
 
 
@@ -106,11 +101,11 @@ def test_a_request_without_a_text_loads(keep_alive: object, reason: str) -> None
         (read_chat_request, {"messages": []}), (read_chat_request, {}), (read_generate_request, {"prompt": ""}),
         (read_raw_request, {}),
     ):  # fmt: skip
-        assert read({"model": "m", "keep_alive": keep_alive, **body}, served).load_reason == reason
+        assert read({"model": "m", "keep_alive": keep_alive, **body}).load_reason == reason
 
 
 BAD: list[tuple[Callable[..., OllamaRequest], dict[str, Any], str]] = [
-    (chat, {"model": ...}, "model"), (chat, {"model": 7}, "model"), (chat, {"stream": "yes"}, "stream"),
+    (chat, {"model": 7}, "model"), (chat, {"stream": "yes"}, "stream"),
     (chat, {"tools": {}}, "tools"), (chat, {"messages": [], "tools": [{}]}, "messages"), (chat, {"think": 1}, "think"),
     (chat, {"think": []}, "think"), (chat, {"format": "yaml"}, "format"), (chat, {"format": 7}, "format"),
     (chat, {"logprobs": 1}, "logprobs"), (chat, {"top_logprobs": 1}, "top_logprobs"),
@@ -129,24 +124,19 @@ def test_an_error_names_the_field(read: Callable[..., OllamaRequest], fields: di
     assert caught.value.details["param"] == param and caught.value.message.startswith(param)
 
 
+@for_each("read", [chat, generate, raw])
+def test_a_request_without_a_model_leaves_it_to_the_inner_route(read: Callable[..., OllamaRequest]) -> None:
+    for model in (None, ""):
+        request = read(model=model)
+        assert (request.body["model"], request.model) == ("", "")
+
+
 def test_the_model_to_show() -> None:
-    assert read_show_request({"model": "m:latest", "verbose": True}, served) == ("m", ("verbose",))
-    assert read_show_request({"name": "m"}, served) == ("m", ())
-    assert read_show_request({"name": "m", "model": "m:latest"}, served) == ("m", ())
-    for body, param in (({}, "model"), ({"name": 7}, "name"), ({"model": "m", "name": "n"}, "name")):
+    assert read_show_request({"model": "m:latest", "verbose": True}) == ("m:latest", ("verbose",))
+    assert read_show_request({"name": "m"}) == read_show_request({"name": "m", "model": ""}) == ("m", ())
+    assert read_show_request({"name": "m", "model": "m:latest"}) == ("m:latest", ())
+    for body in ({}, {"name": None}, {"model": ""}, {"name": "", "model": None}):
+        assert read_show_request(body) == ("", ()), "the only model"
+    for body, param in (({"model": 7}, "model"), ({"name": 7}, "name"), ({"model": "m", "name": "n"}, "name")):
         with pytest.raises(InvalidRequest, match=f"^{param} "):
-            read_show_request(body, served)
-
-
-@for_each(("name", "served", "found"), [
-    ("demo", ("demo",), "demo"),
-    ("demo:latest", ("demo",), "demo"),
-    ("demo", ("demo:latest",), "demo:latest"),
-    ("demo:latest", ("demo", "demo:latest"), "demo:latest"),
-    ("chairlift:demo:latest", ("chairlift:demo",), "chairlift:demo"),
-    ("demo:7b", ("demo",), "demo:7b"),
-    ("other:latest", ("demo",), "other:latest"),
-    ("", (), ""),
-])  # fmt: skip
-def test_a_name_without_a_tag_is_that_of_latest(name: str, served: tuple[str, ...], found: str) -> None:
-    assert served_name(name, served) == found
+            read_show_request(body)

@@ -20,14 +20,10 @@ COMPLETION = {
 BODY = {"model": "m", "prompt": "Hi", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-def served() -> tuple[str, ...]:
-    return ("m",)
-
-
 @pytest.mark.parametrize(("translator", "inner_path", "part"), [
-    (chat_translator(served), "/v1/chat/completions", "message"),
-    (generate_translator(served), "/v1/chat/completions", "response"),
-    (raw_translator(served), "/v1/completions", "response"),
+    (chat_translator(), "/v1/chat/completions", "message"),
+    (generate_translator(), "/v1/chat/completions", "response"),
+    (raw_translator(), "/v1/completions", "response"),
 ])  # fmt: skip
 def test_each_route_has_its_own(translator: OllamaTranslator, inner_path: str, part: str) -> None:
     assert translator.inner_path == inner_path
@@ -40,12 +36,12 @@ def test_each_route_has_its_own(translator: OllamaTranslator, inner_path: str, p
     assert last["done"] is True and last["prompt_eval_duration"] == 0
     assert "eval_duration" not in translator.translate(BODY, ClientRequest()).response(COMPLETION)
     empty = translator.translate({"model": "m"}, ClientRequest())
-    assert empty.load_reason == "load" and empty.loaded()["done_reason"] == "load"
+    assert empty.load_reason == "load" and empty.loaded("m")["done_reason"] == "load"
 
 
 def test_embeddings() -> None:
     for has_one_prompt, name in ((True, "embedding"), (False, "embeddings")):
-        translator = EmbedTranslator(served, has_one_prompt=has_one_prompt)
+        translator = EmbedTranslator(has_one_prompt=has_one_prompt)
         translation = translator.translate({"model": "m", "input": "a", "prompt": "a"}, ClientRequest())
         assert translator.inner_path == "/v1/embeddings" and translation.body["input"] == "a"
         assert name in translation.response({"data": [{"embedding": [1.0]}], "usage": {"prompt_tokens": 1}})

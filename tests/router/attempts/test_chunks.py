@@ -10,17 +10,18 @@ from support_attempts import chunk, chunk_event
 from support_shares import for_each
 
 TRICKY = '}],"usage":null}\\",\\"token_ids\\":[1],"position":2,"finish_reason":"stop","choices":[{"index":9,'
+COUNTS = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 LOGPROBS = {"content": [{"token": TRICKY, "logprob": -1.5}], "refusal": None}
 
 
-@for_each("with_usage", [False, True])
+@for_each(("with_usage", "usage"), [(False, None), (True, None), (True, COUNTS)])
 @for_each("logprobs", [None, LOGPROBS])
 @for_each("reason", [None, "stop", "tool_calls"])
 @for_each("ids", [None, (), (5,), (5, 6, 77)])
 def test_a_chunk_is_cut_as_json_would_parse_it(
-    ids: tuple[int, ...] | None, reason: str | None, logprobs: object, with_usage: bool
+    ids: tuple[int, ...] | None, reason: str | None, logprobs: object, with_usage: bool, usage: object
 ) -> None:
-    options = {"reason": reason, "logprobs": logprobs, "with_usage": with_usage}
+    options = {"reason": reason, "logprobs": logprobs, "with_usage": with_usage, "usage": usage}
     payload = chunk_event(3, {"content": TRICKY}, ids=ids, position=40, **options)
     parsed = parse_chunk(payload)
     position = None if ids is None else 40

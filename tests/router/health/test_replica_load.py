@@ -10,7 +10,7 @@ from chairlift.router.health.replica_load import MAX_HEADER_CHARS, ReplicaLoad, 
 from support_shares import for_each
 
 NOT_IN_THE_HEADER = frozenset(
-    {"prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests", "adapters"}
+    {"prefill_tokens_per_second", "output_tokens_per_second", "max_running_requests", "adapters", "aliases"}
     | {"cpu_ratio", "memory_ratio", "gpu_ratio", "gpu_memory_ratio"}
     | {"prompt_tokens", "cached_tokens", "output_tokens"}
 )
@@ -18,7 +18,8 @@ NOT_IN_THE_HEADER = frozenset(
 BODY = {
     "state": "ready", "instance_id": "p1", "waiting_requests": 2, "waiting_tokens": 300, "running_requests": 7,
     "total_blocks": 100, "free_blocks": 25, "admission_waiting_requests": 3, "admission_waiting_tokens": 100,
-    "expected_wait_seconds": 0.25, "prefill_tokens_per_second": 1200.5, "adapters": ["sql"], "fingerprint": "f1",
+    "expected_wait_seconds": 0.25, "prefill_tokens_per_second": 1200.5, "adapters": ["sql"],
+    "aliases": ["org/m"], "fingerprint": "f1",
     "output_tokens_per_second": 80.5, "max_running_requests": 16, "cpu_ratio": 0.5, "memory_ratio": 0.25,
     "gpu_ratio": 1, "gpu_memory_ratio": 0.125, "prompt_tokens": 900, "cached_tokens": 300, "output_tokens": 50,
     "fingerprints": {"sql": "f2"}, "steps": 9, "of_the_future": {"x": []},
@@ -32,6 +33,7 @@ def test_every_field_is_read() -> None:
     assert (load.expected_wait_seconds, load.prefill_tokens_per_second, load.kv_usage_ratio) == (0.25, 1200.5, 0.75)
     assert (load.output_tokens_per_second, load.max_running_requests) == (80.5, 16)
     assert (load.cpu_ratio, load.memory_ratio, load.gpu_ratio, load.gpu_memory_ratio) == (0.5, 0.25, 1.0, 0.125)
+    assert load.aliases == ("org/m",)
     assert (load.adapters, load.fingerprints) == (frozenset({"sql"}), {"": "f1", "sql": "f2"})
     assert (load.prompt_tokens, load.cached_tokens, load.output_tokens) == (900, 300, 50)
     assert load.missing == frozenset()
@@ -41,14 +43,15 @@ def test_what_a_replica_writes_is_read() -> None:
     report = ReplicaReport(
         state=ReplicaState.DRAINING, waiting_requests=1, waiting_tokens=7, running_requests=2, total_blocks=8,
         free_blocks=6, admission_waiting_requests=3, expected_wait_seconds=1.5, instance_id="i.0", fingerprint="f",
-        models=("a", "b"), adapters=("x",), prefill_tokens_per_second=1000.5,
+        models=("a", "b"), adapters=("x",), aliases=("o/a",), prefill_tokens_per_second=1000.5,
         output_tokens_per_second=70.5, max_running_requests=4, cpu_ratio=0.5, memory_ratio=0.25,
     )  # fmt: skip
     load = parse_load(json.loads(json.dumps(asdict(report))), 5.0)
     assert load == ReplicaLoad(
         at_seconds=5.0, state=ReplicaState.DRAINING, incarnation="i.0", waiting_requests=3, waiting_tokens=7,
         running_requests=2, expected_wait_seconds=1.5, prefill_tokens_per_second=1000.5, kv_usage_ratio=0.25,
-        adapters=frozenset({"x"}), fingerprints={"": "f"}, output_tokens_per_second=70.5, max_running_requests=4,
+        adapters=frozenset({"x"}), aliases=("o/a",), fingerprints={"": "f"},
+        output_tokens_per_second=70.5, max_running_requests=4,
         cpu_ratio=0.5, memory_ratio=0.25, gpu_ratio=None, gpu_memory_ratio=None,
     )  # fmt: skip
     summary = LoadSummary(
@@ -82,6 +85,7 @@ def test_missing_fields_come_from_the_report_before() -> None:
         {"running_requests": -1}, {"running_requests": True}, {"running_requests": float("nan")},
         {"running_requests": float("inf")}, {"running_requests": 10**400}, {"waiting_tokens": []},
         {"expected_wait_seconds": {}}, {"instance_id": 7}, {"instance_id": "x" * 257}, {"adapters": "sql"},
+        {"aliases": "m"}, {"aliases": [7]},
         {"adapters": [1]}, {"fingerprints": []}, {"fingerprint": {}}, {"total_blocks": -5},
         {"cpu_ratio": 1.5}, {"memory_ratio": -0.1}, {"gpu_ratio": "1"}, {"gpu_memory_ratio": float("nan")},
     ],

@@ -20,6 +20,7 @@ def send_request(method: str, path: str, body: dict[str, Any] | None = None, **s
 def test_the_model_has_a_card() -> None:
     [card] = send_request("GET", "/v1/models").json()["data"]
     assert card["id"] == "fake" and card["object"] == "model" and card["max_model_len"] == 512
+    assert card["max_input_tokens"] == card["max_tokens"] == 511
     assert send_request("GET", "/v1/models/fake").json() | {"created": 0} == card | {"created": 0}
 
 

@@ -30,7 +30,7 @@ def test_a_plain_body_asks_for_nothing_special(parse: Any) -> None:
 @pytest.mark.parametrize("table", [CHAT, COMPLETION], ids=["chat", "completion"])
 def test_null_is_the_same_as_absent_in_every_field_that_is_not_required(table: Mapping[str, Any]) -> None:
     nulls = {name: None for name, field in table.items() if not field.required}
-    assert (chat(**nulls) == chat()) if table is CHAT else (completion(**nulls) == completion())
+    assert (chat(**nulls) == chat(model="")) if table is CHAT else (completion(**nulls) == completion(model=""))
 
 
 SAMPLING: dict[str, Any] = {
@@ -97,6 +97,22 @@ def test_usage_comes_only_in_streams_that_ask_for_it() -> None:
     ):
         request = completion(stream=stream, stream_options=options)
         assert (request.include_usage, request.ignored) == (include_usage, ignored), (options, stream)
+
+
+def test_counts_in_each_chunk_need_those_of_the_last_one() -> None:
+    """As in vLLM."""
+    name = "stream_options.continuous_usage_stats"
+    for options, stream, has_counts, ignored in (
+        ({"include_usage": True, "continuous_usage_stats": True}, True, True, ()),
+        ({"include_usage": True, "continuous_usage_stats": False}, True, False, ()),
+        ({"include_usage": True, "continuous_usage_stats": None}, True, False, ()),
+        ({"continuous_usage_stats": True}, True, False, (name,)),
+        ({"include_usage": False, "continuous_usage_stats": True}, True, False, (name,)),
+        ({"continuous_usage_stats": False}, True, False, ()),
+        ({"include_usage": True, "continuous_usage_stats": True}, False, False, ("stream_options",)),
+    ):
+        for request in (chat(stream=stream, stream_options=options), completion(stream=stream, stream_options=options)):
+            assert (request.has_continuous_usage, request.ignored) == (has_counts, ignored), (options, stream)
 
 
 @pytest.mark.parametrize("value", [-1, -1.0])

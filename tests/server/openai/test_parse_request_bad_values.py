@@ -10,6 +10,7 @@ from chairlift.core.sampling_params import MAX_LOGIT_BIAS, MAX_TOKENS
 from chairlift.core.structured_output import MAX_STRUCTURED_CHARS
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_MESSAGES, MAX_PROMPTS, MAX_SALT_CHARS, Effect
 from chairlift.server.openai.parse_request import MAX_TOTAL_CHOICES, read_chat, read_completion
+from chairlift.text.tool_formats.json_calls import HERMES
 from support_parse_request import (
     CHAT_BODY,
     COMPLETION_BODY,
@@ -24,7 +25,7 @@ from support_shares import for_each
 
 # Values that both routes reject: the case in the HTTP contract, the field, its values.
 BOTH: list[tuple[int, str, list[Any]]] = [
-    (22, "model", [None, "", 5, [], {}, True, "m" * 1001]),
+    (22, "model", [5, [], {}, True, "m" * 1001]),
     (31, "max_tokens", [-2, 2**31, "5", 1.5, True, [1], 2**64 - 1]),
     (31, "min_tokens", [-1, "5", 1.5]),
     (32, "n", [0, -1, 129, 10**9, "2", 1.5, True]),
@@ -157,20 +158,25 @@ def test_a_sentence_of_a_bound_has_both_numbers(parse: Any, body: dict[str, Any]
 
 @pytest.mark.parametrize("parse", [chat, completion])
 def test_what_is_needed_and_not_there_is_named(parse: Any) -> None:
-    for name in ("model", "messages" if parse is chat else "prompt"):
-        body = {**CHAT_BODY, **COMPLETION_BODY}
-        del body[name]
-        with pytest.raises(InvalidRequest) as caught:
-            read_chat(body, None) if parse is chat else read_completion(body)
-        assert (caught.value.message, caught.value.details["param"]) == (f"{name} is missing", name)
+    name = "messages" if parse is chat else "prompt"
+    body = {**CHAT_BODY, **COMPLETION_BODY}
+    del body[name]
+    with pytest.raises(InvalidRequest) as caught:
+        read_chat(body, None) if parse is chat else read_completion(body)
+    assert (caught.value.message, caught.value.details["param"]) == (f"{name} is missing", name)
+
+
+@pytest.mark.parametrize("model", [{}, {"model": None}, {"model": ""}])
+def test_a_model_may_be_absent(model: dict[str, Any]) -> None:
+    others = {name: value for name, value in {**CHAT_BODY, **COMPLETION_BODY}.items() if name != "model"}
+    assert read_chat({**others, **model}, HERMES).model == read_completion({**others, **model}).model == ""
 
 
 @for_each("value", [1, 0, "yes", "", [], {}])
-def test_include_usage_is_true_or_false(value: Any) -> None:
+def test_stream_options_are_true_or_false(value: Any) -> None:
     for stream in (True, False):
-        assert rejection_message(
-            chat, "stream_options.include_usage", stream=stream, stream_options={"include_usage": value}
-        )
+        for name in ("include_usage", "continuous_usage_stats"):
+            assert rejection_message(chat, f"stream_options.{name}", stream=stream, stream_options={name: value})
 
 
 @pytest.mark.parametrize("value", [[], 5, "x", True])

@@ -17,6 +17,7 @@ from support_responses import (
     EXTENSIONS,
     LENGTH,
     META,
+    NUM_PROMPT_TOKENS,
     STOP,
     TOOL_CALL,
     chat_renderer,
@@ -212,6 +213,27 @@ def test_a_stream_that_is_resumed_goes_on_counting() -> None:
     second = render_chunks(renderer, events_of("ab", (1,), index=1))
     assert [only_choice(chunk)["position"] for chunk in first if "position" in only_choice(chunk)] == [3, 4]
     assert [only_choice(chunk)["position"] for chunk in second if "position" in only_choice(chunk)] == [0, 1]
+
+
+COUNTED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+
+
+@pytest.mark.parametrize("more", [{}, {"return_token_ids": True}])
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_each_chunk_has_the_counts_of_all_choices_so_far(is_chat: bool, more: dict[str, Any]) -> None:
+    options = {**COUNTED, **more, "n": 2, "resume": [[7, 8, 9]]}
+    renderer = chat_renderer(chat_request(**options)) if is_chat else completion_renderer(completion_request(**options))
+    silent = TextEvent("r", "", (200,), index=1)  # the beginning of a character
+    events = [
+        TextEvent("r", "a", (97,)), silent, TextEvent("r", "b", (98, 99), index=1),
+        TextEvent("r", "c", (99,), finish_reason=STOP),
+    ]  # fmt: skip
+    chunks = [chunk for event in events for chunk in chunks_of(renderer.event(0, event))]
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert list(dict.fromkeys(counts))[-2:] == [7, 8] and counts[0] == 4 and counts == sorted(counts)
+    for usage in (chunk["usage"] for chunk in chunks):
+        assert usage["prompt_tokens"] == NUM_PROMPT_TOKENS
+        assert usage["total_tokens"] == NUM_PROMPT_TOKENS + usage["completion_tokens"]
 
 
 def test_tokens_without_text_yet_are_sent_where_the_client_counts_them() -> None:

@@ -11,7 +11,7 @@ from chairlift.protocol.translation.base import Translator
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.send_response import send_object
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.translation.ollama_routes import OLLAMA_WORK_PATHS, OllamaModels, check_name, ollama_routes
+from chairlift.web.translation.ollama_routes import OLLAMA_WORK_PATHS, OllamaModels, ollama_routes
 from chairlift.web.translation.translated_route import TranslatedRoute
 from support_translation import Sent, open_admission, ready_lifecycle, request
 
@@ -41,14 +41,16 @@ def post(path: str, body: dict[str, Any], inner: Inner, *, method: str = "POST",
          lifecycle: Lifecycle | None = None, headers: dict[str, str] | None = None) -> Sent:  # fmt: skip
     config, state = HttpConfig(), lifecycle or ready_lifecycle()
 
-    def served() -> tuple[str, ...]:
-        return ("m",)
+    def resolve_model(name: str) -> str:
+        if name in ("", "m", "m:latest", "gone"):
+            return name if name == "gone" else "m"
+        raise ModelNotFound(name, "m")
 
     def translated(translator: Translator) -> TranslatedRoute:
         return TranslatedRoute(inner, translator, config, state, open_admission(), is_strict)
 
-    models = OllamaModels(inner, config, state, served, is_strict)
-    routes = {(verb, path): app for verb, path, app in ollama_routes(translated, models, served)}
+    models = OllamaModels(inner, config, state, resolve_model, is_strict)
+    routes = {(verb, path): app for verb, path, app in ollama_routes(translated, models, resolve_model)}
     return request(routes[method, path], json.dumps(body).encode(), method=method, path=path, headers=headers)
 
 
@@ -61,12 +63,15 @@ def test_each_request_gets_its_route(path: str, body: dict[str, Any], inner_path
     inner = Inner()
     assert post(path, {**HI, **body, "model": "m:latest"}, inner).status == 200
     [(method, found, sent)] = inner.requests
-    assert (method, found, sent["model"]) == ("POST", inner_path, "m")
+    assert (method, found, sent["model"]) == ("POST", inner_path, "m:latest")
 
 
 @pytest.mark.parametrize("path", OLLAMA_WORK_PATHS)
 def test_a_request_without_a_text_only_checks_the_model(path: str) -> None:
     inner, body = Inner(), {"model": "m", "input": "", "keep_alive": 3}
+    for name in ("", None):
+        answer = json.loads(post(path, {**body, "model": name}, inner).body)
+        assert answer.get("model", "m") == "m" and inner.requests == []
     sent = post(path, body, inner)
     assert inner.requests == [] and "keep_alive" in sent.headers["x-ignored-parameters"]
     assert json.loads(sent.body).get("done_reason", "load") == "load"
@@ -96,8 +101,8 @@ def test_models_are_those_of_the_service() -> None:
 def test_a_model_that_is_not_there() -> None:
     with pytest.raises(ModelNotFound, match=r"the model 'n' is not served here; served are m$"):
         post("/api/show", {"name": "n"}, Inner())
-    with pytest.raises(ModelNotFound, match="no models, as no replica is ready"):
-        check_name("m", ())
+    with pytest.raises(ModelNotFound, match=r"the model 'gone' is not served here; served are m$"):
+        post("/api/show", {"name": "gone"}, Inner())
 
 
 def test_the_version_is_that_of_the_api() -> None:

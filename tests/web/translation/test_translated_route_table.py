@@ -15,7 +15,9 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 def test_each_route_has_its_inner_route() -> None:
     names = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/tokenize")
-    inner = InnerRoutes(dict.fromkeys(names, nothing), HttpConfig(), ready_lifecycle(), open_admission(), True)
+    inner = InnerRoutes(
+        dict.fromkeys(names, nothing), HttpConfig(), ready_lifecycle(), open_admission(), lambda name: name, True
+    )
     routes = translated_routes(inner)
     posts = [(path, app) for method, path, app in routes if method == "POST"]
     plain = {path: app.rendered if isinstance(app, OllamaRoute) else app for path, app in posts}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chairlift.cli.console import Console
 from chairlift.cli.http_request import server_url
+from chairlift.cli.model_aliases import model_aliases
 from chairlift.cli.model_display_name import model_display_name
 from chairlift.cli.output_file_checks import check_outputs
 from chairlift.cli.server_options import server_config
@@ -105,9 +106,9 @@ async def _local_server(
 ) -> AsyncIterator[Sender]:
     """Start the engine and the API over it, without a socket and with no limit below the largest request."""
     service = await asyncio.to_thread(prepared.start)
-    replica = Replica(
-        server_config(tuple(names or [model_display_name(prepared.model)]), {"max_body_bytes": max_body_bytes})
-    )
+    served_names = tuple(names or [model_display_name(prepared.model)])
+    aliases = model_aliases(prepared.model)
+    replica = Replica(server_config(served_names, {"max_body_bytes": max_body_bytes}, aliases))
 
     async def drain() -> None:
         replica.lifecycle.drain()

@@ -80,7 +80,7 @@ def _read_conversation(
         messages.add_system(fields["system"])
     messages.add_messages(fields["messages"])
     ignored += messages.left_out.names
-    chat: Json = {"model": fields["model"]}
+    chat: Json = {"model": fields.get("model", "")}
     if messages.finish():
         chat["continue_final_message"] = True
     chat["messages"] = messages.messages

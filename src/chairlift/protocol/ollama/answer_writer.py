@@ -20,13 +20,14 @@ class AnswerWriter:
     def __init__(self, request: OllamaRequest, *, is_chat: bool) -> None:
         """Begin; with `is_chat` an answer is a message, otherwise a text."""
         self._request, self._is_chat = request, is_chat
+        self._model = request.model
         self._started_at = time.monotonic()
 
     def part(
         self, text: str = "", thinking: str = "", calls: list[Json] | None = None, logprobs: list[Json] | None = None
     ) -> Json:  # fmt: skip
         """Return an object with a part of the answer, which is not the last one."""
-        result = {"model": self._request.model, "created_at": timestamp(), "done": False}
+        result = {"model": self._model, "created_at": timestamp(), "done": False}
         more: Json = {"thinking": thinking} if thinking else {}
         if self._is_chat:
             more |= {"tool_calls": calls} if calls else {}
@@ -40,12 +41,18 @@ class AnswerWriter:
         reason = DONE_REASONS.get(finish_reason, finish_reason)
         return part | {"done": True, "done_reason": reason, **self._counts(usage or {}, first_token_at)}
 
-    def loaded(self) -> Json:
-        """Return the response to a request without a text."""
+    def name_model(self, name: str) -> None:
+        """Take the name of the model that answers, where the request has none."""
+        self._model = self._model or name
+
+    def loaded(self, model: str) -> Json:
+        """Return the response to a request without a text; `model` as of name_model."""
+        self.name_model(model)
         return self.part() | {"done": True, "done_reason": self._request.load_reason}
 
     def whole(self, response: Json, first_token_at: float | None) -> Json:
         """Return the response of a whole response of the OpenAI API."""
+        self.name_model(response.get("model", ""))
         choice = response["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
         calls = [each for call in message.get("tool_calls") or () if (each := tool_call(call["function"])) is not None]

@@ -9,7 +9,6 @@ from chairlift.core.validation import boolean, integer, invalid_param
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.ollama.answer_writer import NANOSECONDS
 from chairlift.protocol.ollama.fields import EMBED, EMBEDDINGS
-from chairlift.protocol.ollama.request import Names, served_name
 from chairlift.protocol.translation.base import JSON_LINES, FieldNames, Json, StreamTranslation
 
 
@@ -22,11 +21,12 @@ class EmbedTranslation:
 
     stream_type = JSON_LINES
 
-    def __init__(self, body: Mapping[str, Any], served: Names, *, has_one_prompt: bool) -> None:
+    def __init__(self, body: Mapping[str, Any], *, has_one_prompt: bool) -> None:
         """Translate a body, of /api/embeddings with `has_one_prompt`. Raises InvalidRequest."""
         fields, ignored = split_fields(body, EMBEDDINGS if has_one_prompt else EMBED)
-        self._model, self._has_one_prompt, self._started_at = fields["model"], has_one_prompt, time.monotonic()
-        self.body: Json = {"model": served_name(fields["model"], served())}
+        self._model, self._has_one_prompt = fields.get("model", ""), has_one_prompt
+        self._started_at = time.monotonic()
+        self.body: Json = {"model": self._model}
         if has_one_prompt:
             texts = fields.get("prompt", "")
             if not isinstance(texts, str):
@@ -52,14 +52,14 @@ class EmbedTranslation:
         if self._has_one_prompt:
             return {"embedding": vectors[0]}
         return {
-            "model": self._model, "embeddings": vectors,
+            "model": self._model or response["model"], "embeddings": vectors,
             "total_duration": round((time.monotonic() - self._started_at) * NANOSECONDS), "load_duration": 0,
             "prompt_eval_count": response["usage"]["prompt_tokens"],
         }  # fmt: skip
 
-    def loaded(self) -> Json:
-        """Return the response to a request without a text."""
-        return {"embedding": []} if self._has_one_prompt else {"model": self._model, "embeddings": []}
+    def loaded(self, model: str) -> Json:
+        """Return the response to a request without a text; `model` is the served name of its model."""
+        return {"embedding": []} if self._has_one_prompt else {"model": self._model or model, "embeddings": []}
 
     def stream(self) -> StreamTranslation:
         """Raise AssertionError: embeddings come whole."""

@@ -54,7 +54,7 @@ _IGNORED = Field({}, "has no effect here", Effect.IGNORED)
 _KEEP_ALIVE = Field({}, "has no effect: the model stays loaded", Effect.IGNORED)
 
 _COMMON: Mapping[str, Field] = {
-    "model": Field(MODEL, "name of a model in /api/tags; :latest may be left out, or added", required=True),
+    "model": Field(MODEL, "name of a model in /api/tags, with or without :latest; without a name the only one"),
     "stream": Field({"type": "boolean"}, "send the response as lines of JSON (default)"),
     "options": Field(OPTIONS, "options of sampling, and num_predict: the maximum number of output tokens"),
     "format": Field({"anyOf": [{"enum": ["", JSON_FORMAT]}, {"type": "object"}]}, "json, or a JSON Schema"),
@@ -119,7 +119,7 @@ EMBEDDINGS: Mapping[str, Field] = {
 """Name of each field of /api/embeddings -> its declaration."""
 
 SHOW: Mapping[str, Field] = {
-    "model": Field(MODEL, "name of a model in /api/tags"),
+    "model": Field(MODEL, "name of a model in /api/tags; without it the only one"),
     "name": Field(MODEL, "older name of model"),
     **dict.fromkeys(("verbose", "system", "template", "options"), _IGNORED),
 }

@@ -24,6 +24,7 @@ class AnswerLines:
     def chunk(self, chunk: Json) -> bytes:
         """See StreamTranslation."""
         self._usage = chunk.get("usage") or self._usage
+        self._writer.name_model(chunk.get("model", ""))
         lines: list[Json] = []
         for choice in chunk["choices"]:
             if self._first_chunk_at is None:

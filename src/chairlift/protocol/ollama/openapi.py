@@ -11,9 +11,6 @@ LINES: Schema = {"application/x-ndjson": {"schema": {"type": ["string", "object"
 """Content of a stream: lines of JSON."""
 
 _ERROR_OF_OPENAI = "#/components/schemas/Error"
-_EITHER_NAME: Schema = {"anyOf": [
-    {"required": [name], "properties": {name: {"type": "string"}}} for name in ("model", "name")
-]}  # fmt: skip
 
 
 ERROR = object_schema(error=TEXT)
@@ -88,7 +85,7 @@ def _operations(
     show = body_schema(fields.SHOW, names)
     show["properties"]["name"] = {**show["properties"]["name"], "anyOf": show["properties"]["model"]["anyOf"]}
     yield fields.SHOW_PATH, "post", make_operation(
-        "Describe a model, in Ollama's API", SHOWN, body={**show, **_EITHER_NAME}
+        "Describe a model, in Ollama's API", SHOWN, body=show
     )  # fmt: skip
     yield fields.TAGS_PATH, "get", make_operation("List the models, in Ollama's API", MODEL_LIST, error_statuses="503")
     yield fields.PS_PATH, "get", make_operation(

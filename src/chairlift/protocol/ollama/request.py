@@ -1,9 +1,10 @@
 """read_chat_request and others: bodies of Ollama's API as bodies of the OpenAI API."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from chairlift.core.model_names import LATEST
 from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.ollama.fields import CHAT, GENERATE, JSON_FORMAT, SHOW, THINK_LEVELS
@@ -11,9 +12,6 @@ from chairlift.protocol.ollama.messages import MESSAGE_MEMBERS, chat_messages, c
 from chairlift.protocol.ollama.options import OPTION_NAMES, read_options
 from chairlift.protocol.request_fields import MAX_MODEL_CHARS, MAX_TOP_LOGPROBS, Field
 from chairlift.protocol.translation.base import FieldNames, Json
-
-Names = Callable[[], Collection[str]]
-"""Returns the names under which models are served."""
 
 LOAD, UNLOAD = "load", "unload"
 SCHEMA_FIELD = "response_format.json_schema.schema"
@@ -31,7 +29,7 @@ class OllamaRequest:
         body: body of the OpenAI API.
         ignored: names of fields without effect.
         names: what the fields of `body` are called in the request.
-        model: name of the model in the request.
+        model: name of the model in the request, "" where it has none.
         load_reason: what a request without a text is: LOAD or UNLOAD; "" for one with a text.
         top_logprobs: number of likeliest tokens to return with each token.
     """
@@ -44,11 +42,11 @@ class OllamaRequest:
     top_logprobs: int = 0
 
 
-def read_chat_request(body: Mapping[str, Any], served: Names) -> OllamaRequest:
+def read_chat_request(body: Mapping[str, Any]) -> OllamaRequest:
     """Translate a body of /api/chat to one of chat completions. Raises InvalidRequest."""
     fields, ignored = _split(body, CHAT)
     messages = chat_messages(fields.get("messages"))
-    chat = {"messages": messages, **_common(fields, ignored, served), **_reasoning_effort(fields.get("think"))}
+    chat = {"messages": messages, **_common(fields, ignored), **_reasoning_effort(fields.get("think"))}
     tools = fields.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise invalid_param("tools", f"must be a list, got {format_short(tools)}")
@@ -57,37 +55,37 @@ def read_chat_request(body: Mapping[str, Any], served: Names) -> OllamaRequest:
     if tools:
         chat["tools"] = [{"type": "function", **tool} if isinstance(tool, dict) else tool for tool in tools]
     return OllamaRequest(
-        body=chat, ignored=tuple(ignored), model=fields["model"],
+        body=chat, ignored=tuple(ignored), model=fields.get("model", ""),
         names=FieldNames({**_FIELD_NAMES, "prompt": "messages"}, [f"messages[{i}]" for i in range(len(messages))],
                          MESSAGE_MEMBERS),
         load_reason="" if messages else _load_reason(body), top_logprobs=_top_logprobs(fields),
     )  # fmt: skip
 
 
-def read_generate_request(body: Mapping[str, Any], served: Names) -> OllamaRequest:
+def read_generate_request(body: Mapping[str, Any]) -> OllamaRequest:
     """Translate a body of /api/generate to one of chat completions. Raises InvalidRequest."""
     fields, ignored, prompt, system = _generate_fields(body)
     messages = [{"role": "user", "content": prompt}]
     if system:
         messages.insert(0, {"role": "system", "content": system})
-    chat = {"messages": messages, **_common(fields, ignored, served), **_reasoning_effort(fields.get("think"))}
+    chat = {"messages": messages, **_common(fields, ignored), **_reasoning_effort(fields.get("think"))}
     names = FieldNames(
         {**_FIELD_NAMES, "messages": "prompt"}, ["system", "prompt"] if system else ["prompt"], {".content": ""}
     )
     return OllamaRequest(
-        body=chat, ignored=tuple(ignored), names=names, model=fields["model"],
+        body=chat, ignored=tuple(ignored), names=names, model=fields.get("model", ""),
         load_reason="" if prompt else _load_reason(body), top_logprobs=_top_logprobs(fields),
     )  # fmt: skip
 
 
-def read_raw_request(body: Mapping[str, Any], served: Names) -> OllamaRequest:
+def read_raw_request(body: Mapping[str, Any]) -> OllamaRequest:
     """Translate a body of /api/generate with `raw` to one of completions. Raises InvalidRequest."""
     fields, ignored, prompt, system = _generate_fields(body)
     if system:
         raise invalid_param("system", "cannot be combined with raw: write the system message into the prompt")
     if _reasoning_effort(fields.get("think")):
         ignored.append("think")
-    completion = {"prompt": prompt, **_common(fields, ignored, served)}
+    completion = {"prompt": prompt, **_common(fields, ignored)}
     top_logprobs = _top_logprobs(fields)
     if completion.pop("logprobs", False):
         completion["logprobs"] = top_logprobs
@@ -96,7 +94,7 @@ def read_raw_request(body: Mapping[str, Any], served: Names) -> OllamaRequest:
         completion["fill_context"] = True
     return OllamaRequest(
         body=completion, ignored=tuple(ignored), names=FieldNames({**_FIELD_NAMES, "logprobs": "top_logprobs"}),
-        model=fields["model"], load_reason="" if prompt else _load_reason(body), top_logprobs=top_logprobs,
+        model=fields.get("model", ""), load_reason="" if prompt else _load_reason(body), top_logprobs=top_logprobs,
     )  # fmt: skip
 
 
@@ -105,17 +103,15 @@ def is_raw(body: Mapping[str, Any]) -> bool:
     return body.get("raw") is True
 
 
-def read_show_request(body: Mapping[str, Any], served: Names) -> tuple[str, tuple[str, ...]]:
-    """Return the name of a model as it is served, and the names of ignored fields. Raises InvalidRequest."""
+def read_show_request(body: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a model, "" for the only one, and the names of ignored fields. Raises InvalidRequest."""
     fields, ignored = split_fields(body, SHOW)
-    if "name" in fields:
+    if fields.get("name", "") != "":
         string("name", fields["name"], MAX_MODEL_CHARS)
-    names = {served_name(fields[name], served()): name for name in ("model", "name") if name in fields}
-    if not names:
-        raise invalid_param("model", "is missing")
-    if len(names) > 1:
+    names = [fields[name] for name in ("model", "name") if fields.get(name)]
+    if len({name.removesuffix(LATEST) for name in names}) > 1:
         raise invalid_param("name", "must be the same as model, or missing")
-    return next(iter(names)), ignored
+    return next(iter(names), ""), ignored
 
 
 def _split(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], list[str]]:
@@ -134,9 +130,9 @@ def _generate_fields(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     return fields, ignored, fields.get("prompt", ""), fields.get("system", "")
 
 
-def _common(fields: Mapping[str, Any], ignored: list[str], served: Names) -> Json:
+def _common(fields: Mapping[str, Any], ignored: list[str]) -> Json:
     """Return what both routes of the OpenAI API have."""
-    inner: Json = {"model": served_name(fields["model"], served()), **read_options(fields.get("options"), ignored)}
+    inner: Json = {"model": fields.get("model", ""), **read_options(fields.get("options"), ignored)}
     inner |= _response_format(fields.get("format"))
     if boolean("stream", fields.get("stream", True)):
         inner |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -180,15 +176,3 @@ def _load_reason(body: Mapping[str, Any]) -> str:
         kept.strip("0.hmsuµn ") == "" and "0" in kept if isinstance(kept, str) else kept == 0 and kept is not False
     )
     return UNLOAD if is_zero else LOAD
-
-
-LATEST = ":latest"
-"""Tag of a name without one."""
-
-
-def served_name(name: str, served: Collection[str]) -> str:
-    """Return the served name that a request means, or the name itself where none is served under it."""
-    if name in served:
-        return name
-    other = name.removesuffix(LATEST) if name.endswith(LATEST) else name + LATEST
-    return other if other in served else name

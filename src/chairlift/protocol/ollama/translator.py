@@ -7,7 +7,6 @@ from chairlift.protocol.ollama.answer_writer import AnswerWriter
 from chairlift.protocol.ollama.embed_translation import EmbedTranslation
 from chairlift.protocol.ollama.line_stream import AnswerLines
 from chairlift.protocol.ollama.request import (
-    Names,
     OllamaRequest,
     read_chat_request,
     read_generate_request,
@@ -15,7 +14,7 @@ from chairlift.protocol.ollama.request import (
 )
 from chairlift.protocol.translation.base import JSON_LINES, ClientRequest, Json
 
-ReadRequest = Callable[[Mapping[str, Any], Names], OllamaRequest]
+ReadRequest = Callable[[Mapping[str, Any]], OllamaRequest]
 
 
 class GenerationTranslation:
@@ -40,21 +39,21 @@ class GenerationTranslation:
         """See Translation."""
         return AnswerLines(self._writer, self._client.first_token_at)
 
-    def loaded(self) -> Json:
-        """Return the response to a request without a text."""
-        return self._writer.loaded()
+    def loaded(self, model: str) -> Json:
+        """Return the response to a request without a text; `model` is the served name of its model."""
+        return self._writer.loaded(model)
 
 
 class OllamaTranslator:
     """Translates requests of /api/chat or /api/generate; see Translator."""
 
-    def __init__(self, inner_path: str, read: ReadRequest, served: Names, *, is_chat: bool = False) -> None:
+    def __init__(self, inner_path: str, read: ReadRequest, *, is_chat: bool = False) -> None:
         self.inner_path = inner_path
-        self._read, self._served, self._is_chat = read, served, is_chat
+        self._read, self._is_chat = read, is_chat
 
     def translate(self, body: Mapping[str, Any], client: ClientRequest) -> GenerationTranslation:
         """See Translator."""
-        return GenerationTranslation(self._read(body, self._served), client, is_chat=self._is_chat)
+        return GenerationTranslation(self._read(body), client, is_chat=self._is_chat)
 
 
 class EmbedTranslator:
@@ -62,24 +61,24 @@ class EmbedTranslator:
 
     inner_path = "/v1/embeddings"
 
-    def __init__(self, served: Names, *, has_one_prompt: bool = False) -> None:
-        self._served, self._has_one_prompt = served, has_one_prompt
+    def __init__(self, *, has_one_prompt: bool = False) -> None:
+        self._has_one_prompt = has_one_prompt
 
     def translate(self, body: Mapping[str, Any], client: ClientRequest) -> EmbedTranslation:
         """See Translator."""
-        return EmbedTranslation(body, self._served, has_one_prompt=self._has_one_prompt)
+        return EmbedTranslation(body, has_one_prompt=self._has_one_prompt)
 
 
-def chat_translator(served: Names) -> OllamaTranslator:
-    """Return the translator of /api/chat; `served` returns the names of the models."""
-    return OllamaTranslator("/v1/chat/completions", read_chat_request, served, is_chat=True)
+def chat_translator() -> OllamaTranslator:
+    """Return the translator of /api/chat."""
+    return OllamaTranslator("/v1/chat/completions", read_chat_request, is_chat=True)
 
 
-def generate_translator(served: Names) -> OllamaTranslator:
+def generate_translator() -> OllamaTranslator:
     """Return the translator of /api/generate."""
-    return OllamaTranslator("/v1/chat/completions", read_generate_request, served)
+    return OllamaTranslator("/v1/chat/completions", read_generate_request)
 
 
-def raw_translator(served: Names) -> OllamaTranslator:
+def raw_translator() -> OllamaTranslator:
     """Return the translator of /api/generate with `raw`."""
-    return OllamaTranslator("/v1/completions", read_raw_request, served)
+    return OllamaTranslator("/v1/completions", read_raw_request)

@@ -75,7 +75,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
     messages.add_items(items, "input", "input" if isinstance(fields["input"], str) else "")
     messages.finish()
     ignored += messages.left_out.names
-    chat: Json = {"model": fields["model"], "messages": messages.messages}
+    chat: Json = {"model": fields.get("model", ""), "messages": messages.messages}
     chat |= {name: fields[name] for name in SAME_FIELDS if name in fields}
     stream = boolean("stream", fields.get("stream", False))
     if stream:

@@ -27,7 +27,7 @@ FINISH_REASON = b',"finish_reason":'
 _INDEX = re.compile(rb'\{"index":(\d{1,9}),')
 _TAIL = re.compile(
     rb',"finish_reason":(null|"\w+")(?:,"stop_reason":(?:\d{1,10}|"(?:[^"\\]|\\.)*"))?'
-    rb'(,"token_ids":\[(|\d{1,9}(?:,\d{1,9})*)\],"position":(\d{1,9}))?\}\](?:,"usage":null)?\}\n\n'
+    rb'(,"token_ids":\[(|\d{1,9}(?:,\d{1,9})*)\],"position":(\d{1,9}))?\}\](?:,"usage":(?:null|\{[^{}]*\}))?\}\n\n'
 )
 _EMPTY = (b'"delta":{},"logprobs":null', b'"text":"","logprobs":null')
 """What is in a chunk that a server would not send without return_token_ids."""

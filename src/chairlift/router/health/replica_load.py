@@ -52,6 +52,7 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
     "cached_tokens": ("cached_tokens",),
     "output_tokens": ("output_tokens",),
     "adapters": ("adapters",),
+    "aliases": ("aliases",),
     "fingerprints": ("fingerprint", "fingerprints"),
 }
 """Field of ReplicaLoad -> keys of the report, of which one is enough."""
@@ -81,6 +82,7 @@ class ReplicaLoad:
         cached_tokens: of these, the tokens found in the prefix cache.
         output_tokens: output tokens since the start of its engine.
         adapters: LoRA adapters that are loaded.
+        aliases: names beside the listed ones that requests may use for the replica's model.
         fingerprints: fingerprint of the weights for each model; the key "" is for every model.
         missing: names of the fields above that the report does not have.
     """
@@ -104,6 +106,7 @@ class ReplicaLoad:
     cached_tokens: int = 0
     output_tokens: int = 0
     adapters: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
 
@@ -142,6 +145,7 @@ def parse_load(fields: object, now: float) -> ReplicaLoad:
         cached_tokens=int(_number(fields, "cached_tokens")),
         output_tokens=int(_number(fields, "output_tokens")),
         adapters=frozenset(_names(fields, "adapters")),
+        aliases=tuple(_names(fields, "aliases")),
         fingerprints=_fingerprints(fields),
         # A header has only a few fields; the others are then those of the last full report.
         missing=frozenset(name for name, keys in SOURCES.items() if fields.keys().isdisjoint(keys)),

@@ -72,6 +72,17 @@ class RoutedReplica:
         return self.kind is ReplicaKind.CHAIRLIFT and bool(self.fingerprint(model))
 
     @property
+    def base_models(self) -> tuple[str, ...]:
+        """The models that are no LoRA adapters, () if unknown."""
+        adapters = frozenset[str]() if self._served is None else self._served.adapters
+        return tuple(model for model in self.models if model not in adapters)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Names beside `models` that requests may use for its model, () if unknown."""
+        return () if self._load is None else self._load.aliases
+
+    @property
     def served(self) -> ServedModels | None:
         """The models as the replica lists them, None if unknown."""
         return self._served

@@ -66,8 +66,9 @@ class _ChatHandler:
             if request.logprobs and top is not None
             else None
         )
+        num_prompt_tokens = len(processors[0].request.prompt_token_ids)
         meta = ResponseMeta.of("chatcmpl", self.context.request_id, request.model)
-        return ChatRenderer(request, meta, logprobs_formatter, self._delta_builders(processors[0]))
+        return ChatRenderer(request, meta, logprobs_formatter, self._delta_builders(processors[0]), num_prompt_tokens)
 
     def _delta_builders(self, processor: OutputProcessor) -> Sequence[ChatDeltaBuilder]:
         """Return one delta builder for each choice.

@@ -53,7 +53,8 @@ class _CompletionHandler:
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> CompletionRenderer:
         meta = ResponseMeta.of("cmpl", self.context.request_id, self.context.request.model)
-        return CompletionRenderer(self.context.request, meta, self._logprobs_formatters(processors))
+        num_prompt_tokens = sum(len(each.request.prompt_token_ids) for each in processors)
+        return CompletionRenderer(self.context.request, meta, self._logprobs_formatters(processors), num_prompt_tokens)
 
     def _logprobs_formatters(self, processors: Sequence[OutputProcessor]) -> list[CompletionLogprobs] | None:
         params = self.context.request.params

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from chairlift.llm.text_service import RequestOptions, Resume
@@ -82,12 +82,14 @@ async def handle_generation(
 async def parse(
     replica: Replica, scope: Scope, receive: Receive, read: Callable[[dict[str, Any]], RequestT]
 ) -> RequestContext[RequestT]:  # fmt: skip
-    """Parse a body with `read`, and check the model's name and the fields without effect.
+    """Parse a body with `read`, and check the model's name, "" is the served one, and the fields without effect.
 
     Raises InvalidRequest, ModelNotFound and FingerprintMismatch.
     """
     request = await replica.bodies.parse_body(scope, receive, read, is_work=True)
-    replica.check_model(request.model)
+    model = replica.resolve_model(request.model)
+    if not request.model:
+        request = replace(request, model=model)
     replica.reporter.check_fingerprint(request.resume_fingerprint)
     timeout = replica.timeout(scope, request.timeout)
     info = request_info(scope)

@@ -12,12 +12,14 @@ from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.field_check import split_fields
 from chairlift.protocol.model_details import COMPLETION, EMBEDDING, THINKING, TOOLS, model_details
+from chairlift.protocol.model_token_limits import model_token_limits
 from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
 from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
+from chairlift.web.error_responses import no_route
 from chairlift.web.send_response import send_object
 
 OWNER = "chairlift"
@@ -39,11 +41,11 @@ class ModelInfoRoutes:
         await send_object(send, {"object": "list", "data": [*map(self._card, self._replica.config.served_names)]})
 
     async def one(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Describe one model. Raises ModelNotFound."""
+        """Describe one model. Raises NotFound."""
         self._replica.lifecycle.check()
-        name = scope["path_params"]["id"]
-        self._replica.check_model(name)
-        await send_object(send, self._card(name))
+        if not (name := scope["path_params"]["id"]):
+            raise no_route(scope["path"])
+        await send_object(send, self._card(self._replica.resolve_model(name)))
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Convert a prompt, or messages, into token ids."""
@@ -70,8 +72,7 @@ class ModelInfoRoutes:
         """Parse a body by `table` and send what `work` returns for its fields."""
         replica = self._replica
         fields, ignored = await replica.bodies.parse_body(scope, receive, lambda body: split_fields(body, table))
-        if "model" in fields:
-            replica.check_model(fields["model"])
+        replica.resolve_model(fields.get("model", ""))
         if table is TOKENIZE:
             ignored += read_render_options(fields, replica.service.chat_template)[1]
         headers = replica.ignored_fields_header(ignored)
@@ -84,7 +85,7 @@ class ModelInfoRoutes:
     def _card(self, name: str) -> dict[str, Any]:
         return {
             "id": name, "object": "model", "created": self._created, "owned_by": OWNER,
-            "max_model_len": self._max_model_len, "details": self._details,
+            **model_token_limits(self._max_model_len), "details": self._details,
         }  # fmt: skip
 
     @cached_property
@@ -131,8 +132,7 @@ class ModelInfoRoutes:
         return service.tokenizer.encode_chat(replace(rendered, text=rendered.text + prefill))
 
     def _read_chat(self, fields: Mapping[str, Any]) -> ChatRequest:
-        body = {"model": self._replica.config.served_names[0], **fields}
-        return read_chat(body, self._replica.formats.tool_format, self._replica.service.chat_template)
+        return read_chat(fields, self._replica.formats.tool_format, self._replica.service.chat_template)
 
     def _detokenize_response(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         service = self._replica.service

@@ -30,6 +30,7 @@ from chairlift.protocol.request_fields import (
     MAX_TOP_LOGPROBS,
     Field,
 )
+from chairlift.protocol.request_schemas import CONTINUOUS_USAGE, INCLUDE_USAGE
 from chairlift.server.openai.chat_template_fields import read_render_options
 from chairlift.server.openai.structured_fields import StructuredField, read_structured_output
 from chairlift.server.openai.tool_choice import ToolChoice, read_tools
@@ -48,10 +49,11 @@ class BaseRequest:
     """The fields that both generation routes have.
 
     Attributes:
-        model: the model's name in the request.
+        model: the model's name in the request, "" where it has none.
         params: sampling parameters for the engine.
         stream: whether the response is a stream of events.
         include_usage: whether the stream's last event has token counts.
+        has_continuous_usage: whether each of its chunks has the counts so far, too.
         return_token_ids: whether chunks carry token ids and output positions.
         resume: for each choice the token ids that were delivered before.
         resume_fingerprint: fingerprint of the server that delivered them, "" where the request names none.
@@ -67,6 +69,7 @@ class BaseRequest:
     params: SamplingParams
     stream: bool
     include_usage: bool
+    has_continuous_usage: bool
     return_token_ids: bool
     resume: tuple[tuple[int, ...], ...]
     resume_fingerprint: str
@@ -238,12 +241,15 @@ def _common(
         if more.get("structured") is not None:
             raise invalid_param("tool_choice", "cannot force a call, because the request also has a structured output")
         sampling["structured"] = structured.output
-    stream = boolean("stream", fields.get("stream", False))
+    stream, options = boolean("stream", fields.get("stream", False)), fields.get("stream_options", {})
+    include_usage = _stream_option(options, INCLUDE_USAGE) and stream
+    has_continuous_usage = _stream_option(options, CONTINUOUS_USAGE) and include_usage
     return {
         **base_fields(fields),
         "params": SamplingParams(**{**MODEL_DEFAULTS, **sampling, **more}),
         "stream": stream,
-        "include_usage": _include_usage(fields.get("stream_options", {})) and stream,
+        "include_usage": include_usage,
+        "has_continuous_usage": has_continuous_usage,
         "return_token_ids": boolean("return_token_ids", fields.get("return_token_ids", False)),
         "resume": _resume(fields.get("resume")),
         "resume_fingerprint": string(
@@ -260,7 +266,7 @@ def base_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     if timeout is not None:
         timeout = number("timeout", timeout, 0, MAX_HTTP_TIMEOUT_SECONDS, open_low=True)
     return {
-        "model": fields["model"],
+        "model": fields.get("model", ""),
         "priority": integer("priority", fields.get("priority", 0), MIN_HTTP_PRIORITY, MAX_PRIORITY),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
@@ -277,9 +283,9 @@ def _user(value: Any) -> str:
     return value[:MAX_USER_CHARS]
 
 
-def _include_usage(options: Mapping[str, Any]) -> bool:
-    value = options.get("include_usage")
-    return value is not None and boolean("stream_options.include_usage", value)
+def _stream_option(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name)
+    return value is not None and boolean(f"stream_options.{name}", value)
 
 
 def _logit_bias(value: Any) -> dict[int, Any]:

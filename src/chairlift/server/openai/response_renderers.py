@@ -75,15 +75,22 @@ class Renderer(Protocol):
 class _ChunkTemplate:
     """Encodes the chunks of one request around a fixed byte template."""
 
-    def __init__(self, meta: ResponseMeta, kind: str, *, with_usage: bool) -> None:
+    def __init__(self, meta: ResponseMeta, kind: str, request: BaseRequest, num_prompt_tokens: int) -> None:
         envelope = orjson.dumps(meta.envelope(kind))[:-1]
         self._before = envelope + b',"choices":['
-        self._after = b'],"usage":null}' if with_usage else b"]}"
-        self._envelope = envelope
+        self._after = b'],"usage":null}' if request.include_usage else b"]}"
+        self._envelope, self._num_prompt_tokens = envelope, num_prompt_tokens
+        self._has_counts = request.has_continuous_usage
 
-    def choice(self, choice: dict[str, Any]) -> bytes:
-        """Return the event of a choice."""
-        return data_event(self._before + orjson.dumps(choice) + self._after)
+    def choice(self, choice: dict[str, Any], positions: "_ResumedPositions") -> bytes:
+        """Return the event of a choice; `positions` count the output tokens up to its end."""
+        after = self._counts(positions.num_tokens) if self._has_counts else self._after
+        return data_event(self._before + orjson.dumps(choice) + after)
+
+    def _counts(self, num_output_tokens: int) -> bytes:
+        return b'],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}' % (
+            self._num_prompt_tokens, num_output_tokens, self._num_prompt_tokens + num_output_tokens
+        )  # fmt: skip
 
     def usage(self, usage: Usage) -> bytes:
         """Return the event without a choice."""
@@ -100,6 +107,11 @@ class _ResumedPositions:
 
     def __getitem__(self, index: int) -> int:
         return self._positions[index]
+
+    @property
+    def num_tokens(self) -> int:
+        """Output tokens of all choices so far, those before the request was resumed included."""
+        return sum(self._positions)
 
     def advance(self, index: int, event: TextEvent) -> int:
         """Count the tokens of a choice's event; return the position of the first of them."""
@@ -145,12 +157,13 @@ class ChatRenderer:
         meta: ResponseMeta,
         logprobs_formatter: ChatLogprobs | None,
         builders: Sequence[ChatDeltaBuilder],
+        num_prompt_tokens: int = 0,
     ) -> None:
         self._request = request
         self._meta = meta
         self._logprobs_formatter = logprobs_formatter
         self._builders = builders
-        self._chunks = _ChunkTemplate(meta, "chat.completion.chunk", with_usage=request.include_usage)
+        self._chunks = _ChunkTemplate(meta, "chat.completion.chunk", request, num_prompt_tokens)
         self._positions = _ResumedPositions(request, len(builders))
         self._has_started = [self._positions[index] > 0 for index in range(len(builders))]
 
@@ -175,7 +188,7 @@ class ChatRenderer:
                 "index": index, "delta": merged_delta(deltas or [{}]), "logprobs": logprobs, "finish_reason": reason,
                 **_stop_field(event), "token_ids": event.token_ids, "position": position,
             }  # fmt: skip
-            return self._chunks.choice(choice)
+            return self._chunks.choice(choice, self._positions)
         if not deltas and (reason is not None or logprobs is not None):
             deltas = [{}]
         chunks: list[bytes] = []
@@ -186,7 +199,7 @@ class ChatRenderer:
                 "index": index, "delta": delta, "logprobs": logprobs if position == token_delta else None,
                 "finish_reason": reason if is_end else None, **(_stop_field(event) if is_end else {}),
             }  # fmt: skip
-            chunks.append(self._chunks.choice(choice))
+            chunks.append(self._chunks.choice(choice, self._positions))
         return b"".join(chunks)
 
     def progress(self, number: int, event: TextEvent) -> bytes:
@@ -226,16 +239,18 @@ class CompletionRenderer:
     """Renders responses of /v1/completions."""
 
     def __init__(
-        self, request: CompletionRequest, meta: ResponseMeta, logprobs_formatters: Sequence[CompletionLogprobs] | None
-    ) -> None:
+        self, request: CompletionRequest, meta: ResponseMeta, logprobs_formatters: Sequence[CompletionLogprobs] | None,
+        num_prompt_tokens: int = 0,
+    ) -> None:  # fmt: skip
         """Start a response.
 
-        `logprobs_formatters` has one entry for each choice of all prompts, or is None.
+        `logprobs_formatters` has one entry for each choice of all prompts, or is None. `num_prompt_tokens` are those of
+        all prompts, for the counts of each chunk.
         """
         self._request = request
         self._meta = meta
         self._logprobs_formatters = logprobs_formatters
-        self._chunks = _ChunkTemplate(meta, "text_completion", with_usage=request.include_usage)
+        self._chunks = _ChunkTemplate(meta, "text_completion", request, num_prompt_tokens)
         self._positions = _ResumedPositions(request, request.params.n * len(request.prompts))
         self._held_prompts = _HeldPrompts()
 
@@ -250,16 +265,16 @@ class CompletionRenderer:
         text, prompt_logprobs = self._held_prompts.take(index)
         text += "" if self._positions.had_ended(index, event) else event.delta
         logprobs = self._logprobs(index, event, prompt_logprobs)
+        position = self._positions.advance(index, event)
         if not (text or event.finish_reason or logprobs or returns_ids):
             return b""
         reason = None if event.finish_reason is None else str(event.finish_reason)
         choice: dict[str, Any] = {
             "index": index, "text": text, "logprobs": logprobs, "finish_reason": reason, **_stop_field(event)
         }  # fmt: skip
-        position = self._positions.advance(index, event)
         if returns_ids:
             choice |= {"token_ids": event.token_ids, "position": position}
-        return self._chunks.choice(choice)
+        return self._chunks.choice(choice, self._positions)
 
     def progress(self, number: int, event: TextEvent) -> bytes:
         """See Renderer."""

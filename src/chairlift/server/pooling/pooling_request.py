@@ -138,7 +138,8 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...]) -> dict[str, An
     if pooling is not None:
         pooling = _one_of("pooling", pooling, POOLING_TYPES)
     return {
-        **base_fields(fields), "params": PARAMS, "stream": False, "include_usage": False, "return_token_ids": False,
+        **base_fields(fields), "params": PARAMS, "stream": False, "include_usage": False,
+        "has_continuous_usage": False, "return_token_ids": False,
         "resume": (), "resume_fingerprint": "", "structured_field": "", "ignored": ignored, "pooling": pooling,
     }  # fmt: skip
 

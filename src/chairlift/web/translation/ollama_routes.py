@@ -1,6 +1,6 @@
 """ollama_routes: the routes of Ollama's API, around the routes of the OpenAI API."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from chairlift.core.errors import ModelNotFound
 from chairlift.protocol.ollama import fields
 from chairlift.protocol.ollama.embed_translation import EmbedTranslation
 from chairlift.protocol.ollama.model_descriptions import OLLAMA_VERSION, running_models, shown_model, tags
-from chairlift.protocol.ollama.request import Names, is_raw, read_show_request
+from chairlift.protocol.ollama.request import is_raw, read_show_request
 from chairlift.protocol.ollama.translator import (
     EmbedTranslator,
     GenerationTranslation,
@@ -30,6 +30,8 @@ from chairlift.web.translation.translated_route import TranslatedRoute
 OLLAMA_WORK_PATHS = (fields.CHAT_PATH, fields.GENERATE_PATH, fields.EMBED_PATH, fields.EMBEDDINGS_PATH)
 """Routes that need the model."""
 
+ResolveModel = Callable[[str], str]
+
 MODELS_PATH = "/v1/models"
 NOT_READY = "no models, as no replica is ready"
 
@@ -41,12 +43,12 @@ class OllamaRoute:
     Attributes:
         rendered: serves requests whose prompts the chat template renders, and those for embeddings.
         raw: serves requests for text whose prompts it does not render; None where there are none.
-        served: returns the names of the models.
+        resolve_model: returns the served name that a request's name means. Raises ModelNotFound and InvalidRequest.
     """
 
     rendered: TranslatedRoute
     raw: TranslatedRoute | None
-    served: Names
+    resolve_model: ResolveModel
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request; see TranslatedRoute. Raises ModelNotFound."""
@@ -55,8 +57,8 @@ class OllamaRoute:
         translation = await route.translate(request, scope)
         if isinstance(translation, GenerationTranslation | EmbedTranslation) and translation.load_reason:
             timeout_of(scope, None)
-            check_name(translation.body["model"], self.served())
-            await send_object(send, translation.loaded(), headers=route.ignored_header(translation))
+            model = self.resolve_model(translation.body["model"])
+            await send_object(send, translation.loaded(model), headers=route.ignored_header(translation))
             return
         await route.serve(translation, request, scope, receive, send)
 
@@ -65,10 +67,15 @@ class OllamaModels:
     """The routes that list and describe models, by those of the service's own /v1/models."""
 
     def __init__(
-        self, list_models: App, config: HttpConfig, lifecycle: Lifecycle, served: Names, is_strict: bool
+        self,
+        list_models: App,
+        config: HttpConfig,
+        lifecycle: Lifecycle,
+        resolve_model: ResolveModel,
+        is_strict: bool,
     ) -> None:
         self._list, self._config, self._lifecycle, self._is_strict = list_models, config, lifecycle, is_strict
-        self._served = served
+        self._resolve_model = resolve_model
 
     async def tags(self, scope: Scope, receive: Receive, send: Send) -> None:
         """List the models."""
@@ -84,12 +91,13 @@ class OllamaModels:
         body = await read_body(
             scope, receive, max_bytes=self._config.max_body_bytes, seconds=self._config.body_timeout
         )  # fmt: skip
-        name, ignored = read_show_request(parse_json_object(body), self._served)
+        name, ignored = read_show_request(parse_json_object(body))
         headers = ignored_fields_header(ignored, is_strict=self._is_strict)
-        check_name(name, self._served())
+        model = self._resolve_model(name)
         cards = {card["id"]: card for card in await self._cards(scope, receive)}
-        check_name(name, cards)
-        await send_object(send, shown_model(cards[name]), headers=headers)
+        if model not in cards:
+            raise ModelNotFound(name, ", ".join(cards) or NOT_READY)
+        await send_object(send, shown_model(cards[model]), headers=headers)
 
     async def version(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the version of Ollama's API that is served."""
@@ -114,25 +122,19 @@ class OllamaModels:
         return cards
 
 
-def check_name(name: str, served: Collection[str]) -> None:
-    """Raise ModelNotFound, which lists the names that exist, unless a model is served under the name."""
-    if name not in served:
-        raise ModelNotFound(name, ", ".join(sorted(served)) or NOT_READY)
-
-
 def ollama_routes(
-    translated: Callable[[Translator], TranslatedRoute], models: OllamaModels, served: Names
+    translated: Callable[[Translator], TranslatedRoute], models: OllamaModels, resolve_model: ResolveModel
 ) -> list[RouteEntry]:
-    """Return the routes; `translated` makes the route of a translator, `served` returns the names of the models."""
+    """Return the routes; `translated` makes the route of a translator, `resolve_model` as of OllamaRoute."""
 
     def work(translator: Translator, raw: Translator | None = None) -> OllamaRoute:
-        return OllamaRoute(translated(translator), None if raw is None else translated(raw), served)
+        return OllamaRoute(translated(translator), None if raw is None else translated(raw), resolve_model)
 
     return [
-        ("POST", fields.CHAT_PATH, work(chat_translator(served))),
-        ("POST", fields.GENERATE_PATH, work(generate_translator(served), raw_translator(served))),
-        ("POST", fields.EMBED_PATH, work(EmbedTranslator(served))),
-        ("POST", fields.EMBEDDINGS_PATH, work(EmbedTranslator(served, has_one_prompt=True))),
+        ("POST", fields.CHAT_PATH, work(chat_translator())),
+        ("POST", fields.GENERATE_PATH, work(generate_translator(), raw_translator())),
+        ("POST", fields.EMBED_PATH, work(EmbedTranslator())),
+        ("POST", fields.EMBEDDINGS_PATH, work(EmbedTranslator(has_one_prompt=True))),
         ("POST", fields.SHOW_PATH, models.show),
         ("GET", fields.TAGS_PATH, models.tags),
         ("GET", fields.PS_PATH, models.running),

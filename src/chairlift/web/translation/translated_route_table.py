@@ -1,6 +1,6 @@
 """translated_routes: the routes of other APIs that a server and a router have, around their own routes."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from chairlift.protocol.anthropic.messages_request_fields import COUNT_PATH
@@ -18,7 +18,13 @@ from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.service.http_app import RouteEntry
 from chairlift.web.service.http_config import HttpConfig
-from chairlift.web.translation.ollama_routes import MODELS_PATH, OLLAMA_WORK_PATHS, OllamaModels, ollama_routes
+from chairlift.web.translation.ollama_routes import (
+    MODELS_PATH,
+    OLLAMA_WORK_PATHS,
+    OllamaModels,
+    ResolveModel,
+    ollama_routes,
+)
 from chairlift.web.translation.stored_response_routes import StoredResponses
 from chairlift.web.translation.translated_route import TranslatedRoute
 
@@ -36,15 +42,15 @@ class InnerRoutes:
         lifecycle: says whether the service accepts requests.
         admission: queue of requests.
         is_strict: whether fields without effect are rejected.
-        model_names: returns the names of the models that are served.
+        resolve_model: returns the served name that a request's name means; see OllamaRoute.
     """
 
     routes: Mapping[str, App]
     config: HttpConfig
     lifecycle: Lifecycle
     admission: AdmissionController
+    resolve_model: ResolveModel
     is_strict: bool = False
-    model_names: Callable[[], Collection[str]] = tuple
 
     def translated(
         self, translator: Translator, is_slow: Callable[[bytes], bool] = lambda body: False
@@ -61,7 +67,7 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
     store = ResponseStore(inner.config.response_store_bytes, inner.config.max_body_bytes)
     stored = StoredResponses(store, inner.lifecycle)
     models = OllamaModels(
-        inner.routes[MODELS_PATH], inner.config, inner.lifecycle, inner.model_names, inner.is_strict
+        inner.routes[MODELS_PATH], inner.config, inner.lifecycle, inner.resolve_model, inner.is_strict
     )  # fmt: skip
     return [
         ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store), uses_stored_items)),
@@ -72,5 +78,5 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
         ("POST", f"{RESPONSES_PATH}/{{id}}/cancel", stored.cancel),
         ("POST", MESSAGES_PATH, inner.translated(MessagesTranslator())),
         ("POST", COUNT_PATH, inner.translated(CountTokensTranslator())),
-        *ollama_routes(inner.translated, models, inner.model_names),
+        *ollama_routes(inner.translated, models, inner.resolve_model),
     ]
