@@ -20,12 +20,12 @@ from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.progress_bar import ProgressBar
 from chairlift.server.app import BATCH_PATHS, server_app
-from chairlift.server.batch_files.batch_lines import BatchLine, read_batch
-from chairlift.server.batch_files.batch_run import BatchProgress, Sender, run_batch_file
-from chairlift.server.batch_files.output_journal import OutputJournal
-from chairlift.server.batch_files.senders import AppSender, UrlSender
 from chairlift.server.replica import Replica
 from chairlift.web.auth.credentials import Credentials
+from chairlift.web.batch_files.batch_lines import BatchLine, read_batch
+from chairlift.web.batch_files.batch_run import BatchProgress, Sender, run_batch_file
+from chairlift.web.batch_files.output_journal import OutputJournal
+from chairlift.web.batch_files.senders import AppSender, UrlSender
 
 
 def run(arguments: argparse.Namespace) -> int:

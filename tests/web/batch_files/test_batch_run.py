@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.batch_files import batch_run
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
-from chairlift.server.batch_files.output_journal import OutputJournal
+from chairlift.web.batch_files import batch_run
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
+from chairlift.web.batch_files.output_journal import OutputJournal
 
 LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(50)]
 IDS = [line.custom_id for line in LINES]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.batch_files.batch_lines import MAX_REPORTED, read_batch
+from chairlift.web.batch_files.batch_lines import MAX_REPORTED, read_batch
 
 PATHS = ("/v1/completions", "/v1/embeddings")
 

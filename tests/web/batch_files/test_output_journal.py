@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.batch_files.output_journal import OutputJournal
+from chairlift.web.batch_files.output_journal import OutputJournal
 
 IDS = ("a", "b", "c")
 
@@ -93,7 +93,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 def test_a_pipe_has_no_earlier_lines() -> None:
     script = (
-        "from pathlib import Path; from chairlift.server.batch_files.output_journal import OutputJournal\n"
+        "from pathlib import Path; from chairlift.web.batch_files.output_journal import OutputJournal\n"
         "with OutputJournal(Path('/dev/stdout'), ['a']) as journal: journal.append('a', {'custom_id': 'a'})"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)

@@ -8,8 +8,8 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.batch_run import BatchResponse
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchResponse
 from chairlift.web.body import App, Scope
 
 _JSON = [(b"content-type", b"application/json")]

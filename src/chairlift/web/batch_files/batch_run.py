@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.output_journal import RETRIED_STATUSES, OutputJournal
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.output_journal import RETRIED_STATUSES, OutputJournal
 
 REFUSED_STATUSES = frozenset({401, 403})
 """Statuses of a key that the server refuses: all further requests would fail."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.batch_run import BatchResponse
-from chairlift.server.batch_files.senders import AppSender, UrlSender
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchResponse
+from chairlift.web.batch_files.senders import AppSender, UrlSender
 from support_router import Connection, ReceivedRequest, scripted
 from support_router_app import served_replica
 from support_server import MODEL, open_server, run
