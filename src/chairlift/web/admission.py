@@ -75,6 +75,11 @@ class Permit:
         self._waits = True
         self._runs = self._is_over = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the engine has not started the request yet."""
+        return self._waits
+
     def attach(self, timeout: float | None, on_end: Callable[[int], None]) -> None:
         """Set timeout and end callback of a request that the early check admitted by its header block.
 

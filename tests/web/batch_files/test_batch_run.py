@@ -42,7 +42,9 @@ class ScriptedSender:
 def run(path: Path, sender: Any, **options: Any) -> BatchProgress:
     async def scenario() -> BatchProgress:
         with OutputJournal(path, IDS) as journal:
-            return await run_batch_file(LINES, journal, sender, **{"max_concurrent": 8, "max_retries": 3} | options)
+            return await run_batch_file(
+                LINES, len(LINES), journal, sender, **{"max_concurrent": 8, "max_retries": 3} | options
+            )
 
     return asyncio.run(asyncio.wait_for(scenario(), 20))
 
@@ -97,7 +99,9 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     async def interrupted() -> None:
         with OutputJournal(path, IDS) as journal:
             sender = ScriptedSender(seconds=0.001)
-            task = asyncio.create_task(run_batch_file(LINES, journal, sender, max_concurrent=4, max_retries=0))
+            task = asyncio.create_task(
+                run_batch_file(LINES, len(LINES), journal, sender, max_concurrent=4, max_retries=0)
+            )
             while len(journal.done) < 20:
                 await asyncio.sleep(0)
             task.cancel()

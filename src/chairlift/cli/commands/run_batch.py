@@ -90,7 +90,7 @@ async def _run(
             tokens = progress.tokens
 
         done = await run_batch_file(
-            lines, journal, send, max_concurrent=arguments.max_concurrent, max_retries=arguments.max_retries,
+            lines, len(lines), journal, send, max_concurrent=arguments.max_concurrent, max_retries=arguments.max_retries,
             on_progress=show,
         )  # fmt: skip
     console.print_line(

@@ -1,0 +1,83 @@
+"""batch_operations: what the OpenAPI document says of /v1/files and /v1/batches, in a server and in a router."""
+
+from collections.abc import Iterable
+
+from chairlift.protocol.batches.batch_fields import BATCH_FIELDS, BATCHES_PATH
+from chairlift.protocol.batches.batch_schemas import BATCH, BATCHES, DELETED_FILE, FILE, FILES
+from chairlift.protocol.batches.file_fields import FILE_FIELDS, FILES_PATH
+from chairlift.protocol.openapi import Schema, body_schema, make_operation, path_parameter
+
+STORED = "400 404 503"
+"""Error statuses of an operation on a file or a batch."""
+
+_ORDER: Schema = {"name": "order", "in": "query", "required": False,
+                  "description": "desc: the newest first (default); asc", "schema": {"enum": ["asc", "desc"]}}  # fmt: skip
+_AFTER: Schema = {"name": "after", "in": "query", "required": False,
+                  "description": "Id of the entry before the first one", "schema": {"type": "string"}}  # fmt: skip
+_PURPOSE: Schema = {"name": "purpose", "in": "query", "required": False,
+                    "description": "Only files of this purpose", "schema": {"type": "string"}}  # fmt: skip
+
+
+def batch_operations() -> Iterable[tuple[str, str, Schema]]:
+    """Yield path, method and description of each."""
+    one_file, one_batch, entry_id = f"{FILES_PATH}/{{id}}", f"{BATCHES_PATH}/{{id}}", path_parameter("id")
+    yield FILES_PATH, "post", _with_form(make_operation(
+        "Upload a file", FILE, body=body_schema(FILE_FIELDS, ()), links={
+            "file": {"operationId": "file", "parameters": {"id": "$response.body#/id"}},
+        },
+    ))  # fmt: skip
+    yield FILES_PATH, "get", make_operation(
+        "List the files", FILES, parameters=[_PURPOSE, _limit(10_000, 10_000), _ORDER, _AFTER],
+        error_statuses="400 503",
+    )  # fmt: skip
+    yield one_file, "get", make_operation(
+        "Describe a file", FILE, parameters=[entry_id], name="file", error_statuses=STORED
+    )  # fmt: skip
+    yield one_file, "delete", make_operation(
+        "Delete a file; a batch that was made of it goes on", DELETED_FILE, parameters=[entry_id],
+        error_statuses=STORED,
+    )  # fmt: skip
+    yield f"{one_file}/content", "get", make_operation(
+        "Content of a file", {"type": "string", "format": "binary"}, kind="application/octet-stream",
+        parameters=[entry_id], error_statuses=STORED,
+    )  # fmt: skip
+    yield BATCHES_PATH, "post", _with_example(make_operation(
+        "Run the requests of a file in the background", BATCH, body=body_schema(BATCH_FIELDS, ()),
+        error_statuses="429", links={
+            "batch": {"operationId": "batch", "parameters": {"id": "$response.body#/id"}},
+            "cancelled": {"operationId": "cancelBatch", "parameters": {"id": "$response.body#/id"}},
+        },
+    ))  # fmt: skip
+    yield BATCHES_PATH, "get", make_operation(
+        "List the batches", BATCHES, parameters=[_limit(20, 100), _ORDER, _AFTER], error_statuses="400 503"
+    )  # fmt: skip
+    yield one_batch, "get", make_operation(
+        "State of a batch", BATCH, parameters=[entry_id], name="batch", error_statuses=STORED
+    )  # fmt: skip
+    yield f"{one_batch}/cancel", "post", make_operation(
+        "Cancel a batch; its responses so far become its output", BATCH, parameters=[entry_id], name="cancelBatch",
+        error_statuses=STORED,
+    )  # fmt: skip
+
+
+def _limit(default: int, most: int) -> Schema:
+    return {
+        "name": "limit", "in": "query", "required": False, "description": f"Entries to return, {default} by default",
+        "schema": {"type": "integer", "minimum": 1, "maximum": most},
+    }  # fmt: skip
+
+
+def _with_form(operation: Schema) -> Schema:
+    """Return an operation whose body is a form."""
+    [body] = operation["requestBody"]["content"].values()
+    body["schema"]["properties"]["file"] |= {"contentMediaType": "application/octet-stream"}
+    return operation | {"requestBody": {"required": True, "content": {"multipart/form-data": body}}}
+
+
+def _with_example(operation: Schema) -> Schema:
+    [body] = operation["requestBody"]["content"].values()
+    body["example"] = {
+        "input_file_id": "file-0123456789abcdef01234567", "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+    }  # fmt: skip
+    return operation
