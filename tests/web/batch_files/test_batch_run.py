@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +161,22 @@ def test_an_entry_has_openai_s_fields() -> None:
     assert entry == {
         "custom_id": "r0", "error": None, "response": {"status_code": 200, "request_id": "req-1", "body": {"a": 1}}
     }  # fmt: skip
+
+
+def test_a_request_holds_a_slot_and_none_is_waited_for_without_a_request(tmp_path: Path) -> None:
+    sender, num_slots = ScriptedSender(seconds=0.001), 0
+
+    @asynccontextmanager
+    async def slot() -> AsyncIterator[None]:
+        nonlocal num_slots
+        num_slots += 1
+        yield
+
+    run(tmp_path / "out", sender, slot=slot)
+    assert num_slots == len(LINES) and set(sender.sent.values()) == {1}
+
+
+def test_busy_statuses_do_not_count_as_retries(tmp_path: Path) -> None:
+    sender = ScriptedSender({"r0": [429] * 9, "r1": [500] * 9})
+    progress = run(tmp_path / "out", sender, max_retries=2, busy_statuses=(429,))
+    assert (sender.sent["r0"], sender.sent["r1"]) == (10, 3) and progress.failed == 1

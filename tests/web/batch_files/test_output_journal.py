@@ -106,3 +106,24 @@ def test_a_full_disk_is_an_error_and_the_request_is_not_done() -> None:
     with pytest.raises(OSError, match="space"):
         journal.append("a", entry("a"))
     assert journal.done == set()
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "out.jsonl", os.write
+    num_writes = 0
+
+    def limited(descriptor: int, data: Any) -> int:
+        nonlocal num_writes
+        num_writes += 1
+        if num_writes == 2:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, bytes(data)[:10])
+
+    with OutputJournal(path, IDS) as journal:
+        journal.append("a", entry("a"))
+        monkeypatch.setattr(os, "write", limited)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append("b", entry("b"))
+        assert journal.done == {"a"} and path.read_bytes() == line("a")
+        journal.append("b", entry("b"))
+    assert path.read_bytes() == line("a") + line("b"), "a short write goes on where it ended"

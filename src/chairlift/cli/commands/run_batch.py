@@ -90,8 +90,8 @@ async def _run(
             tokens = progress.tokens
 
         done = await run_batch_file(
-            lines, len(lines), journal, send, max_concurrent=arguments.max_concurrent, max_retries=arguments.max_retries,
-            on_progress=show,
+            lines, len(lines), journal, send, max_concurrent=arguments.max_concurrent,
+            max_retries=arguments.max_retries, on_progress=show,
         )  # fmt: skip
     console.print_line(
         f"{done.done} of {done.total} requests have responses in {arguments.output}, {done.failed} of them an error"

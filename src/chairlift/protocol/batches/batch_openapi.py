@@ -7,15 +7,17 @@ from chairlift.protocol.batches.batch_schemas import BATCH, BATCHES, DELETED_FIL
 from chairlift.protocol.batches.file_fields import FILE_FIELDS, FILES_PATH
 from chairlift.protocol.openapi import Schema, body_schema, make_operation, path_parameter
 
-STORED = "400 404 503"
+STORED = "404 503"
 """Error statuses of an operation on a file or a batch."""
 
-_ORDER: Schema = {"name": "order", "in": "query", "required": False,
-                  "description": "desc: the newest first (default); asc", "schema": {"enum": ["asc", "desc"]}}  # fmt: skip
-_AFTER: Schema = {"name": "after", "in": "query", "required": False,
-                  "description": "Id of the entry before the first one", "schema": {"type": "string"}}  # fmt: skip
-_PURPOSE: Schema = {"name": "purpose", "in": "query", "required": False,
-                    "description": "Only files of this purpose", "schema": {"type": "string"}}  # fmt: skip
+
+def _query(name: str, description: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+_ORDER = _query("order", "desc: the newest first (default); asc", {"enum": ["asc", "desc"]})
+_AFTER = _query("after", "Id of the entry before the first one", {"type": "string"})
+_PURPOSE = _query("purpose", "Only files of this purpose", {"type": "string"})
 
 
 def batch_operations() -> Iterable[tuple[str, str, Schema]]:
@@ -56,15 +58,13 @@ def batch_operations() -> Iterable[tuple[str, str, Schema]]:
     )  # fmt: skip
     yield f"{one_batch}/cancel", "post", make_operation(
         "Cancel a batch; its responses so far become its output", BATCH, parameters=[entry_id], name="cancelBatch",
-        error_statuses=STORED,
+        error_statuses=f"400 {STORED}",
     )  # fmt: skip
 
 
 def _limit(default: int, most: int) -> Schema:
-    return {
-        "name": "limit", "in": "query", "required": False, "description": f"Entries to return, {default} by default",
-        "schema": {"type": "integer", "minimum": 1, "maximum": most},
-    }  # fmt: skip
+    schema: Schema = {"type": "integer", "minimum": 1, "maximum": most}
+    return _query("limit", f"Entries to return, {default} by default", schema)
 
 
 def _with_form(operation: Schema) -> Schema:

@@ -5,8 +5,9 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -21,6 +22,8 @@ from chairlift.web.batch_files.batch_run import BatchProgress, BatchResponse, Se
 from chairlift.web.batch_files.output_journal import OutputJournal
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_REQUESTS = 50_000
 """Requests of one batch, as many as OpenAI's API takes."""
@@ -71,9 +74,9 @@ class BatchRunner:
     async def cancel(self, batch: StoredBatch) -> None:
         """Begin to cancel a batch: its open requests are aborted, and the responses so far become its output.
 
-        Raises InvalidRequest for a batch that has ended or is about to, and OSError.
+        A cancelled batch stays as it is. Raises InvalidRequest for one that has ended or is about to, and OSError.
         """
-        if batch.status is BatchStatus.CANCELLING:
+        if batch.status in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
             return
         if batch.status not in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS):
             raise InvalidRequest(f"a batch whose status is {batch.status} cannot be cancelled", param="batch_id")
@@ -81,7 +84,7 @@ class BatchRunner:
         batch.ending = BatchStatus.CANCELLED
         if (cancelled := self._cancelled.get(batch.id)) is not None:
             cancelled.set()
-        await asyncio.to_thread(self._store.save, batch)
+        await _in_thread(self._store.save, batch)
 
     def abort_all(self) -> None:
         """Abort the open requests of all batches, which have no response then: a later start sends them again."""
@@ -127,25 +130,18 @@ class BatchRunner:
     async def _advance(self, batch: StoredBatch) -> None:
         """Take a batch to its end. Raises OSError and Unavailable; then it can be called again."""
         if batch.status in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS):
-            check = await asyncio.to_thread(self._requests(batch).check)
+            check = await _in_thread(self._requests(batch).check)
             if batch.status is BatchStatus.VALIDATING:
                 await self._accept_or_fail(batch, check)
             if batch.status is BatchStatus.IN_PROGRESS:
                 await self._send_requests(batch, check.custom_ids)
         if batch.status in (BatchStatus.FINALIZING, BatchStatus.CANCELLING):
-            await asyncio.to_thread(self._write_outputs, batch)
-            status = batch.status
-            batch.enter(batch.ending, self._now())
-            try:
-                await self._save(batch)
-            except OSError:
-                batch.status = status
-                raise
-        if batch.status.is_final:
-            await asyncio.to_thread(self._store.remove_work, batch)
+            await _in_thread(self._write_outputs, batch)
+            await self._end(batch, batch.ending)
 
     async def _accept_or_fail(self, batch: StoredBatch, check: BatchCheck) -> None:
         num_requests = len(check.custom_ids)
+        batch.errors.clear()  # of an attempt whose state could not be written
         for problem in check.problems:
             batch.add_error("invalid_line", problem.message, problem.number)
         if check.num_problems > len(check.problems):
@@ -155,19 +151,31 @@ class BatchRunner:
         if num_requests > MAX_REQUESTS:
             batch.add_error("too_many_requests", f"the file has {num_requests} requests, the limit is {MAX_REQUESTS}")
         batch.total = 0 if batch.errors else num_requests
-        batch.enter(BatchStatus.FAILED if batch.errors else BatchStatus.IN_PROGRESS, self._now())
-        await self._save(batch)
+        if batch.errors:
+            await self._end(batch, BatchStatus.FAILED)
+        else:
+            batch.enter(BatchStatus.IN_PROGRESS, self._now())
+            await self._save(batch)
+
+    async def _end(self, batch: StoredBatch, status: BatchStatus) -> None:
+        """Come to a final state, which clients see once it is written. Raises OSError; then the state is as before."""
+        now = self._now()
+        ended = replace(batch, times=dict(batch.times))
+        ended.enter(status, now)
+        await self._save(ended)
+        await _in_thread(self._store.remove_work, batch)
+        batch.enter(status, now)
 
     async def _send_requests(self, batch: StoredBatch, custom_ids: tuple[str, ...]) -> None:
         """Send the requests without a response, until all have one, the batch is cancelled, or its window ends."""
-        journal = await asyncio.to_thread(OutputJournal, self._store.journal_path(batch), custom_ids)
+        journal = await _in_thread(OutputJournal, self._store.journal_path(batch), custom_ids)
         with journal:
             batch.total = len(custom_ids)
-            self._count(batch, BatchProgress(len(custom_ids), len(journal.done), journal.num_errors))
+            _count(batch, BatchProgress(len(custom_ids), len(journal.done), journal.num_errors))
             sending = asyncio.create_task(run_batch_file(
                 self._requests(batch), len(custom_ids), journal, self._sender_of(batch.tenant),
                 max_concurrent=self._max_requests, max_retries=MAX_RETRIES, busy_statuses=BUSY_STATUSES,
-                slot=self._slots.slot, on_progress=lambda progress: self._count(batch, progress),
+                slot=self._slots.slot, on_progress=lambda progress: _count_response(batch, progress),
             ))  # fmt: skip
             cancelling = asyncio.create_task(self._cancelled[batch.id].wait())
             seconds = max(0.0, batch.expires_at - self._now())
@@ -184,10 +192,6 @@ class BatchRunner:
             batch.ending = BatchStatus.COMPLETED if is_complete else BatchStatus.EXPIRED
             batch.enter(BatchStatus.FINALIZING, self._now())
             await self._save(batch)
-
-    def _count(self, batch: StoredBatch, progress: BatchProgress) -> None:
-        batch.completed, batch.failed = progress.done - progress.failed, progress.failed
-        batch.storage_problem = ""
 
     def _write_outputs(self, batch: StoredBatch) -> None:
         """Write the responses and the errors of a batch as files. Raises OSError and Unavailable."""
@@ -213,10 +217,29 @@ class BatchRunner:
                     setattr(batch, f"{kind}_file_id", file_id)
 
     async def _save(self, batch: StoredBatch) -> None:
-        await asyncio.to_thread(self._store.save, batch)
+        await _in_thread(self._store.save, batch)
 
     def _requests(self, batch: StoredBatch) -> BatchFile:
         return BatchFile(self._store.requests_path(batch), (batch.endpoint,), self._max_body_bytes)
+
+
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Run some work in a thread, and wait for its end also when the task is cancelled: it uses the folder."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+def _count(batch: StoredBatch, progress: BatchProgress) -> None:
+    batch.completed, batch.failed = progress.done - progress.failed, progress.failed
+
+
+def _count_response(batch: StoredBatch, progress: BatchProgress) -> None:
+    _count(batch, progress)
+    batch.storage_problem = ""  # it was written
 
 
 def _journal_lines(path: Path) -> Iterable[tuple[bytes, dict[str, Any]]]:

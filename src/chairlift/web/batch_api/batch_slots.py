@@ -65,8 +65,10 @@ class BatchSlots:
 
     async def _wait_for_room(self) -> None:
         begun_at = self._now()
-        while True:
-            if not self._is_stopped and self._room.is_ready():
-                if self._room.has_room(self.num_unstarted) or self._now() - begun_at >= LONGEST_WAIT_SECONDS:
-                    return
+        while not self._may_begin(self._now() - begun_at):
             await asyncio.sleep(POLL_SECONDS)
+
+    def _may_begin(self, waited_seconds: float) -> bool:
+        if self._is_stopped or not self._room.is_ready():
+            return False
+        return self._room.has_room(self.num_unstarted) or waited_seconds >= LONGEST_WAIT_SECONDS

@@ -122,4 +122,6 @@ class BatchStore:
                 log.warning("%s has no description of a batch; it is left as it is", folder)
                 continue
             batches.append(batch)
+            if batch.status.is_final:  # the server ended before it had removed them
+                self.remove_work(batch)
         self._batches = {each.id: each for each in sorted(batches, key=lambda each: (each.created_at, each.id))}
