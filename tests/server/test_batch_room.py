@@ -15,14 +15,14 @@ from support_config import make_server_config
         ((0, 3), 3, MAX_UNSTARTED, False),  # their prompts come before those of other requests
         ((1, 3), 3, 0, False),  # another request waits
         ((1, 3), 3, 1, True),  # it is one of a batch
-        ((2, 3), 3, 1, False), ((0, 4), 4, 0, False),  # no slot is free
+        ((2, 3), 3, 1, False), ((0, 5), 5, 0, True), ((0, 6), 6, 0, False),  # a quarter of the slots is left free
     ],
 )  # fmt: skip
 def test_where_there_is_room(
     engine_counts: tuple[int, int], num_open: int, num_unstarted: int, expected: bool
 ) -> None:  # fmt: skip
     replica = Replica(make_server_config("fake"))
-    replica.admission.max_running = 4
+    replica.admission.max_running = 8
     permits = [replica.admission.admit(1) for _ in range(num_open)]
     replica.admission.engine_counts = engine_counts
     room = BatchRoom(replica)

@@ -296,3 +296,12 @@ def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
     for value in (-1, math.nan):
         with pytest.raises(ConfigError, match=f"{name} must be at least 0"):
             AdmissionLimits(**{name: value})
+
+
+def test_a_permit_waits_until_it_runs_or_ends() -> None:
+    controller = AdmissionController(AdmissionLimits())
+    first, second = controller.admit(1), controller.admit(1)
+    assert first.is_waiting and second.is_waiting
+    first.mark_running()
+    second.end()
+    assert not first.is_waiting and not second.is_waiting
