@@ -1,4 +1,4 @@
-"""Batches of a server process: they go on after a shutdown and after a kill, and other requests do not wait for them."""
+"""Batches of a server process: they go on after a shutdown or a kill, and other requests do not wait for them."""
 
 import asyncio
 import signal
