@@ -1,8 +1,9 @@
 """A whole server over a fake engine in a child process, for tests: `python replica_main.py '{"fake": {...}, ...}'`.
 
-Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission, tenant and files), keys
-(a file), tokens (jwt_secret_file, jwt_jwks_file), token_config (JWTConfig), tls (certificate, key, client_ca), factory (of
-support_process; by default FakeRunner's), watch (LivenessConfig), log_level, registration (settings of --register).
+Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission, tenant and
+files), keys (a file), tokens (jwt_secret_file, jwt_jwks_file), token_config (JWTConfig), tls (certificate, key,
+client_ca), factory (of support_process; by default FakeRunner's), watch (LivenessConfig), log_level, registration
+(settings of --register).
 """
 
 import json

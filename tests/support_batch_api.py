@@ -10,6 +10,17 @@ import httpx
 from support_server import MODEL
 
 COMPLETIONS = "/v1/completions"
+MESSAGES = [{"role": "user", "content": "hello"}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 3},
+    "/v1/completions": {"prompt": "lift", "max_tokens": 3},
+    "/v1/embeddings": {"input": "lift"},
+    "/v1/responses": {"input": "hello", "max_output_tokens": 3},
+    "/v1/messages": {"messages": MESSAGES, "max_tokens": 3},
+    "/v1/rerank": {"query": "a", "documents": ["b"]},
+    "/v1/score": {"text_1": "a", "text_2": "b"},
+}
+"""Endpoint of a batch -> a body without the model."""
 
 
 def batch_line(custom_id: str, url: str = COMPLETIONS, **body: Any) -> bytes:

@@ -33,9 +33,8 @@ def test_every_setting_is_a_field_or_is_used_by_name() -> None:
     owners = (config, config.http, config.http.admission, config.http.tenant, config.http.files)
     for name, value in options.items():
         parts = [getattr(part, name) for part in owners if hasattr(part, name)]
-        if name == "files_folder":
-            value = Path(str(value)).absolute()
-        assert [value if not isinstance(value, list) else tuple(value)] == parts, name
+        expected = Path(str(value)).absolute() if name == "files_folder" else value
+        assert [expected if not isinstance(expected, list) else tuple(expected)] == parts, name
 
 
 def _example(setting: Setting) -> object:

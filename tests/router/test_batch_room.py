@@ -1,12 +1,14 @@
 """RoutedBatchRoom, and batches through a router: it keeps them itself and sends their requests to its replicas."""
 
+import json
+
 import pytest
 
 from chairlift.core.load_report import ReplicaState
 from chairlift.router.batch_room import MAX_UNSTARTED, RoutedBatchRoom
 from chairlift.router.config import RouterConfig
 from chairlift.router.router import Router
-from support_batch_api import BatchClient, batch_line, batch_lines
+from support_batch_api import BODIES, BatchClient, batch_line, batch_lines
 from support_router_app import replica_and_router
 from support_server import run
 
@@ -43,5 +45,17 @@ def test_a_router_runs_batches_over_its_replicas() -> None:
             body = {"model": "fake", "prompt": "lift", "max_tokens": 4, "seed": 3}
             assert texts == {(await direct.post("/v1/completions", json=body)).json()["choices"][0]["text"]}
             assert (await direct.get("/v1/files")).json()["data"] == [], "the files are the router's alone"
+
+    run(scenario())
+
+
+def test_every_endpoint_of_a_batch_is_routed() -> None:
+    async def scenario() -> None:
+        async with replica_and_router() as (_, through):
+            client = BatchClient(through)
+            for endpoint, body in BODIES.items():
+                line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": {"model": "fake", **body}}
+                batch = await client.wait(await client.create(json.dumps(line).encode(), endpoint))
+                assert batch["request_counts"] == {"total": 1, "completed": 1, "failed": 0}, endpoint
 
     run(scenario())

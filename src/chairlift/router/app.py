@@ -1,5 +1,6 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
 from chairlift.protocol.request_fields import POOLING_ROUTES
 from chairlift.protocol.router_and_fleet_openapi import document
 from chairlift.router.admin_and_status_routes import RouterAdminRoutes
@@ -25,9 +26,6 @@ TOKEN_PATHS = ("/v1/chat/completions", "/v1/completions")
 
 GENERATION_PATHS = (*TOKEN_PATHS, *POOLING_ROUTES, *TRANSLATED_PATHS)
 """Routes that need the model."""
-
-BATCH_PATHS = tuple(path for path in GENERATION_PATHS if path.startswith("/v1/"))
-"""Routes of GENERATION_PATHS that the requests of a batch may go to."""
 
 
 def router_app(
@@ -73,7 +71,7 @@ def router_app(
         *translated_routes(inner),
     ]
     batches = BatchApi(
-        router.config.http, lifecycle, {path: app for _, path, app in own_routes if path in BATCH_PATHS},
+        router.config.http, lifecycle, {path: app for _, path, app in own_routes if path in BATCH_ENDPOINTS},
         RoutedBatchRoom(router), on_response=router.telemetry.record_response, tracer=router.tracer,
     )  # fmt: skip
     routes = [*own_routes, *batches.routes(), *page.routes(), *extension.routes]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
 from chairlift.protocol.request_fields import CHAT, COMPLETION, POOLING_ROUTES
 from chairlift.protocol.responses.responses_request_fields import PATH as RESPONSES_PATH
 from chairlift.protocol.responses.responses_request_fields import RESPONSES
@@ -35,8 +36,6 @@ from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS, I
 GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS, *TRANSLATED_PATHS)
 """Routes that need the engine."""
 
-BATCH_PATHS = tuple(path for path in GENERATION_PATHS if path.startswith("/v1/"))
-"""Routes of GENERATION_PATHS that batch files may name: those whose responses come whole unless `stream` is true."""
 
 PRIORITIZED_PATHS = tuple(
     path
@@ -45,7 +44,7 @@ PRIORITIZED_PATHS = tuple(
     }.items()
     if "priority" in fields
 )  # fmt: skip
-"""Routes of BATCH_PATHS whose requests may have a priority."""
+"""Routes of BATCH_ENDPOINTS whose requests may have a priority."""
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -67,10 +66,10 @@ def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: s
 
 
 def _batches(replica: Replica, routes: Iterable[RouteEntry]) -> BatchApi:
-    """Return the files and batches, whose requests go to the routes of BATCH_PATHS."""
+    """Return the files and batches, whose requests go to the routes of BATCH_ENDPOINTS."""
     config = replica.config
     return BatchApi(
-        config.http, replica.lifecycle, {path: app for _, path, app in routes if path in BATCH_PATHS},
+        config.http, replica.lifecycle, {path: app for _, path, app in routes if path in BATCH_ENDPOINTS},
         BatchRoom(replica), on_response=replica.telemetry.record_response, tracer=replica.tracer,
         is_strict=config.reject_unknown_fields, prioritized_paths=PRIORITIZED_PATHS,
     )  # fmt: skip

@@ -14,7 +14,7 @@ SCHEMA = Draft202012Validator(body_schema(BATCH_FIELDS, ()))
 
 
 def read(**fields: Any) -> Any:
-    return read_batch_request(BODY | fields, ("/v1/completions",))
+    return read_batch_request(BODY | fields)
 
 
 @pytest.mark.parametrize(("window", "hours"), [("24h", 24), ("1h", 1), ("9h", 9), ("99h", 99), ("168h", 168)])
@@ -43,8 +43,8 @@ def test_bad_values(name: str, value: Any) -> None:
 
 
 def test_the_endpoint_is_one_of_the_routes() -> None:
-    with pytest.raises(InvalidRequest, match="endpoint must be one of /v1/completions, got '/admin/drain'"):
+    with pytest.raises(InvalidRequest, match=r"endpoint must be one of /v1/chat/completions, .*, got '/admin/drain'"):
         read(endpoint="/admin/drain")
     for name in BODY:
         with pytest.raises(InvalidRequest, match=f"{name} is missing"):
-            read_batch_request({each: value for each, value in BODY.items() if each != name}, ("/v1/completions",))
+            read_batch_request({each: value for each, value in BODY.items() if each != name})

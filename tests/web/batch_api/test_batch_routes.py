@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
 from chairlift.web.batch_api import batch_store
 from chairlift.web.batch_api.files_config import FilesConfig
-from support_batch_api import BatchClient, batch_lines
+from support_batch_api import BODIES, BatchClient, batch_lines
 from support_server import MODEL, open_server, run
 from support_services import fake_service
 
@@ -23,16 +24,8 @@ def with_server(scenario: Callable[[BatchClient], Awaitable[None]], **options: A
     run(all_of_it())
 
 
-MESSAGES = [{"role": "user", "content": "hello"}]
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 3},
-    "/v1/completions": {"prompt": "lift", "max_tokens": 3},
-    "/v1/embeddings": {"input": "lift"},
-    "/v1/responses": {"input": "hello", "max_output_tokens": 3},
-    "/v1/messages": {"messages": MESSAGES, "max_tokens": 3},
-    "/v1/rerank": {"query": "a", "documents": ["b"]},
-    "/v1/score": {"text_1": "a", "text_2": "b"},
-}
+def test_every_endpoint_is_tried() -> None:
+    assert BODIES.keys() == set(BATCH_ENDPOINTS)
 
 
 @pytest.mark.parametrize("endpoint", BODIES)

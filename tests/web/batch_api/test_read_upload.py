@@ -128,6 +128,16 @@ BAD: dict[str, tuple[bytes, str, type[ChairliftError], str]] = {
     "a field without a name": (
         b"--x\r\ncontent-disposition: form-data\r\n\r\na\r\n--x--\r\n", TYPE, MalformedRequest, "without a name"
     ),
+    "a control character in a name": (
+        b'--x\r\ncontent-disposition: form-data; name="a\x07"\r\n\r\na\r\n--x--\r\n', TYPE, MalformedRequest,
+        "Invalid HTTP header",
+    ),
+    "headers that are none": (b"--x\r\nno header\r\n\r\na\r\n--x--\r\n", TYPE, MalformedRequest, "form-data"),
+    "many headers": (b"--x\r\n" + b"a: b\r\n" * 500 + b"\r\na\r\n--x--\r\n", TYPE, MalformedRequest, "form-data"),
+    "a long charset": (
+        b'--x\r\ncontent-disposition: form-data; name="_charset_"\r\n\r\n' + b"x" * 40 + b"\r\n--x--\r\n", TYPE,
+        MalformedRequest, "charset",
+    ),
     "a form in a form": (
         b"--x\r\ncontent-type: multipart/mixed; boundary=y\r\n\r\n--y--\r\n--x--\r\n", TYPE, MalformedRequest, "within"
     ),

@@ -19,7 +19,8 @@ from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.progress_bar import ProgressBar
-from chairlift.server.app import BATCH_PATHS, server_app
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
+from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.batch_files.batch_lines import BatchLine, read_batch
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if url is not None and arguments.model is not None:
         raise ConfigError("MODEL and --url cannot be given together: the server has its own model", option="url")
     try:
-        lines = read_batch(Path(arguments.input), BATCH_PATHS)
+        lines = read_batch(Path(arguments.input), BATCH_ENDPOINTS)
     except OSError as error:
         raise ConfigError(f"cannot read {arguments.input}: {error.strerror}", option="input") from None
     with OutputJournal(Path(arguments.output), [line.custom_id for line in lines]) as journal:

@@ -1,15 +1,23 @@
 """BATCH_FIELDS and read_batch_request: the fields of the body with which a batch is created."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.validation import invalid_param, string
+from chairlift.protocol.anthropic.messages_request_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import METADATA_SCHEMA, read_metadata
-from chairlift.protocol.request_fields import Effect, Field
+from chairlift.protocol.request_fields import POOLING_ROUTES, Effect, Field
+from chairlift.protocol.responses.responses_request_fields import PATH as RESPONSES_PATH
 
 BATCHES_PATH = "/v1/batches"
+
+BATCH_ENDPOINTS = (
+    "/v1/chat/completions", "/v1/completions", *POOLING_ROUTES, RESPONSES_PATH, MESSAGES_PATH,
+)  # fmt: skip
+"""Routes that the requests of a batch may go to: those whose responses come whole unless `stream` is true."""
+
 MAX_ID_CHARS = 128
 MAX_WINDOW_HOURS = 168
 
@@ -20,7 +28,9 @@ BATCH_FIELDS: Mapping[str, Field] = {
         {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS},
         "id of an uploaded file of the purpose batch: one request a line", required=True,
     ),
-    "endpoint": Field({"type": "string"}, "path that all requests of the file have as their url", required=True),
+    "endpoint": Field(
+        {"enum": [*BATCH_ENDPOINTS]}, "path that all requests of the file have as their url", required=True
+    ),
     "completion_window": Field(
         {"type": "string", "pattern": _WINDOW_PATTERN},
         f"hours after which requests without a response expire, as in 24h; at most {MAX_WINDOW_HOURS}h", required=True,
@@ -52,13 +62,13 @@ class BatchRequest:
     ignored: tuple[str, ...]
 
 
-def read_batch_request(body: Mapping[str, Any], endpoints: Collection[str]) -> BatchRequest:
-    """Parse a body, whose endpoint must be one of `endpoints`. Raises InvalidRequest."""
+def read_batch_request(body: Mapping[str, Any]) -> BatchRequest:
+    """Parse a body. Raises InvalidRequest."""
     fields, ignored = split_fields(body, BATCH_FIELDS)
     file_id = string("input_file_id", fields["input_file_id"], MAX_ID_CHARS)
     endpoint, window = fields["endpoint"], fields["completion_window"]
-    if not isinstance(endpoint, str) or endpoint not in endpoints:
-        raise invalid_param("endpoint", f"must be one of {', '.join(sorted(endpoints))}, got {format_short(endpoint)}")
+    if not isinstance(endpoint, str) or endpoint not in BATCH_ENDPOINTS:
+        raise invalid_param("endpoint", f"must be one of {', '.join(BATCH_ENDPOINTS)}, got {format_short(endpoint)}")
     hours = _hours(window)
     if hours is None:
         raise invalid_param(

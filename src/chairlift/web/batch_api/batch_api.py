@@ -47,7 +47,7 @@ class BatchApi:
         Args:
             config: limits of HTTP, of files and of batches.
             lifecycle: whether the service accepts requests.
-            endpoints: path that the requests of a batch may go to -> its application.
+            endpoints: path of each of BATCH_ENDPOINTS -> its application.
             room: the load of the service.
             on_response: counts the responses to requests of batches.
             tracer: traces them; None traces none.
@@ -59,7 +59,7 @@ class BatchApi:
         self._slots = BatchSlots(config.files.max_batch_requests, room)
         self._state = BatchState(config.files, config.max_body_bytes, self._slots, self._sender_of)
         self._files = FileRoutes(self._state, config, lifecycle, is_strict=is_strict)
-        self._batches = BatchRoutes(self._state, config, lifecycle, endpoints, is_strict=is_strict)
+        self._batches = BatchRoutes(self._state, config, lifecycle, is_strict=is_strict)
 
     def routes(self) -> Iterable[RouteEntry]:
         """Return the routes of files and batches."""

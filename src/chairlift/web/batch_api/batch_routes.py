@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.batches.batch_fields import BatchRequest, read_batch_request
@@ -26,11 +26,11 @@ class BatchRoutes:
     """The routes /v1/batches, /v1/batches/{id} and /v1/batches/{id}/cancel."""
 
     def __init__(
-        self, state: BatchState, config: HttpConfig, lifecycle: Lifecycle, endpoints: Collection[str], *,
-        is_strict: bool, now: Callable[[], float] = time.time,
+        self, state: BatchState, config: HttpConfig, lifecycle: Lifecycle, *, is_strict: bool,
+        now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """Serve the batches of `state`, whose requests go to `endpoints`."""
-        self._state, self._config, self._lifecycle, self._endpoints = state, config, lifecycle, endpoints
+        """Serve the batches of `state`; with `is_strict` fields without effect are rejected."""
+        self._state, self._config, self._lifecycle = state, config, lifecycle
         self._is_strict, self._now = is_strict, now
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,7 +38,7 @@ class BatchRoutes:
         self._lifecycle.check()
         config = self._config
         body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_timeout)
-        request = read_batch_request(parse_json_object(body), self._endpoints)
+        request = read_batch_request(parse_json_object(body))
         headers = ignored_fields_header(request.ignored, is_strict=self._is_strict)
         tenant, opened = await self._open(scope)
         file = opened.files.get(tenant, request.input_file_id, "input_file_id")

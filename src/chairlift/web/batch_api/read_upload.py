@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from chairlift.core.errors import BodyTooLarge, InvalidRequest, MalformedRequest, UnsupportedMediaType
 from chairlift.core.validation import invalid_param
@@ -22,6 +23,7 @@ MAX_FORM_BYTES = 65_536
 
 MAX_VALUE_BYTES = 1024
 MAX_PARTS = 32
+MAX_SHOWN_CHARS = 200
 PIECE_BYTES = 262_144
 """Bytes that are written at once, by a thread."""
 
@@ -57,8 +59,10 @@ async def read_upload(
                 raise invalid_param("file", "is empty")
             headers = ignored_fields_header(ignored, is_strict=is_strict)
             return await asyncio.to_thread(new_file.commit, tenant, form.file_name, purpose), headers
-    except (ValueError, LookupError, AssertionError, RuntimeError, aiohttp.ClientError) as error:
-        raise MalformedRequest(f"the body is not a valid {FORM_TYPE}: {str(error)[:200]}") from None
+    except (ValueError, LookupError, AssertionError, RuntimeError, HttpProcessingError) as error:
+        reason = error.message if isinstance(error, HttpProcessingError) else str(error)
+        shown = "".join(char if char.isprintable() else " " for char in reason[:MAX_SHOWN_CHARS])
+        raise MalformedRequest(f"the body is not a valid {FORM_TYPE}: {shown}") from None
 
 
 class _Form:
