@@ -89,6 +89,10 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"after", r"names no (item of this response|entry of this list)"),
     # rules of files and batches
     (r"input_file_id", r"there is no file .*|names a file of the purpose .*, it must be batch"),
+    (r"file", r"is empty|is missing|(the form )?has several fields `file`; .*"),
+    (r"", r"the body is not a valid multipart/form-data: Invalid HTTP header.*"),
+    (r"", r"the form has more than 32 fields, which is the limit|the form has a field without a name"),
+    (r".*", r"has more than 1024 bytes, which is the limit"),
     (r"batch_id", r"a batch whose status is \w+ cannot be cancelled"),
     # values in another language
     (r"(guided_)?(regex|grammar)|ebnf|structured_outputs|response_format",

@@ -70,7 +70,6 @@ def _limit(default: int, most: int) -> Schema:
 def _with_form(operation: Schema) -> Schema:
     """Return an operation whose body is a form."""
     [body] = operation["requestBody"]["content"].values()
-    body["schema"]["properties"]["file"] |= {"contentMediaType": "application/octet-stream"}
     return operation | {"requestBody": {"required": True, "content": {"multipart/form-data": body}}}
 
 

@@ -13,8 +13,8 @@ PURPOSES = (BATCH_PURPOSE, "user_data", "assistants", "fine-tune", "vision", "ev
 """Purposes that an uploaded file may have; only files of the first one are used, as inputs of batches."""
 
 FILE_FIELDS: Mapping[str, Field] = {
-    "file": Field({"type": "string", "minLength": 1}, "the file", required=True),
+    "file": Field({"contentMediaType": "application/octet-stream"}, "the file, which is not empty", required=True),
     "purpose": Field({"enum": [*PURPOSES]}, "batch: the input of a batch; others are only stored", required=True),
-    "expires_after": Field({"type": "string"}, "has no effect here: files stay until they are deleted", Effect.IGNORED),
+    "expires_after": Field({}, "has no effect here: files stay until they are deleted", Effect.IGNORED),
 }
 """Name of each field of /v1/files -> its declaration."""
