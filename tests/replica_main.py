@@ -1,8 +1,9 @@
 """A whole server over a fake engine in a child process, for tests: `python replica_main.py '{"fake": {...}, ...}'`.
 
-Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission and tenant), keys (a
-file), tokens (jwt_secret_file, jwt_jwks_file), token_config (JWTConfig), tls (certificate, key, client_ca), factory (of
-support_process; by default FakeRunner's), watch (LivenessConfig), log_level, registration (settings of --register).
+Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission, tenant and
+files), keys (a file), tokens (jwt_secret_file, jwt_jwks_file), token_config (JWTConfig), tls (certificate, key,
+client_ca), factory (of support_process; by default FakeRunner's), watch (LivenessConfig), log_level, registration
+(settings of --register).
 """
 
 import json
@@ -26,6 +27,7 @@ from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.credentials import CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
+from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.bounded_http_protocol import HeadLimits
 from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.tenant_limits import TenantLimits
@@ -37,6 +39,10 @@ from support_services import TEMPLATE, AsciiTokenizer
 def print_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def _files(files_folder: str | None = None, **limits: Any) -> FilesConfig:
+    return FilesConfig(files_folder=None if files_folder is None else Path(files_folder), **limits)
 
 
 def main(parameters: dict[str, Any]) -> int:
@@ -70,7 +76,7 @@ def main(parameters: dict[str, Any]) -> int:
     server_config = make_server_config(
         "fake", head=HeadLimits(**server.pop("head", {})),
         admission=AdmissionLimits(**server.pop("admission", {})), tenant=TenantLimits(**server.pop("tenant", {})),
-        **server,
+        files=_files(**server.pop("files", {})), **server,
     )  # fmt: skip
     tls = {name: Path(file) for name, file in parameters.get("tls", {}).items()}
     listening = ListenAddress(port=parameters.get("port", 0), **tls)

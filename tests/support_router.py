@@ -214,8 +214,11 @@ async def running_router(
     endpoints = [Endpoint(url=url, kind=kind, models=models) for url in urls]
     router.replicas.update(endpoints, router.clock.now())
     router.mark_started()
+    app = router_app(router, Credentials(keys or KeyRing()), running.drain)
+    assert app.batches is not None
     try:
-        async with serving(router_app(router, Credentials(keys or KeyRing()), running.drain).asgi) as running.url:
+        async with serving(app.asgi) as running.url:
             yield running
     finally:
+        await app.batches.close()
         await router.close()

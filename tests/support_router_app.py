@@ -48,10 +48,13 @@ async def served_replica(
         replica.lifecycle.drain()
 
     replica.attach_service(service or fake_service(hook=hook), lambda: None, 2048)
+    app = server_app(replica, Credentials(keys or KeyRing()), drain)
+    assert app.batches is not None
     try:
-        async with serving(server_app(replica, Credentials(keys or KeyRing()), drain).asgi) as url:
+        async with serving(app.asgi) as url:
             yield url
     finally:
+        await app.batches.close()
         await replica.close()
 
 

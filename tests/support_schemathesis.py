@@ -86,7 +86,14 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"previous_response_id", r"no response .* is stored: .*"),
     (r"input\[\d+\]\.id", r"names no stored item: .*"),
     (r"input", r"has no message, only reasoning without text"),
-    (r"after", r"names no item of this response"),
+    (r"after", r"names no (item of this response|entry of this list)"),
+    # rules of files and batches
+    (r"input_file_id", r"there is no file .*|names a file of the purpose .*, it must be batch"),
+    (r"file", r"is empty|is missing|(the form )?has several fields `file`; .*"),
+    (r"", r"the body is not a valid multipart/form-data: Invalid HTTP header.*"),
+    (r"", r"the form has more than 32 fields, which is the limit|the form has a field without a name"),
+    (r".*", r"has more than 1024 bytes, which is the limit"),
+    (r"batch_id", r"a batch whose status is \w+ cannot be cancelled"),
     # values in another language
     (r"(guided_)?(regex|grammar)|ebnf|structured_outputs|response_format",
      rf"(\.\w+)?: .+|must not nest brackets deeper than {NUMBER} levels"),
@@ -131,8 +138,8 @@ NO_TOKEN = r"every token is banned: |no token is left that the structured output
 SCALES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias")
 """Fields that together may change logits to infinity."""
 
-ID_PATHS = ("/admin/requests/{id}", "/admin/replicas/", "/v1/responses/{id}")
-"""Operations on a request, a replica or a stored response, which a generated id does not name."""
+ID_PATHS = ("/admin/requests/{id}", "/admin/replicas/", "/v1/responses/{id}", "/v1/files/{id}", "/v1/batches/{id}")
+"""Operations on a request, a replica, a stored response, a file or a batch, which a generated id does not name."""
 
 ENDS = ("event: response", "event: response.completed", "event: response.incomplete", "event: message_stop")
 """Last events of streams of progress, of responses and of messages."""

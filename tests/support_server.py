@@ -73,7 +73,9 @@ async def open_server(
         replica.lifecycle.drain()
         drain_calls.append(1)
 
-    app = server_app(replica, Credentials(keys or KeyRing()), drain).asgi
+    server = server_app(replica, Credentials(keys or KeyRing()), drain)
+    assert server.batches is not None
+    app = server.asgi
     if service is not None:
         replica.attach_service(service, lambda: None, 2048)
     try:
@@ -81,6 +83,7 @@ async def open_server(
         async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
             yield InProcessServer(http, replica, drain_calls)
     finally:
+        await server.batches.close()
         await replica.close()
 
 

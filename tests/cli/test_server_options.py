@@ -30,10 +30,11 @@ def test_every_setting_is_a_field_or_is_used_by_name() -> None:
     by_name |= {each.name for each in (*TOKENS, *REGISTRATION, *TRACING)}
     options = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
     config = server_config(("m",), options)
-    owners = (config, config.http, config.http.admission, config.http.tenant)
+    owners = (config, config.http, config.http.admission, config.http.tenant, config.http.files)
     for name, value in options.items():
         parts = [getattr(part, name) for part in owners if hasattr(part, name)]
-        assert [value if not isinstance(value, list) else tuple(value)] == parts, name
+        expected = Path(str(value)).absolute() if name == "files_folder" else value
+        assert [expected if not isinstance(expected, list) else tuple(expected)] == parts, name
 
 
 def _example(setting: Setting) -> object:

@@ -14,7 +14,7 @@ from chairlift.server import openapi
 from support_router_process import direct_or_routed
 from support_server import Server, real_server
 
-NO_MODEL = ("/admin/", "/v1/responses/{id}/cancel")
+NO_MODEL = ("/admin/", "/v1/responses/{id}/cancel", "/v1/batches")
 
 
 @pytest.mark.parametrize("document", [openapi.document, router_and_fleet_openapi.document])

@@ -47,7 +47,8 @@ def test_every_documented_route_is_there_and_no_other_method() -> None:
                     elif path == INPUT_TOKENS_PATH:  # the last part of the path could be the id of a response, too
                         assert response.status_code == {"post": 400, "get": 404, "delete": 404}.get(method, 405)
                     elif method in methods:
-                        found = (200, 404) if path.startswith("/v1/responses/") else (200, 400)
+                        is_stored = path.startswith(("/v1/responses/", "/v1/files/", "/v1/batches/"))
+                        found = (200, 404) if is_stored else (200, 400, 415)[: 3 if path == "/v1/files" else 2]
                         assert response.status_code in found, (path, response.text)
                     else:
                         assert response.status_code == 405 and response.headers["allow"], (path, method)

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from chairlift import __version__
 from chairlift.core.errors import InvalidRequest, NotFound
 from chairlift.protocol.router_and_fleet_openapi import document as router_document
-from chairlift.server.app import _routes
+from chairlift.server.app import _batches, _routes
 from chairlift.server.config import ServerConfig
 from chairlift.server.live.live_batch import live_batch
 from chairlift.server.openapi import DESCRIPTION, document
@@ -121,9 +121,10 @@ def test_every_route_of_the_server_is_in_it_and_no_other() -> None:
     async def drain() -> None: ...
 
     replica = Replica(ServerConfig(served_names=("m",)))
+    own_routes = _routes(replica, drain, live_batch(replica))
     routes = {
         (re.sub(r":\w+}", "}", path), method.lower())
-        for method, path, _ in _routes(replica, drain, live_batch(replica))
+        for method, path, _ in (*own_routes, *_batches(replica, own_routes).routes())
     }  # fmt: skip
     assert {(path, method) for path, method, _ in OPERATIONS} == routes
 
@@ -144,6 +145,15 @@ STATUSES = {
     "post /v1/responses/{id}/cancel": "200 400 401 403 404 405 503",
     "post /v1/messages": "200 400 401 403 404 405 408 409 413 415 429 500 503",
     "post /v1/messages/count_tokens": "200 400 401 403 404 405 408 413 415 429 503",
+    "post /v1/files": "200 400 401 403 404 405 408 413 415 503",
+    "get /v1/files": "200 400 401 403 405 503",
+    "get /v1/files/{id}": "200 401 403 404 405 503",
+    "delete /v1/files/{id}": "200 401 403 404 405 503",
+    "get /v1/files/{id}/content": "200 401 403 404 405 503",
+    "post /v1/batches": "200 400 401 403 404 405 408 413 415 429 503",
+    "get /v1/batches": "200 400 401 403 405 503",
+    "get /v1/batches/{id}": "200 401 403 404 405 503",
+    "post /v1/batches/{id}/cancel": "200 400 401 403 404 405 503",
     "post /api/chat": "200 400 401 403 404 405 408 409 413 415 429 500 503",
     "post /api/generate": "200 400 401 403 404 405 408 409 413 415 429 500 503",
     "post /api/embed": "200 400 401 403 404 405 408 409 413 415 429 500 503",

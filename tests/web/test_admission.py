@@ -312,3 +312,12 @@ def test_a_permit_knows_how_many_requests_are_ahead_of_it() -> None:
     for permit in permits:
         permit.end()
     assert admission.waiting_requests == 0 and not admission._waiting
+
+
+def test_a_permit_waits_until_it_runs_or_ends() -> None:
+    controller = AdmissionController(AdmissionLimits())
+    first, second = controller.admit(1), controller.admit(1)
+    assert first.is_waiting and second.is_waiting
+    first.mark_running()
+    second.end()
+    assert not first.is_waiting and not second.is_waiting

@@ -11,6 +11,7 @@ from typing import Any
 from soak.raw_client import build_request
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+FILES, BATCHES = "/v1/files", "/v1/batches"
 MODEL = "chairlift:demo"
 
 BODIES: Mapping[str, bytes] = {
@@ -50,6 +51,14 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 """Fields that make a chat request invalid; the status is 400."""
 
 
+_FORM_TYPE = "multipart/form-data; boundary=x"
+_FORM = (
+    b'--x\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n{}\r\n--x--\r\n'
+)
+_BATCH = {"input_file_id": "file-0", "endpoint": CHAT, "completion_window": "24h"}
+
+
 def _prompt(prompt: Any) -> bytes:
     return json.dumps({"model": MODEL, "prompt": prompt}).encode()
 
@@ -77,6 +86,21 @@ def bad_requests(key: str) -> dict[str, tuple[bytes, int]]:
         "21 wrong key": (build_request("POST", CHAT, body, authorization="Bearer wrong"), 401),
         "22 unknown": (build_request("POST", CHAT, json.dumps({**valid, "model": "m"}).encode(), **auth), 404),
         "26 empty": (build_request("POST", COMPLETIONS, _prompt([]), **auth), 400),
+        "65 no form": (build_request("POST", FILES, body, content_type="application/json", **auth), 415),
+        "65 no boundary": (build_request("POST", FILES, body, content_type="multipart/form-data", **auth), 400),
+        "65 cut": (build_request("POST", FILES, _FORM[:-9], content_type=_FORM_TYPE, **auth), 400),
+        "65 purpose": (
+            build_request("POST", FILES, _FORM.replace(b"batch", b"x"), content_type=_FORM_TYPE, **auth), 400
+        ),
+        "65 empty file": (
+            build_request("POST", FILES, _FORM.replace(b"{}", b""), content_type=_FORM_TYPE, **auth), 400
+        ),
+        "65 unknown file": (build_request("GET", f"{FILES}/..%2F..%2Fetc%2Fpasswd/content", **auth), 404),
+        "66 unknown file": (build_request("POST", BATCHES, json.dumps(_BATCH).encode(), **auth), 404),
+        "66 endpoint": (
+            build_request("POST", BATCHES, json.dumps({**_BATCH, "endpoint": "/admin/drain"}).encode(), **auth), 400
+        ),
+        "66 unknown batch": (build_request("POST", f"{BATCHES}/batch_0/cancel", **auth), 404),
         "27 beyond": (build_request("POST", COMPLETIONS, _prompt([99_999]), **auth), 400),
         "53 id": (build_request("POST", CHAT, body, x_request_id="x" * 10_000, **auth), 200),
         "54 deadline": (build_request("POST", CHAT, body, x_request_timeout_ms="-1", **auth), 400),

@@ -16,6 +16,7 @@ from chairlift.server.config import ServerConfig
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.credentials import Credentials, CredentialSources
 from chairlift.web.auth.jwt_verifier import JWTConfig
+from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.listen_address import ListenAddress
 from chairlift.web.tenant_limits import TenantLimits
@@ -108,7 +109,12 @@ def http_config(options: Mapping[str, Any]) -> HttpConfig:
         if name in own:
             own[name] = tuple(own[name])
     admission, tenant = _fields_of(options, AdmissionLimits), _fields_of(options, TenantLimits)
-    return HttpConfig(admission=AdmissionLimits(**admission), tenant=TenantLimits(**tenant), **own)
+    files = _fields_of(options, FilesConfig)
+    if files.get("files_folder") is not None:
+        files["files_folder"] = Path(files["files_folder"]).expanduser().absolute()
+    return HttpConfig(
+        admission=AdmissionLimits(**admission), tenant=TenantLimits(**tenant), files=FilesConfig(**files), **own
+    )
 
 
 def server_config(names: tuple[str, ...], options: Mapping[str, Any], aliases: tuple[str, ...] = ()) -> ServerConfig:

@@ -27,8 +27,9 @@ from chairlift.web.admission import AdmissionController
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.send_response import send_bytes, send_object
-from chairlift.web.service.http_app import HttpApp, RouteEntry
+from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.http_process import Drain, ProcessParts, ReloadedSettings
 from chairlift.web.service.http_process import run as run_process

@@ -10,8 +10,8 @@ from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.fleet.pool_actuator import PoolActuator
 from chairlift.web.body import Receive, Scope, Send, parse_json_object, read_body
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.send_response import send_object
-from chairlift.web.service.http_app import RouteEntry
 
 MAX_BODY_BYTES = 65_536
 BODY_SECONDS = 10.0

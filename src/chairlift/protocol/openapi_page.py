@@ -15,7 +15,7 @@ def page(openapi: Schema) -> str:
             sections.append(
                 f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
             )
-            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            body: Schema = next(iter(operation.get("requestBody", {}).get("content", {}).values()), {})
             properties = body.get("schema", {}).get("properties", {})
             rows = "".join(
                 f"<tr><td><code>{escape(name)}</code></td><td>{escape(schema.get('description', ''))}</td></tr>"

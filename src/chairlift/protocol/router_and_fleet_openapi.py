@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.batches.batch_openapi import batch_operations
 from chairlift.protocol.openapi import (
     ADMIN,
     CONNECTIONS,
@@ -79,6 +80,7 @@ def _routed_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]
 
 def _own_operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     """Yield the operations that the router itself responds to."""
+    yield from batch_operations()
     yield "/v1/models", "get", make_operation("List the models of all replicas", schemas.ROUTED_MODELS, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip

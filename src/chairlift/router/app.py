@@ -1,8 +1,10 @@
 """router_app: the application of the router: its own routes, and every other one passed on to a replica."""
 
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
 from chairlift.protocol.request_fields import POOLING_ROUTES
 from chairlift.protocol.router_and_fleet_openapi import document
 from chairlift.router.admin_and_status_routes import RouterAdminRoutes
+from chairlift.router.batch_room import RoutedBatchRoom
 from chairlift.router.extension import RouterExtension
 from chairlift.router.forwarding import ForwardRoute
 from chairlift.router.generation import GenerationRoute
@@ -11,8 +13,10 @@ from chairlift.router.live.replica_relay import ReplicaRelay
 from chairlift.router.router import Router
 from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
+from chairlift.web.batch_api.batch_api import BatchApi
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.docs_routes import DocsRoutes
-from chairlift.web.service.http_app import HttpApp, RouteEntry
+from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.page_routes import PageRoutes
 from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS, InnerRoutes, translated_routes
@@ -41,7 +45,7 @@ def router_app(
          "/tokenize": forward},
         router.config.http, router.lifecycle, router.admission, router.resolve_model,
     )  # fmt: skip
-    routes: list[RouteEntry] = [
+    own_routes: list[RouteEntry] = [
         *(("POST", path, generation) for path in TOKEN_PATHS),
         *(("POST", path, pooling) for path in POOLING_ROUTES),
         ("GET", "/v1/models", admin.models),
@@ -65,12 +69,15 @@ def router_app(
         ("GET", "/admin/replicas/debug", relay.debug),
         ("GET", "/admin/replicas/live", relay.live),
         *translated_routes(inner),
-        *page.routes(),
-        *extension.routes,
     ]
+    batches = BatchApi(
+        router.config.http, lifecycle, {path: app for _, path, app in own_routes if path in BATCH_ENDPOINTS},
+        RoutedBatchRoom(router), on_response=router.telemetry.record_response, tracer=router.tracer,
+    )  # fmt: skip
+    routes = [*own_routes, *batches.routes(), *page.routes(), *extension.routes]
     return HttpApp(
         router.config.http, credentials, routes, forward, lifecycle=lifecycle,
         admission=router.admission, generation_paths=GENERATION_PATHS,
         on_response=router.telemetry.record_response, host=host, open_paths=page.paths, tracer=router.tracer,
-        live_feed=feed,
+        live_feed=feed, batches=batches,
     )  # fmt: skip

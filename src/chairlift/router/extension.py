@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chairlift.web.service.http_app import RouteEntry
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.live_feed import Collect
 
 

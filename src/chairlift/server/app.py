@@ -3,7 +3,12 @@
 from collections.abc import Iterable
 from functools import partial
 
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
+from chairlift.protocol.request_fields import CHAT, COMPLETION, POOLING_ROUTES
+from chairlift.protocol.responses.responses_request_fields import PATH as RESPONSES_PATH
+from chairlift.protocol.responses.responses_request_fields import RESPONSES
 from chairlift.protocol.router_headers import ROUTER_HEADER
+from chairlift.server.batch_room import BatchRoom
 from chairlift.server.live.live_batch import live_batch
 from chairlift.server.load_reporter import LoadReporter
 from chairlift.server.metrics_and_admin_routes import AdminRoutes
@@ -16,11 +21,13 @@ from chairlift.server.replica import Replica
 from chairlift.server.unknown_route import unknown_route
 from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
+from chairlift.web.batch_api.batch_api import BatchApi
 from chairlift.web.body import App, Receive, Scope, Send, has_flag
 from chairlift.web.error_responses import Header
 from chairlift.web.request_info import request_info
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.docs_routes import DocsRoutes
-from chairlift.web.service.http_app import HttpApp, RouteEntry
+from chairlift.web.service.http_app import HttpApp
 from chairlift.web.service.http_process import Drain
 from chairlift.web.service.live_feed import LiveFeed
 from chairlift.web.service.page_routes import PageRoutes
@@ -29,8 +36,15 @@ from chairlift.web.translation.translated_route_table import TRANSLATED_PATHS, I
 GENERATION_PATHS = (chat_completions.PATH, completions.PATH, *POOLING_READERS, *TRANSLATED_PATHS)
 """Routes that need the engine."""
 
-BATCH_PATHS = tuple(path for path in GENERATION_PATHS if path.startswith("/v1/"))
-"""Routes of GENERATION_PATHS that batch files may name: those whose responses come whole unless `stream` is true."""
+
+PRIORITIZED_PATHS = tuple(
+    path
+    for path, fields in {
+        chat_completions.PATH: CHAT, completions.PATH: COMPLETION, RESPONSES_PATH: RESPONSES, **POOLING_ROUTES,
+    }.items()
+    if "priority" in fields
+)  # fmt: skip
+"""Routes of BATCH_ENDPOINTS whose requests may have a priority."""
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -39,12 +53,25 @@ def server_app(replica: Replica, credentials: Credentials, drain: Drain, host: s
     """Return the application; `drain` starts the shutdown, `host` is the name or address that it listens on."""
     page = PageRoutes(static_files() if replica.config.http.ui else ())
     feed = live_batch(replica)
-    routes = [*_routes(replica, drain, feed), *page.routes()]
+    own_routes = _routes(replica, drain, feed)
+    batches = _batches(replica, own_routes)
+    routes = [*own_routes, *batches.routes(), *page.routes()]
     return HttpApp(
         replica.config.http, credentials, routes, _not_found([path for _, path, _ in routes]),
         lifecycle=replica.lifecycle, admission=replica.admission, generation_paths=GENERATION_PATHS,
         on_response=replica.telemetry.record_response, host=host, open_paths=page.paths, tracer=replica.tracer,
         rejection_headers=lambda scope: _load_headers(scope, replica.reporter), live_feed=feed,
+        batches=batches,
+    )  # fmt: skip
+
+
+def _batches(replica: Replica, routes: Iterable[RouteEntry]) -> BatchApi:
+    """Return the files and batches, whose requests go to the routes of BATCH_ENDPOINTS."""
+    config = replica.config
+    return BatchApi(
+        config.http, replica.lifecycle, {path: app for _, path, app in routes if path in BATCH_ENDPOINTS},
+        BatchRoom(replica), on_response=replica.telemetry.record_response, tracer=replica.tracer,
+        is_strict=config.reject_unknown_fields, prioritized_paths=PRIORITIZED_PATHS,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.batches.batch_openapi import batch_operations
 from chairlift.protocol.openapi import (
     ADMIN,
     CONNECTIONS,
@@ -65,6 +66,7 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     )  # fmt: skip
     yield from pooling_operations(names, parameters=_HEADERS, links=_TIMELINE, error_statuses=POOLING)
     yield from translated_operations(names, parameters=[TIMEOUT], error_statuses=WORK, count_statuses="429")
+    yield from batch_operations()
     yield "/v1/models", "get", make_operation("List the models", schemas.MODELS, error_statuses=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip

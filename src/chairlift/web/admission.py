@@ -80,6 +80,11 @@ class Permit:
         """Requests that were admitted before this one and still wait; 0 for one that does not wait."""
         return self._controller.num_before(self) if self._waits else 0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the engine has not started the request yet."""
+        return self._waits
+
     def attach(self, timeout: float | None, on_end: Callable[[int], None]) -> None:
         """Set timeout and end callback of a request that the early check admitted by its header block.
 

@@ -18,6 +18,7 @@ from chairlift.server.server_process import ListenAddress
 from chairlift.text.reasoning_formats import AUTO
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.jwt_verifier import JWTConfig
+from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.tenant_limits import TenantLimits
 from support_parsers import leaf_parsers
@@ -42,7 +43,7 @@ def test_the_displayed_defaults_are_the_real_ones() -> None:
 
 def test_the_displayed_defaults_of_a_server_are_the_real_ones() -> None:
     real: dict[str, Any] = {"insecure": False, "register_weight": DEFAULT_WEIGHT}
-    for config_type in (ServerConfig, HttpConfig, AdmissionLimits, TenantLimits, ListenAddress):
+    for config_type in (ServerConfig, HttpConfig, AdmissionLimits, TenantLimits, FilesConfig, ListenAddress):
         real.update({spec.name: spec.default for spec in fields(config_type)})
     real.update({f"jwt_{spec.name}": spec.default for spec in fields(JWTConfig)})
     real.update({setting.name: None for setting in TRACING})

@@ -4,6 +4,7 @@ import argparse
 
 from chairlift.cli import autoscaler_options, fleet_options, fleet_state_files, replica_spec_options
 from chairlift.cli.console import ServiceConsole
+from chairlift.cli.default_files_folder import with_files_folder
 from chairlift.cli.fleet_clusters import open_cluster
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import router_config
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         keys = [fleet_state_files.replica_key(folder, name) for name in names]
         options["replica_key_file"], options["replica_admin_key_file"] = (str(folder / name) for name in names)
     spec = replica_spec_options.replica_spec(model, options, *keys)
-    config, tls = router_config(options), listening.tls_context()
+    config, tls = router_config(with_files_folder(options, environ)), listening.tls_context()
     config.shared_state.check_files()
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)
     tracer = open_tracer(options, environ, "chairlift-router")

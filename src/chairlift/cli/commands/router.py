@@ -3,6 +3,7 @@
 import argparse
 
 from chairlift.cli.console import ServiceConsole
+from chairlift.cli.default_files_folder import with_files_folder
 from chairlift.cli.redacted_settings import shown_settings
 from chairlift.cli.router_options import discovery_sources, router_config
 from chairlift.cli.server_options import credentials_reader, listen_address
@@ -21,7 +22,11 @@ def run(arguments: argparse.Namespace) -> int:
         **resolve_group(settings.ROUTER_SERVER, arguments, environ),
         **resolve_group(router_settings.ROUTER, arguments, environ),
     }
-    listening, config, sources = listen_address(options), router_config(options), discovery_sources(options)
+    listening, config, sources = (
+        listen_address(options),
+        router_config(with_files_folder(options, environ)),
+        discovery_sources(options),
+    )
     tls = listening.tls_context()
     config.shared_state.check_files()
     read_credentials = credentials_reader(options, listening, environ, arguments.api_key)

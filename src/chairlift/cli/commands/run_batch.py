@@ -20,13 +20,14 @@ from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.builtin_models import no_model_given
 from chairlift.llm.options import Options
 from chairlift.llm.progress_bar import ProgressBar
-from chairlift.server.app import BATCH_PATHS, server_app
-from chairlift.server.batch_files.batch_lines import BatchLine, read_batch
-from chairlift.server.batch_files.batch_run import BatchProgress, Sender, run_batch_file
-from chairlift.server.batch_files.output_journal import OutputJournal
-from chairlift.server.batch_files.senders import AppSender, UrlSender
+from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
+from chairlift.server.app import server_app
 from chairlift.server.replica import Replica
 from chairlift.web.auth.credentials import Credentials
+from chairlift.web.batch_files.batch_lines import BatchLine, read_batch
+from chairlift.web.batch_files.batch_run import BatchProgress, Sender, run_batch_file
+from chairlift.web.batch_files.output_journal import OutputJournal
+from chairlift.web.batch_files.senders import AppSender, UrlSender
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if url is not None and arguments.model is not None:
         raise ConfigError("MODEL and --url cannot be given together: the server has its own model", option="url")
     try:
-        lines = read_batch(Path(arguments.input), BATCH_PATHS)
+        lines = read_batch(Path(arguments.input), BATCH_ENDPOINTS)
     except OSError as error:
         raise ConfigError(f"cannot read {arguments.input}: {error.strerror}", option="input") from None
     with OutputJournal(Path(arguments.output), [line.custom_id for line in lines]) as journal:
@@ -91,8 +92,8 @@ async def _run(
             tokens = progress.tokens
 
         done = await run_batch_file(
-            lines, journal, send, max_concurrent=arguments.max_concurrent, max_retries=arguments.max_retries,
-            on_progress=show,
+            lines, len(lines), journal, send, max_concurrent=arguments.max_concurrent,
+            max_retries=arguments.max_retries, on_progress=show,
         )  # fmt: skip
     console.print_line(
         f"{done.done} of {done.total} requests have responses in {arguments.output}, {done.failed} of them an error"

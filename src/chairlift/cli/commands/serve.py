@@ -3,6 +3,7 @@
 import argparse
 
 from chairlift.cli.console import Console, ServiceConsole
+from chairlift.cli.default_files_folder import with_files_folder
 from chairlift.cli.model_aliases import model_aliases
 from chairlift.cli.model_display_name import model_display_name
 from chairlift.cli.redacted_settings import shown_settings
@@ -44,7 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     service_console, code = ServiceConsole(quiet=arguments.quiet), 1
     try:
         code = serve(ServerParts(
-            config=server_config(names, options, model_aliases(prepared.model)), listening=listening, tls=tls,
+            config=server_config(
+                names, with_files_folder(options, environ), model_aliases(prepared.model)
+            ),
+            listening=listening, tls=tls,
             read_credentials=read_credentials, start=prepared.start, engine_pid=_engine_pid,
             budget=prepared.scheduler.max_batch_tokens, max_running=prepared.scheduler.max_running_sequences,
             print_line=service_console.print_line,

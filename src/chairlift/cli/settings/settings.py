@@ -194,6 +194,17 @@ SERVER_SECTIONS: Sections = {
         Setting(name="drain_handover", parse=number, metavar="SECONDS", default=5,
                 help="seconds after which a shutdown hands a router's streams over to other replicas"),
     ),
+    "files and batches": (
+        Setting(name="files_folder", metavar="FOLDER",
+                default_text="~/.local/state/chairlift/files-PORT, a temporary one with port 0",
+                help="folder of the files and batches of /v1/files and /v1/batches, for this server alone"),
+        Setting(name="files_bytes", parse=num_bytes, metavar="BYTES", default="4GB",
+                help="maximum size of all files of /v1/files together; 0 stores none"),
+        Setting(name="max_file_bytes", parse=num_bytes, metavar="BYTES", default="200MB",
+                help="maximum size of a file that is uploaded to /v1/files"),
+        Setting(name="max_batch_requests", parse=integer, metavar="N", default=32,
+                help="maximum number of requests of all batches that run at the same time"),
+    ),
     "admission": (
         Setting(name="max_waiting_requests", parse=integer, metavar="N", default=1024, is_reloadable=True,
                 help="maximum number of requests that wait for their first token; more are rejected with 429"),

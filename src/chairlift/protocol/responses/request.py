@@ -6,6 +6,7 @@ from typing import Any
 
 from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
+from chairlift.protocol.metadata import read_metadata
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList
@@ -15,9 +16,6 @@ from chairlift.protocol.responses.responses_request_fields import (
     LOGPROBS,
     MAX_ID_CHARS,
     MAX_INCLUDED,
-    MAX_METADATA,
-    MAX_METADATA_CHARS,
-    MAX_METADATA_KEY_CHARS,
     RESPONSES,
     SAME_FIELDS,
 )
@@ -98,7 +96,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
         names=FieldNames(
             FIELD_NAMES, messages.places, MESSAGE_MEMBERS, tools.places, TOOL_MEMBERS,
         ),
-        echoed=_echoed(fields, _metadata(fields.get("metadata"))),
+        echoed=_echoed(fields, read_metadata(fields.get("metadata"))),
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,
     )  # fmt: skip
 
@@ -148,23 +146,6 @@ def _includes_logprobs(include: Any, ignored: list[str]) -> bool:
         raise invalid_param("include", f"has {len(include)} entries, the limit is {MAX_INCLUDED}")
     ignored += [f"include.{each}" for each in include if each != LOGPROBS]
     return LOGPROBS in include
-
-
-def _metadata(metadata: Any) -> dict[str, str]:
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, dict):
-        raise invalid_param("metadata", f"must be an object, got {format_short(metadata)}")
-    if len(metadata) > MAX_METADATA:
-        raise invalid_param("metadata", f"has {len(metadata)} entries, the limit is {MAX_METADATA}")
-    for key, value in metadata.items():
-        if len(key) > MAX_METADATA_KEY_CHARS:
-            raise invalid_param(
-                "metadata", f"has a key of {len(key)} characters, the limit is {MAX_METADATA_KEY_CHARS}"
-            )
-        if not isinstance(value, str) or len(value) > MAX_METADATA_CHARS:
-            raise invalid_param("metadata", f"must have strings of at most {MAX_METADATA_CHARS} characters as values")
-    return metadata
 
 
 def _echoed(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> Json:

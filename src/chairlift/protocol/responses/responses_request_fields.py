@@ -3,18 +3,15 @@
 from collections.abc import Mapping
 
 from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
+from chairlift.protocol.metadata import METADATA_SCHEMA
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, MAX_TOP_LOGPROBS, OUTPUT_TOKENS, Effect, Field
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, TOOL, Schema
 
 PATH = "/v1/responses"
-MAX_METADATA = 16
-MAX_METADATA_KEY_CHARS = 64
-MAX_METADATA_CHARS = 512
 MAX_ID_CHARS = 256
 MAX_INCLUDED = 32
 LOGPROBS = "message.output_text.logprobs"
 """Entry of `include` for the logprobs of the text."""
-
 
 SAME_FIELDS = (
     "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "stop", "top_k", "min_p",
@@ -105,10 +102,6 @@ _FORMAT: Schema = {"anyOf": [
         "strict": {"type": ["boolean", "null"]},
     }},
 ]}  # fmt: skip
-_METADATA: Schema = {
-    "type": "object", "maxProperties": MAX_METADATA, "propertyNames": {"maxLength": MAX_METADATA_KEY_CHARS},
-    "additionalProperties": {"type": "string", "maxLength": MAX_METADATA_CHARS},
-}  # fmt: skip
 
 
 def _refused(help: str, *neutral: bool | int) -> Field:
@@ -149,7 +142,7 @@ RESPONSES: Mapping[str, Field] = {
         {"type": "integer", "minimum": 0, "maximum": MAX_TOP_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
-    "metadata": Field(_METADATA, "returned with the response"),
+    "metadata": Field(METADATA_SCHEMA, "returned with the response"),
     **{name: CHAT[name] for name in SAME_FIELDS},
     "background": _refused("the response comes at once, or as a stream", False),
     "conversation": _refused("send the items, or use previous_response_id"),

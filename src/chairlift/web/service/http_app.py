@@ -15,12 +15,14 @@ from chairlift.web.admission import AdmissionController, Permit
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.auth.host_check import HostCheck
 from chairlift.web.auth.middleware import AuthMiddleware
+from chairlift.web.batch_api.batch_api import BatchApi
 from chairlift.web.body import App, Receive, Scope, Send, check_type
 from chairlift.web.bounded_http_protocol import AcquirePermit, EarlyCheck, Rejection
 from chairlift.web.error_responses import Header
 from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.middleware import RequestMiddleware
 from chairlift.web.request_info import request_info
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.service.live_feed import LiveFeed
 
@@ -33,9 +35,6 @@ UNLOGGED_PATHS = OPEN | {"/metrics", "/load"}
 EXPOSED_HEADERS = ("x-request-id", "x-trace-id", "x-ignored-parameters", "retry-after", "retry-after-ms")
 """Response headers that web pages of other origins may read."""
 
-RouteEntry = tuple[str, str, App]
-"""Method, path and handler of a route."""
-
 
 class HttpApp:
     """The application of a service.
@@ -44,6 +43,7 @@ class HttpApp:
         asgi: the application that uvicorn runs.
         auth: the check of keys and tokens, whose credentials may be replaced.
         live_feed: the stream of live data, which the end of the process ends; None without one.
+        batches: the files and batches, which the process runs in the background; None without them.
         early_check: admits or rejects a request to a generation route by its header block; None where CORS headers need
             the whole application.
     """
@@ -53,7 +53,7 @@ class HttpApp:
         lifecycle: Lifecycle, admission: AdmissionController, generation_paths: Collection[str],
         on_response: Callable[[AccessRecord], None], host: str = "", open_paths: Collection[str] = (),
         rejection_headers: Callable[[Scope], Iterable[Header]] = lambda scope: (), tracer: Tracer | None = None,
-        live_feed: LiveFeed | None = None,
+        live_feed: LiveFeed | None = None, batches: BatchApi | None = None,
     ) -> None:  # fmt: skip
         """Build the application.
 
@@ -61,7 +61,7 @@ class HttpApp:
         service listens on, `open_paths` need no key, as those of OPEN, `rejection_headers` returns headers of an early
         rejection, and `tracer` traces the requests that are not rejected early.
         """
-        self.live_feed = live_feed
+        self.live_feed, self.batches = live_feed, batches
         self._lifecycle, self._admission, self._rejection_headers = lifecycle, admission, rejection_headers
         self._generation_paths = {path.encode(): path for path in generation_paths}
         by_path: dict[str, dict[str, App]] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from chairlift.core.errors import ConfigError
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth.host_check import check_allowed_host, check_origin
+from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.bounded_http_protocol import HeadLimits
 from chairlift.web.tenant_limits import TenantLimits
 
@@ -32,6 +33,7 @@ class HttpConfig:
         head: limits of a request's header block.
         admission: limits of the admission queue.
         tenant: limits of each tenant.
+        files: where uploaded files and batches are kept, and their limits.
     """
 
     max_body_bytes: int = 4_000_000
@@ -51,6 +53,7 @@ class HttpConfig:
     head: HeadLimits = field(default_factory=HeadLimits)
     admission: AdmissionLimits = field(default_factory=AdmissionLimits)
     tenant: TenantLimits = field(default_factory=TenantLimits)
+    files: FilesConfig = field(default_factory=FilesConfig)
 
     def __post_init__(self) -> None:
         if self.max_body_bytes < 1:

@@ -185,6 +185,8 @@ class _Process:
         self._http = _Http(self._http_config())
         serving = asyncio.create_task(self._http.serve(listeners(self._socket)))
         self._background = watching = [asyncio.create_task(each) for each in service.background()]
+        if service.app.batches is not None:
+            watching.append(asyncio.create_task(service.app.batches.resume()))
         try:
             return await self._serve_until_stopped(serving)
         finally:
@@ -192,6 +194,8 @@ class _Process:
                 task.cancel()
             if (feed := service.app.live_feed) is not None:
                 await feed.close()
+            if (batches := service.app.batches) is not None:
+                await batches.close()
             self._http.should_exit = self._http.force_exit = True
             await asyncio.wait([serving, *watching])
             await service.close()
@@ -239,11 +243,15 @@ class _Process:
     async def _finish(self) -> None:
         """Wait until open requests finish or the drain timeout passes, then abort the rest."""
         service, parts, seconds = self._service, self._parts, self._parts.config.drain_timeout
+        if (batches := service.app.batches) is not None:
+            batches.stop()
         await self._unless_stopped(service.begin_drain())
         service.lifecycle.drain()
         if service.open_requests:
             parts.print_line(f"draining: {service.open_requests} requests have {seconds:g} s to finish")
         if not await self._wait_until_idle(seconds, unless=self._stop_now):
+            if batches is not None:
+                batches.abort_all()
             parts.print_line(f"aborted {service.abort_all()} requests")
             await self._wait_until_idle(ABORT_SECONDS)
         parts.print_line("stopped")

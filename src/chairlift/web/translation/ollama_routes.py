@@ -22,8 +22,8 @@ from chairlift.protocol.translation.base import Json, Translator
 from chairlift.web.body import App, Message, Receive, Scope, Send, parse_json_object, read_body, timeout_of
 from chairlift.web.ignored_fields import ignored_fields_header
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.send_response import send_object
-from chairlift.web.service.http_app import RouteEntry
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.translated_route import TranslatedRoute
 

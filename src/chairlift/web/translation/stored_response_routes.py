@@ -1,20 +1,18 @@
 """StoredResponses: serves the stored responses of /v1/responses by their ids."""
 
 from typing import Any
-from urllib.parse import parse_qs
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.lifecycle import Lifecycle
+from chairlift.web.query_fields import query_fields, query_limit, query_order
 from chairlift.web.request_info import request_info
 from chairlift.web.send_response import send_object
 
 MAX_LIMIT = 100
-MAX_LIMIT_DIGITS = 3
 DEFAULT_LIMIT = 20
-MAX_QUERY_FIELDS = 100
 
 
 class StoredResponses:
@@ -25,7 +23,7 @@ class StoredResponses:
 
     async def retrieve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a response. Raises NotFound."""
-        if _query(scope).get("stream", "false") != "false":
+        if query_fields(scope).get("stream", "false") != "false":
             raise invalid_param("stream", "must be false: a stored response is sent as a whole")
         await send_object(send, self._store.response(*self._key(scope)))
 
@@ -38,17 +36,9 @@ class StoredResponses:
     async def input_items(self, scope: Scope, receive: Receive, send: Send) -> None:
         """List the items of a response's own input, the newest first unless `order` is asc. Raises NotFound."""
         tenant, response_id = self._key(scope)
-        query = _query(scope)
-        order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_LIMIT))
-        if order not in ("asc", "desc"):
-            raise invalid_param("order", "must be asc or desc")
-        if (
-            not limit.isascii()
-            or not limit.isdigit()
-            or len(limit) > MAX_LIMIT_DIGITS
-            or not 0 < int(limit) <= MAX_LIMIT
-        ):
-            raise invalid_param("limit", f"must be an integer of 1 to {MAX_LIMIT}")
+        query = query_fields(scope)
+        order = query_order(query)
+        limit = query_limit(query, DEFAULT_LIMIT, MAX_LIMIT)
         items = [
             _listed(item, f"item_{response_id.partition('_')[2]}_{index}")
             for index, item in enumerate(self._store.input_items(tenant, response_id))
@@ -60,7 +50,7 @@ class StoredResponses:
             if place is None:
                 raise invalid_param("after", "names no item of this response")
             items = items[place + 1 :]
-        page = items[: int(limit)]
+        page = items[:limit]
         await send_object(send, {
             "object": "list", "data": page, "has_more": len(items) > len(page),
             "first_id": page[0]["id"] if page else "", "last_id": page[-1]["id"] if page else "",
@@ -74,15 +64,6 @@ class StoredResponses:
     def _key(self, scope: Scope) -> tuple[str, str]:
         self._lifecycle.check()
         return request_info(scope).authenticated.tenant, scope["path_params"]["id"]
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    text = scope.get("query_string", b"").decode("latin-1")
-    try:
-        fields = parse_qs(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
-    except ValueError:
-        raise InvalidRequest(f"the query has more than {MAX_QUERY_FIELDS} fields, which is the limit") from None
-    return {name: values[-1] for name, values in fields.items()}
 
 
 def _listed(item: dict[str, Any], item_id: str) -> dict[str, Any]:

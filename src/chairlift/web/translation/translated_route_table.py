@@ -16,7 +16,7 @@ from chairlift.protocol.translation.base import Translator
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import App
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.service.http_app import RouteEntry
+from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.http_config import HttpConfig
 from chairlift.web.translation.ollama_routes import (
     MODELS_PATH,

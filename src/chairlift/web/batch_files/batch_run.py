@@ -2,13 +2,14 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.output_journal import RETRIED_STATUSES, OutputJournal
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.output_journal import RETRIED_STATUSES, OutputJournal
 
 REFUSED_STATUSES = frozenset({401, 403})
 """Statuses of a key that the server refuses: all further requests would fail."""
@@ -59,28 +60,39 @@ class BatchProgress:
 
 
 async def run_batch_file(
-    lines: Sequence[BatchLine], journal: OutputJournal, send: Sender, *, max_concurrent: int, max_retries: int,
-    on_progress: Callable[[BatchProgress], None] = lambda progress: None,
+    lines: Iterable[BatchLine], num_lines: int, journal: OutputJournal, send: Sender, *, max_concurrent: int,
+    max_retries: int, on_progress: Callable[[BatchProgress], None] = lambda progress: None,
+    slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext, busy_statuses: Collection[int] = (),
 ) -> BatchProgress:  # fmt: skip
     """Run the requests without a response; returns when each has one.
 
     Args:
-        lines: all requests of the file.
+        lines: all requests of the file, read one by one when they are sent.
+        num_lines: their number.
         journal: the output file.
         send: sends a request.
         max_concurrent: open requests at most.
         max_retries: how often a request is sent again after one of RETRIED_STATUSES, or without a response.
         on_progress: called after each response.
+        slot: returns a context that is entered before each request and left after its response.
+        busy_statuses: statuses after which a request is sent again without a limit.
 
     Raises OSError when a response cannot be written, and ConfigError when the server refuses the key; the open
     requests are cancelled, and a later run sends them.
     """
-    progress = BatchProgress(total=len(lines), done=len(journal.done), failed=journal.num_errors)
-    waiting = iter([line for line in lines if line.custom_id not in journal.done])
+    progress = BatchProgress(total=num_lines, done=len(journal.done), failed=journal.num_errors)
+    done_before = frozenset(journal.done)
+    waiting = (line for line in lines if line.custom_id not in done_before)
+    num_waiting = num_lines - len(done_before)
 
     async def work() -> None:
-        for line in waiting:
-            response = await _send_until_answered(line, send, max_retries)
+        nonlocal num_waiting
+        while num_waiting > 0:
+            num_waiting -= 1  # before the slot, so that none is waited for without a request
+            async with slot():
+                if (line := next(waiting, None)) is None:
+                    return
+                response = await _send_until_answered(line, send, max_retries, busy_statuses)
             if response.status in REFUSED_STATUSES:
                 raise ConfigError(f"the server refuses the key (status {response.status}); set CHAIRLIFT_API_KEY")
             journal.append(line.custom_id, output_entry(line, response))
@@ -108,16 +120,19 @@ def output_entry(line: BatchLine, response: BatchResponse) -> dict[str, Any]:
     return entry | {"response": answered, "error": None}
 
 
-async def _send_until_answered(line: BatchLine, send: Sender, max_retries: int) -> BatchResponse:
-    pause = FIRST_PAUSE_SECONDS
-    for attempt in range(max_retries + 1):
+async def _send_until_answered(
+    line: BatchLine, send: Sender, max_retries: int, busy_statuses: Collection[int] = ()
+) -> BatchResponse:  # fmt: skip
+    pause, num_retries = FIRST_PAUSE_SECONDS, 0
+    while True:
         response = await send(line)
         is_final = response.status and response.status not in RETRIED_STATUSES - REFUSED_STATUSES
-        if attempt == max_retries or is_final:
+        is_busy = response.status in busy_statuses
+        if is_final or (num_retries == max_retries and not is_busy):
             return response
+        num_retries += not is_busy
         await asyncio.sleep(min(pause if response.retry_after is None else response.retry_after, LONGEST_PAUSE_SECONDS))
-        pause *= 2
-    raise AssertionError("the last attempt returns")
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 def _tokens_of(body: Any) -> int:

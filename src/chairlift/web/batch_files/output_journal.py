@@ -59,9 +59,17 @@ class OutputJournal:
         self.close()
 
     def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
-        """Write the response of a request. Raises OSError; the request is not done then."""
-        self._file.write(orjson.dumps(entry) + b"\n")
-        self._file.flush()
+        """Write the response of a request. Raises OSError; the request is not done then, and the file is as before."""
+        rest = memoryview(orjson.dumps(entry) + b"\n")
+        descriptor, num_written = self._file.fileno(), 0
+        try:
+            while num_written < len(rest):  # unbuffered: a failure leaves nothing that close() would have to write
+                num_written += os.write(descriptor, rest[num_written:])
+        except OSError:
+            if num_written:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - num_written)
+            raise
         self._count(custom_id, entry)
 
     def close(self) -> None:

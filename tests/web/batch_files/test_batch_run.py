@@ -3,16 +3,18 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.batch_files import batch_run
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
-from chairlift.server.batch_files.output_journal import OutputJournal
+from chairlift.web.batch_files import batch_run
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
+from chairlift.web.batch_files.output_journal import OutputJournal
 
 LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(50)]
 IDS = [line.custom_id for line in LINES]
@@ -42,7 +44,9 @@ class ScriptedSender:
 def run(path: Path, sender: Any, **options: Any) -> BatchProgress:
     async def scenario() -> BatchProgress:
         with OutputJournal(path, IDS) as journal:
-            return await run_batch_file(LINES, journal, sender, **{"max_concurrent": 8, "max_retries": 3} | options)
+            return await run_batch_file(
+                LINES, len(LINES), journal, sender, **{"max_concurrent": 8, "max_retries": 3} | options
+            )
 
     return asyncio.run(asyncio.wait_for(scenario(), 20))
 
@@ -97,7 +101,9 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     async def interrupted() -> None:
         with OutputJournal(path, IDS) as journal:
             sender = ScriptedSender(seconds=0.001)
-            task = asyncio.create_task(run_batch_file(LINES, journal, sender, max_concurrent=4, max_retries=0))
+            task = asyncio.create_task(
+                run_batch_file(LINES, len(LINES), journal, sender, max_concurrent=4, max_retries=0)
+            )
             while len(journal.done) < 20:
                 await asyncio.sleep(0)
             task.cancel()
@@ -155,3 +161,22 @@ def test_an_entry_has_openai_s_fields() -> None:
     assert entry == {
         "custom_id": "r0", "error": None, "response": {"status_code": 200, "request_id": "req-1", "body": {"a": 1}}
     }  # fmt: skip
+
+
+def test_a_request_holds_a_slot_and_none_is_waited_for_without_a_request(tmp_path: Path) -> None:
+    sender, num_slots = ScriptedSender(seconds=0.001), 0
+
+    @asynccontextmanager
+    async def slot() -> AsyncIterator[None]:
+        nonlocal num_slots
+        num_slots += 1
+        yield
+
+    run(tmp_path / "out", sender, slot=slot)
+    assert num_slots == len(LINES) and set(sender.sent.values()) == {1}
+
+
+def test_busy_statuses_do_not_count_as_retries(tmp_path: Path) -> None:
+    sender = ScriptedSender({"r0": [429] * 9, "r1": [500] * 9})
+    progress = run(tmp_path / "out", sender, max_retries=2, busy_statuses=(429,))
+    assert (sender.sent["r0"], sender.sent["r1"]) == (10, 3) and progress.failed == 1

@@ -1,16 +1,17 @@
 """AppSender and UrlSender: send the requests of a batch to an application of this process, or to a server."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 import orjson
 
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.batch_run import BatchResponse
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchResponse
 from chairlift.web.body import App, Scope
+from chairlift.web.request_info import SCOPE_KEY, RequestInfo
 
 _JSON = [(b"content-type", b"application/json")]
 
@@ -18,8 +19,9 @@ _JSON = [(b"content-type", b"application/json")]
 class AppSender:
     """Calls an ASGI application directly, without a socket."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, make_info: Callable[[], RequestInfo] = RequestInfo) -> None:
+        """Send to `app`; `make_info` makes the RequestInfo of each request."""
+        self._app, self._make_info = app, make_info
 
     async def __call__(self, line: BatchLine) -> BatchResponse:
         """See Sender."""
@@ -27,7 +29,7 @@ class AppSender:
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
             "path": line.path, "raw_path": line.path.encode(), "root_path": "", "query_string": b"",
             "headers": [*_JSON, (b"content-length", str(len(line.body)).encode()), (b"host", b"localhost")],
-            "client": ("127.0.0.1", 0), "server": ("localhost", 0),
+            "client": ("127.0.0.1", 0), "server": ("localhost", 0), SCOPE_KEY: self._make_info(),
         }  # fmt: skip
         has_read, is_over = False, asyncio.Event()
 

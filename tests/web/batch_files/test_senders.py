@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from chairlift.server.batch_files.batch_lines import BatchLine
-from chairlift.server.batch_files.batch_run import BatchResponse
-from chairlift.server.batch_files.senders import AppSender, UrlSender
+from chairlift.web.auth.principal import Principal
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchResponse
+from chairlift.web.batch_files.senders import AppSender, UrlSender
+from chairlift.web.request_info import RequestInfo, request_info
+from chairlift.web.send_response import send_object
 from support_router import Connection, ReceivedRequest, scripted
 from support_router_app import served_replica
 from support_server import MODEL, open_server, run
@@ -90,3 +93,14 @@ def test_the_key_the_time_to_wait_and_a_body_that_is_no_json() -> None:
             assert await sender(COMPLETION) == BatchResponse(429, "abc", "busy", 7.0)
 
     run(scenario())
+
+
+def test_a_request_of_this_process_may_have_its_own_client() -> None:
+    tenants: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        tenants.append(request_info(scope).authenticated.tenant)
+        await send_object(send, {})
+
+    sender = AppSender(app, lambda: RequestInfo(principal=Principal("alice")))
+    assert asyncio.run(sender(COMPLETION)).status == 200 and tenants == ["alice"]

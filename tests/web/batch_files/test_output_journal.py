@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.batch_files.output_journal import OutputJournal
+from chairlift.web.batch_files.output_journal import OutputJournal
 
 IDS = ("a", "b", "c")
 
@@ -93,7 +93,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 def test_a_pipe_has_no_earlier_lines() -> None:
     script = (
-        "from pathlib import Path; from chairlift.server.batch_files.output_journal import OutputJournal\n"
+        "from pathlib import Path; from chairlift.web.batch_files.output_journal import OutputJournal\n"
         "with OutputJournal(Path('/dev/stdout'), ['a']) as journal: journal.append('a', {'custom_id': 'a'})"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
@@ -106,3 +106,24 @@ def test_a_full_disk_is_an_error_and_the_request_is_not_done() -> None:
     with pytest.raises(OSError, match="space"):
         journal.append("a", entry("a"))
     assert journal.done == set()
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "out.jsonl", os.write
+    num_writes = 0
+
+    def limited(descriptor: int, data: Any) -> int:
+        nonlocal num_writes
+        num_writes += 1
+        if num_writes == 2:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, bytes(data)[:10])
+
+    with OutputJournal(path, IDS) as journal:
+        journal.append("a", entry("a"))
+        monkeypatch.setattr(os, "write", limited)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append("b", entry("b"))
+        assert journal.done == {"a"} and path.read_bytes() == line("a")
+        journal.append("b", entry("b"))
+    assert path.read_bytes() == line("a") + line("b"), "a short write goes on where it ended"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.batch_files.batch_lines import MAX_REPORTED, read_batch
+from chairlift.web.batch_files.batch_lines import MAX_KEPT_PROBLEMS, MAX_REPORTED, BatchFile, read_batch
 
 PATHS = ("/v1/completions", "/v1/embeddings")
 
@@ -85,3 +85,26 @@ def test_a_file_without_requests_or_without_utf8(tmp_path: Path) -> None:
         read_batch(file, PATHS)
     with pytest.raises(OSError, match="nothing"):
         read_batch(tmp_path / "nothing", PATHS)
+
+
+def test_a_file_is_checked_and_read_line_by_line(tmp_path: Path) -> None:
+    path = written(tmp_path, line(), "{", line(custom_id="b"), line(), *["["] * MAX_KEPT_PROBLEMS)
+    file = BatchFile(path, PATHS)
+    check = file.check()
+    assert check.custom_ids == ("a", "b") == tuple(each.custom_id for each in file)
+    assert [each.number for each in check.problems[:3]] == [2, 4, 5]
+    assert len(check.problems) == MAX_KEPT_PROBLEMS and check.num_problems == MAX_KEPT_PROBLEMS + 2
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_a_line_that_is_too_long_is_named_and_the_others_are_read(tmp_path: Path, ending: str) -> None:
+    text = json.dumps(line())
+    path = tmp_path / "batch.jsonl"
+    long = " " * 1000 + json.dumps(line(custom_id="b"))
+    path.write_bytes(codecs.BOM_UTF8 + f"{text}{ending}{long}{ending}{json.dumps(line(custom_id='c'))}".encode())
+    file = BatchFile(path, PATHS, max_line_bytes=len(text))
+    check = file.check()
+    assert [(each.number, each.message[:21]) for each in check.problems] == [
+        (2, f"it has more than {len(text)} b"[:21])
+    ]
+    assert [(each.number, each.custom_id) for each in file] == [(1, "a"), (3, "c")]

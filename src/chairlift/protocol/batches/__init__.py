@@ -1,0 +1,1 @@
+"""Fields, schemas and OpenAPI operations of OpenAI's Files and Batch APIs."""

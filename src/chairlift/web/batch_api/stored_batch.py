@@ -1,0 +1,102 @@
+"""StoredBatch: one batch of requests, its state and its counts.
+
+validating ──> in_progress ──> finalizing ──> completed, or expired at the end of its window
+    │ ──> failed      └──> cancelling ──> cancelled
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class BatchStatus(StrEnum):
+    """State of a batch, as OpenAI's API names it."""
+
+    VALIDATING = "validating"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the batch never changes again."""
+        return self in (BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.FAILED, BatchStatus.CANCELLED)
+
+
+TIMES = (
+    "in_progress_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at", "cancelled_at"
+)  # fmt: skip
+"""Names of the times at which a batch has come to a state."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredBatch:
+    """One batch; all of it but `storage_problem` is written to its folder.
+
+    Attributes:
+        id: its id, `batch_` and hexadecimal digits.
+        tenant: who may use it, and as whom its requests are sent.
+        endpoint: path of its requests.
+        input_file_id: id of the file that it was made of, which may be deleted since.
+        completion_window: the window as the client has written it.
+        metadata: the client's own values.
+        created_at, expires_at: seconds since 1970.
+        status: its state.
+        ending: the final state that a batch in FINALIZING or CANCELLING comes to.
+        times: name of a time of TIMES -> seconds since 1970.
+        errors: why the batch has failed: code, message, param and line of each error.
+        total, completed, failed: number of its requests, of responses, and of those that are errors.
+        output_file_id, error_file_id: ids of its outputs; None for none.
+        storage_problem: why its outputs cannot be written now; "" while they can.
+    """
+
+    id: str
+    tenant: str
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    metadata: dict[str, str]
+    created_at: int
+    expires_at: int
+    status: BatchStatus = BatchStatus.VALIDATING
+    ending: BatchStatus = BatchStatus.COMPLETED
+    times: dict[str, int] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    storage_problem: str = ""
+
+    def enter(self, status: BatchStatus, now: float) -> None:
+        """Come to a state at a time."""
+        self.status = status
+        self.times[f"{status}_at"] = int(now)
+
+    def add_error(self, code: str, message: str, line: int | None = None) -> None:
+        """Note why the batch fails."""
+        self.errors.append(_error(code, message, line))
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the batch object of OpenAI's API."""
+        problems = [_error("storage_error", self.storage_problem)] if self.storage_problem else []
+        errors = [*self.errors, *problems]
+        return {
+            "id": self.id, "object": "batch", "endpoint": self.endpoint,
+            "errors": {"object": "list", "data": errors} if errors else None,
+            "input_file_id": self.input_file_id, "completion_window": self.completion_window,
+            "status": self.status, "output_file_id": self.output_file_id, "error_file_id": self.error_file_id,
+            "created_at": self.created_at, "expires_at": self.expires_at,
+            **{name: self.times.get(name) for name in TIMES},
+            "request_counts": {"total": self.total, "completed": self.completed, "failed": self.failed},
+            "metadata": self.metadata or None,
+        }  # fmt: skip
+
+
+def _error(code: str, message: str, line: int | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "param": None, "line": line}

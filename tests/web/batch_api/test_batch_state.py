@@ -1,0 +1,86 @@
+"""BatchState: the folder is opened once, when it is needed, and its unfinished batches go on."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import Unavailable
+from chairlift.web.batch_api.batch_slots import BatchSlots
+from chairlift.web.batch_api.batch_state import BatchState
+from chairlift.web.batch_api.batch_store import BatchStore
+from chairlift.web.batch_api.files_config import FilesConfig
+from chairlift.web.batch_api.stored_batch import BatchStatus, StoredBatch
+from chairlift.web.batch_files.batch_lines import BatchLine
+from chairlift.web.batch_files.batch_run import BatchResponse
+from support_batch_api import ScriptedRoom, batch_lines
+
+
+def sender(tenant: str) -> Any:
+    async def send(line: BatchLine) -> BatchResponse:
+        return BatchResponse(200, tenant, {})
+
+    return send
+
+
+def state_of(path: Path | None) -> BatchState:
+    return BatchState(FilesConfig(files_folder=path), 1000, BatchSlots(2, ScriptedRoom()), sender)
+
+
+def test_the_folder_is_opened_once_and_its_batches_go_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        folder = tmp_path / "state"
+        first = state_of(folder)
+        assert not first.has_earlier_files
+        opened, same = await asyncio.gather(first.open(), first.open())
+        assert opened is same and first.has_earlier_files
+        (tmp_path / "requests").write_bytes(batch_lines(3))
+        opened.batches.add(
+            StoredBatch(id="batch_1", tenant="alice", endpoint="/v1/completions", input_file_id="file-1",
+                        completion_window="24h", metadata={}, created_at=1, expires_at=2**40), tmp_path / "requests",
+        )  # fmt: skip
+        with pytest.raises(Unavailable, match="another server"):
+            await state_of(folder).open()
+        await first.close()
+        await first.close()
+
+        second = state_of(folder)
+        assert second.has_earlier_files
+        [batch] = (await second.open()).batches.of_tenant("alice")
+        async with asyncio.timeout(20):
+            while not batch.status.is_final:
+                await asyncio.sleep(0.01)
+        await second.close()
+        assert BatchStore(folder / "batches").get("alice", "batch_1").status is BatchStatus.COMPLETED
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_was_never_used_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for path in (None, tmp_path / "state"):
+            state = state_of(path)
+            state.abort_all()
+            await state.close()
+        temporary = state_of(None)
+        path = (await temporary.open()).files._folder
+        assert path.is_dir()
+        await temporary.close()
+        assert not path.exists() and list(tmp_path.iterdir()) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_cannot_be_opened_can_be_later(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        (tmp_path / "state").write_bytes(b"a file")
+        state = state_of(tmp_path / "state")
+        assert not state.has_earlier_files
+        with pytest.raises(Unavailable, match="the files of this server cannot be used"):
+            await state.open()
+        (tmp_path / "state").unlink()
+        await state.open()
+        await state.close()
+
+    asyncio.run(scenario())

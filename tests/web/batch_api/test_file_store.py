@@ -1,0 +1,148 @@
+"""FileStore: files outlive the process, are each tenant's own, stay within the limits; no failure leaves anything."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import BodyTooLarge, InvalidRequest, NotFound, Unavailable
+from chairlift.web.batch_api import file_store
+from chairlift.web.batch_api.file_store import FileStore, NewFile, StoredFile, plain_file_name
+from chairlift.web.batch_api.files_config import FilesConfig
+
+
+def store_in(path: Path, **limits: Any) -> FileStore:
+    return FileStore(path / "files", FilesConfig(**limits), now=lambda: 7.9)
+
+
+def add(store: FileStore, content: bytes = b"content", tenant: str = "alice", purpose: str = "batch") -> StoredFile:
+    with store.begin() as new_file:
+        for index in range(0, len(content), 3):
+            new_file.write(content[index : index + 3])
+        return new_file.commit(tenant, "../a/b.jsonl", purpose)
+
+
+def test_a_file_has_openais_object_and_outlives_the_process(tmp_path: Path) -> None:
+    file = add(store_in(tmp_path))
+    again = store_in(tmp_path)
+    assert again.get("alice", file.id) == file and again.path(file).read_bytes() == b"content"
+    assert file.to_object() == {
+        "id": file.id, "object": "file", "bytes": 7, "created_at": 7, "filename": "b.jsonl", "purpose": "batch",
+        "status": "processed", "status_details": None, "expires_at": None,
+    }  # fmt: skip
+
+
+def test_files_are_each_tenants_own_and_listed_by_purpose(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    first, second, other = add(store), add(store, purpose="user_data"), add(store, tenant="bob")
+    assert store.of_tenant("alice") == [first, second] and store.of_tenant("alice", "batch") == [first]
+    assert store.of_tenant("") == []
+    for call in (store.get, store.delete):
+        with pytest.raises(NotFound, match=f"no file {other.id}"):
+            call("alice", other.id)
+    store.delete("bob", other.id)
+    with pytest.raises(NotFound):
+        store.get("bob", other.id)
+    assert len(list((tmp_path / "files").iterdir())) == 4
+
+
+@pytest.mark.parametrize("file_id", ["../../etc/passwd", "", "file-", "x" * 10_000, "\x00", "é", "lock"])
+def test_an_id_is_never_a_path(tmp_path: Path, file_id: str) -> None:
+    with pytest.raises(NotFound) as error:
+        store_in(tmp_path).get("alice", file_id)
+    assert len(error.value.message) < 200 and error.value.message.isascii()
+
+
+def test_the_limits_of_a_file_and_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_in(tmp_path, max_file_bytes=10, files_bytes=15)
+    with pytest.raises(BodyTooLarge, match="the file has 12 bytes or more, the limit is 10"):
+        add(store, b"x" * 13)
+    file = add(store, b"x" * 10)
+    with pytest.raises(BodyTooLarge, match=r"have 10 bytes and this one 6 or more, the limit of their sum is 15"):
+        add(store, b"x" * 7)
+    assert store.num_bytes == 10, "an upload that failed takes no room"
+    with store.begin(is_limited=False) as new_file:
+        new_file.write(b"y" * 20)
+        assert store.num_bytes == 30
+        new_file.commit("alice", "out", "batch_output")
+    store.delete("alice", file.id)
+    monkeypatch.setattr(file_store, "MAX_FILES", 1)
+    with pytest.raises(InvalidRequest, match="1 files are stored, the limit is 1"):
+        store_in(tmp_path).check_room(1)
+    with pytest.raises(BodyTooLarge, match="limit of their sum is 0"):
+        FileStore(tmp_path / "none", FilesConfig(files_bytes=0)).check_room(1)
+
+
+def test_two_uploads_at_once_share_the_room(tmp_path: Path) -> None:
+    store = store_in(tmp_path, files_bytes=10)
+    with store.begin() as first, store.begin() as second:
+        first.write(b"x" * 6)
+        second.write(b"x" * 4)
+        for each in (first, second):
+            with pytest.raises(BodyTooLarge):
+                each.write(b"x")
+    assert store.num_bytes == 0 and os.listdir(tmp_path / "files") == []
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_in(tmp_path)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    class FullFile:
+        def write(self, data: Any) -> int:
+            raise full
+
+        def close(self) -> None: ...
+
+    with store.begin() as new_file:
+        new_file._file.close()
+        new_file._file = FullFile()  # type: ignore[assignment]
+        with pytest.raises(Unavailable, match="cannot be used: No space left"):
+            new_file.write(b"x")
+
+    def fail(*arguments: Any) -> None:
+        raise full
+
+    monkeypatch.setattr(file_store, "write_atomically", fail)
+    with pytest.raises(Unavailable, match="No space left"):
+        add(store)
+    assert store.num_bytes == 0 and store.of_tenant("alice") == [] and os.listdir(tmp_path / "files") == []
+
+
+def test_what_a_kill_leaves_is_removed_and_what_is_unknown_stays(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    whole, without_content = add(store), add(store)
+    folder = tmp_path / "files"
+    store.path(without_content).unlink()
+    for name in (".upload-1", "file-2.data", ".file-3.json.new"):
+        (folder / name).write_bytes(b"x")
+    (folder / "file-bad.json").write_bytes(b"{")
+    again = store_in(tmp_path)
+    assert again.of_tenant("alice") == [whole]
+    assert {path.name for path in folder.iterdir()} == {
+        f"{whole.id}.data", f"{whole.id}.json", f"{without_content.id}.json", "file-bad.json",
+    }  # fmt: skip
+
+
+def test_the_same_id_replaces_a_file(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    for content in (b"old", b"new"):
+        with store.begin(is_limited=False) as new_file:
+            new_file.write(content)
+            file = new_file.commit("alice", "o", "batch_output", "file-0")
+    assert store.of_tenant("alice") == [file] and store.path(file).read_bytes() == b"new"
+    assert isinstance(new_file, NewFile) and file.id == "file-0"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("a.jsonl", "a.jsonl"), ("../../etc/passwd", "passwd"), ("C:\\x\\y.jsonl", "y.jsonl"), ("a\r\nb\x00", "ab"),
+        ("", "file"), ("..", "file"), ("/", "file"), ("é 日.jsonl", "é 日.jsonl"), ("x" * 999, "x" * 255),
+        ("\ud800a", "a"),
+    ],
+)  # fmt: skip
+def test_names_have_no_folders_and_no_control_characters(name: str, plain: str) -> None:
+    assert plain_file_name(name) == plain
