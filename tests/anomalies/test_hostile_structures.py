@@ -18,7 +18,7 @@ INVALID: list[dict[str, Any]] = [
     {"json_schema": {"type": "banana"}}, {"regex": "(("}, {"regex": "(?=a)b"}, {"regex": r"(a)\1"},
     {"json_schema": {"$ref": "#"}}, {"json_schema": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}},
     {"json_schema": {"$ref": "http://127.0.0.1:9/schema.json"}}, {"json_schema": {"$ref": "file:///etc/hostname"}},
-    {"json_schema": {"type": "string", "format": "banana"}}, {"json_schema": {"not": {}}}, {"grammar": "start: start"},
+    {"json_schema": {"type": "string", "pattern": "(("}}, {"json_schema": {"not": {}}}, {"grammar": "start: start"},
     {"json_schema": {"type": "integer", "multipleOf": 999_983}},
     {"json_schema": {"allOf": [{"properties": {f"k{name}": {"type": "string"}}} for name in range(300)]}},
     {"grammar": "start: r0\n" + "\n".join(f"r{i}: r{i + 1} r{i + 1} | \"x\"" for i in range(3000)) + '\nr3000: "z"'},
@@ -69,7 +69,8 @@ def test_nothing_is_fetched_for_a_schema() -> None:
             for proxy in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
                 patch.setenv(proxy, f"http://{address}")
             results = llm.generate(["x"] * len(params), params, use_tqdm=False)
-        assert [isinstance(result.error, InvalidRequest) for result in results] == [True] * len(schemas)
+        is_refused = ["$ref" in schema for schema in schemas]  # $schema names the language, and nothing reads it
+        assert [isinstance(result.error, InvalidRequest) for result in results] == is_refused
         server.settimeout(0.5)
         with pytest.raises(TimeoutError):
             server.accept()

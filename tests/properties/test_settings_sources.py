@@ -31,6 +31,7 @@ SIZES = st.builds("{}{}".format, st.integers(0, 10**6), st.sampled_from(["", "KB
 TEXTS: dict[Any, st.SearchStrategy[str]] = {
     str: TEXT_VALUES, value_parsers.scheduling_policy: TEXT_VALUES, value_parsers.integer: INTEGERS,
     value_parsers.num_tokens: st.builds("{}{}".format, INTEGERS, st.sampled_from(["", "k", "K", "M"])),
+    value_parsers.num_tokens_or_auto: st.one_of(INTEGERS, st.sampled_from(["auto", "-1", "8k"])),
     value_parsers.json_object: st.dictionaries(NAMES, st.one_of(st.booleans(), NAMES), max_size=3).map(json.dumps),
     value_parsers.number: NUMBERS, value_parsers.num_bytes: SIZES,
     value_parsers.boolean: st.sampled_from([*value_parsers.TRUE, *value_parsers.FALSE, "True", "NO"]),

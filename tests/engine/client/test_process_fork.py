@@ -2,7 +2,10 @@
 
 import atexit
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from chairlift.core.errors import EngineDead
 from chairlift.engine.client.process import ProcessClient
 from support_os_fork import run_in_fork
-from support_process import can_generate, engine, fake_spec, make_request, pid_of
+from support_process import TIMEOUT_SECONDS, can_generate, engine, fake_spec, make_request, pid_of
 
 pytestmark = pytest.mark.usefixtures("children_import_tests")
 
@@ -56,6 +59,13 @@ def test_every_call_in_a_fork_ends_at_once_also_where_the_fork_has_inherited_hel
 
 
 def test_finalizers_and_exit_functions_of_a_fork_leave_the_engine_alone() -> None:
+    # In a process of its own: exit functions of other libraries need not end in a fork.
+    command = [sys.executable, "-c", "import test_process_fork; test_process_fork.end_a_fork()"]
+    subprocess.run(command, cwd=Path(__file__).parent, check=True, timeout=TIMEOUT_SECONDS)
+
+
+def end_a_fork() -> None:
+    """Run what runs at the end of a process in a fork of this one."""
     with engine(fake_spec()) as client:
         pid = pid_of(client)
 

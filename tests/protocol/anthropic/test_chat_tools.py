@@ -30,7 +30,7 @@ def test_a_tool_is_a_function() -> None:
 @for_each("members", [{}, {"type": "custom"}, {"input_schema": None}, {"input_schema": {}}])
 def test_a_tool_without_a_schema_takes_any_object(members: dict[str, Any]) -> None:
     function = {"name": "f", "parameters": {"type": "object", "properties": {}}}
-    assert chat_tools([{"name": "f", **members}], []) == [{"type": "function", "function": function}]
+    assert chat_tools([{"name": "f", **members}], []).tools == [{"type": "function", "function": function}]
 
 
 @for_each(("tools", "param"), [
