@@ -89,6 +89,9 @@ SCRIPT: tuple[tuple[str, str], ...] = (
     ("a task for opencode", call("bash", json.dumps({"command": WRITE_ANSWER, "description": "Write the answer"}))),
     ("a task for qwen-code", call("run_shell_command", json.dumps({"command": WRITE_ANSWER, "is_background": False}))),
     ("The answer is written", "The note says that lunch is at noon."),
+    ("Write the summary only.",
+     "<think>\nThey spoke of cats.\n</think>\n\nThe user asked how many legs two cats have: 8."),
+    ("the user asked how many legs", "I have read the summary."),
     ("Fill in Rome", '{"city": "Rome"}'),
     ("", "I do not know."),
 )  # fmt: skip

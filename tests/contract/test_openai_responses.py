@@ -293,6 +293,36 @@ def test_input_tokens_are_counted_as_the_response_counts_them(client: openai.Ope
     assert counted.object == "response.input_tokens"
 
 
+def test_a_compacted_conversation_goes_on(client: openai.OpenAI) -> None:
+    question: Any = {"role": "user", "content": "How many legs have two cats?"}
+    first = client.responses.create(model=MODEL, input=[question])
+    conversation: Any = [question, *[item.to_dict() for item in first.output]]
+    for body in ({"input": conversation}, {"previous_response_id": first.id}):
+        compacted = client.responses.compact(model=MODEL, instructions="Be brief.", **body)
+        assert compacted.object == "response.compaction" and compacted.usage.input_tokens > 0
+        kept, compaction = [item.to_dict(warnings=False) for item in compacted.output]
+        assert (kept["role"], kept["content"]) == ("user", [{"type": "input_text", "text": question["content"]}])
+        assert compaction["type"] == "compaction"
+    for following, answer in (
+        ([], "I have read the summary."),
+        ([{"role": "user", "content": "rainy in Rome"}], "It is rainy in Rome."),
+    ):
+        after = client.responses.create(model=MODEL, input=[kept, compaction, *following])
+        assert after.output_text == answer
+        counted = client.responses.input_tokens.count(model=MODEL, input=[kept, compaction, *following])
+        assert after.usage is not None and counted.input_tokens == after.usage.input_tokens
+
+
+@for_each(("body", "status", "param"), [
+    ({}, 400, "input"), ({"input": [7]}, 400, "input[0]"), ({"input": "Hi", "stream": True}, 400, "stream"),
+    ({"input": "Hi", "model": "missing"}, 404, "model"), ({"input": "x" * 40_000}, 400, "input"),
+    ({"previous_response_id": "resp_0"}, 404, "previous_response_id"),
+])  # fmt: skip
+def test_what_cannot_be_compacted(url: str, body: dict[str, Any], status: int, param: str) -> None:
+    answer = httpx.post(f"{url}/responses/compact", json={"model": MODEL, **body}, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
+
+
 @pytest.mark.share(1)
 def test_the_tokens_of_a_stored_conversation_are_counted(client: openai.OpenAI) -> None:
     first = client.responses.create(model=MODEL, input="weather in Paris", tools=[WEATHER])

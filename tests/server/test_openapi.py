@@ -138,6 +138,7 @@ STATUSES = {
     "get /v1/models": "200 401 403 405 503",
     "get /v1/models/{id}": "200 401 403 404 405 503",
     "post /v1/responses": "200 400 401 403 404 405 408 409 413 415 429 500 503",
+    "post /v1/responses/compact": "200 400 401 403 404 405 408 409 413 415 429 500 503",
     "post /v1/responses/input_tokens": "200 400 401 403 404 405 408 413 415 429 500 503",
     "get /v1/responses/{id}": "200 400 401 403 404 405 503",
     "delete /v1/responses/{id}": "200 401 403 404 405 503",

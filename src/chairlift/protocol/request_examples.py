@@ -5,6 +5,7 @@ from typing import Any
 
 QUESTION = "What is the capital of France?"
 _MESSAGES = [{"role": "user", "content": QUESTION}]
+_CONVERSATION = [*_MESSAGES, {"role": "assistant", "content": "Paris."}]
 _TEXTS = ["A cat sleeps.", "Paris is the capital of France."]
 _WEATHER: dict[str, Any] = {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False,
@@ -18,6 +19,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "input": QUESTION, "instructions": "Answer briefly.", "max_output_tokens": 64,
         "tools": [{"type": "function", **_ABOUT_WEATHER, "parameters": _WEATHER}],
     },
+    "/v1/responses/compact": {"input": _CONVERSATION, "max_output_tokens": 64},
     "/v1/responses/input_tokens": {"input": QUESTION, "instructions": "Answer briefly."},
     "/v1/messages": {
         "messages": _MESSAGES, "max_tokens": 64, "system": "Answer briefly.",

@@ -9,8 +9,10 @@ from chairlift.protocol.anthropic.messages_request_fields import PATH as MESSAGE
 from chairlift.protocol.ollama.openapi import ollama_operations
 from chairlift.protocol.openapi import EVENTS, Schema, body_schema, make_operation, path_parameter
 from chairlift.protocol.request_fields import TOKENIZE
+from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS
+from chairlift.protocol.responses.compaction_request_fields import PATH as COMPACT_PATH
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
-from chairlift.protocol.responses.response_schema import DELETED, INPUT_ITEMS, INPUT_TOKENS, RESPONSE
+from chairlift.protocol.responses.response_schema import COMPACTED, DELETED, INPUT_ITEMS, INPUT_TOKENS, RESPONSE
 from chairlift.protocol.responses.responses_request_fields import PATH, RESPONSES, SAME_FIELDS
 
 STORED = "400 404"
@@ -63,6 +65,10 @@ def _stored_and_new_responses(
             "deleted": {"operationId": "deleted", "parameters": {"id": "$response.body#/id"}},
             "items": {"operationId": "items", "parameters": {"id": "$response.body#/id"}},
         },
+    )  # fmt: skip
+    yield COMPACT_PATH, "post", make_operation(
+        "Replace the answers, calls and results of a conversation by a summary", COMPACTED,
+        body=body_schema(COMPACTIONS, names), parameters=parameters, error_statuses=error_statuses,
     )  # fmt: skip
     yield INPUT_TOKENS_PATH, "post", make_operation(
         "Count the input tokens of a request for a response", INPUT_TOKENS, body=body_schema(_COUNTED, names),

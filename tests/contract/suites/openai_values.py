@@ -13,7 +13,7 @@ from openai._base_client import BaseClient
 
 MODEL = os.environ["CHAIRLIFT_SUITE_MODEL"]
 REQUIRED = {"model": MODEL, "input": "What is the capital of France?"}
-PATHS = ("/responses", "/responses/input_tokens")
+PATHS = ("/responses", "/responses/input_tokens", "/responses/compact")
 """Routes whose bodies get what they lack."""
 
 IDS = ("resp_677efb5139a88190b512bc3fef8e535d", "response_id")

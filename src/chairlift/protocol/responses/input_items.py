@@ -2,6 +2,7 @@
 
 reasoning, message, function_call, function_call  ──>  one message of the assistant, with its reasoning and calls
 function_call_output                              ──>  a message of the role tool
+compaction                                        ──>  a message of the user with the summary
 """
 
 from collections.abc import Callable
@@ -13,11 +14,15 @@ from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
+from chairlift.protocol.responses.compaction_item import summary_of
 from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS
 from chairlift.protocol.translation.base import Json
 
 CALL_MEMBERS = ("type", "id", "call_id", "status")
 """Members of a call of a tool of OpenAI's that are no arguments."""
+
+SUMMARY_INTRODUCTION = "Summary of the conversation so far, in place of its answers, calls and results:\n\n"
+"""First line of the message that shows the model a summary."""
 
 ROLES = ("user", "system", "developer", "assistant")
 
@@ -78,6 +83,8 @@ class MessageList:
                 self._reasoning += [text for text in _reasoning_texts(item, at) if text]
             case None:
                 raise invalid_param(f"{at}.type", "is missing")
+            case str() if summary := summary_of(item):
+                self._append({"role": "user", "content": SUMMARY_INTRODUCTION + summary}, at)
             case str(other) if other.endswith(("_call", "_call_output")) or other in OTHER_ITEMS:
                 self._add_hosted(item, other, at)
             case _:

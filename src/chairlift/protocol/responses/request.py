@@ -1,13 +1,13 @@
 """read_response_request: a body of /v1/responses as one of /v1/chat/completions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import read_metadata
-from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS
+from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS, Field
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -41,6 +41,7 @@ class ResponseRequest:
         ignored: names of fields without effect.
         names: what the fields of `chat` are called in the request.
         items: the items of `input`, with those that references name.
+        earlier_items: the items of the stored conversation before them.
         echoed: fields that the response repeats.
         is_stored: whether the response is to be stored.
         own_tool_name: returns what the response calls a tool of `chat`.
@@ -53,11 +54,17 @@ class ResponseRequest:
     echoed: Json
     is_stored: bool
     own_tool_name: Callable[[str], OwnName] = OwnName
+    earlier_items: list[Json] = field(default_factory=list)
 
 
-def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant: str) -> ResponseRequest:
-    """Translate a body; `store` has the responses that it may refer to. Raises InvalidRequest and NotFound."""
-    fields, ignored_fields = split_fields(body, RESPONSES)
+def read_response_request(
+    body: Mapping[str, Any], store: ResponseStore, tenant: str, table: Mapping[str, Field] = RESPONSES
+) -> ResponseRequest:  # fmt: skip
+    """Translate a body; `store` has the responses that it may refer to, `table` the fields that it may have.
+
+    Raises InvalidRequest and NotFound.
+    """
+    fields, ignored_fields = split_fields(body, table)
     tools = ResponseTools.read(fields.get("tools"))
     ignored = [*ignored_fields, *tools.left_out]
     messages, reader = MessageList(tools.chat_name), ConversationReader(store, tenant)
@@ -66,11 +73,13 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
         if not isinstance(instructions, str):
             raise invalid_param("instructions", f"must be a string, got {format_short(instructions)}")
         messages.add_message("system", instructions, "instructions")
-    previous_id = fields.get(PREVIOUS)
+    previous_id, earlier = fields.get(PREVIOUS), list[Json]()
     if previous_id is not None:
-        messages.add_items(reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)), PREVIOUS, PREVIOUS)
-    items = reader.resolve(_input_items(fields["input"]), "input")
-    messages.add_items(items, "input", "input" if isinstance(fields["input"], str) else "")
+        earlier = reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS))
+        messages.add_items(earlier, PREVIOUS, PREVIOUS)
+    sent = fields.get("input", [])
+    items = reader.resolve(_input_items(sent), "input")
+    messages.add_items(items, "input", "input" if isinstance(sent, str) else "")
     messages.finish()
     ignored += messages.left_out.names
     chat: Json = {"model": fields.get("model", ""), "messages": messages.messages}
@@ -98,6 +107,7 @@ def read_response_request(body: Mapping[str, Any], store: ResponseStore, tenant:
         ),
         echoed=_echoed(fields, read_metadata(fields.get("metadata"))),
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,
+        earlier_items=earlier,
     )  # fmt: skip
 
 

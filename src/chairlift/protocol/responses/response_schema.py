@@ -31,6 +31,10 @@ RESPONSE = object_schema(
     output=array_schema(_ITEM), usage=nullable(_USAGE), previous_response_id=MAYBE_TEXT, instructions=MAYBE_TEXT,
     metadata={"type": "object", "additionalProperties": TEXT}, store={"type": "boolean"},
 )  # fmt: skip
+COMPACTED = object_schema(
+    id=TEXT, object={"const": "response.compaction"}, created_at=COUNT, usage=_USAGE,
+    output=array_schema(object_schema(id=TEXT, type=TEXT)),
+)  # fmt: skip
 DELETED = object_schema(id=TEXT, object={"const": "response"}, deleted={"const": True})
 INPUT_TOKENS = object_schema(object={"const": "response.input_tokens"}, input_tokens=COUNT)
 INPUT_ITEMS = object_schema(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from chairlift.protocol.anthropic.messages_request_fields import COUNT_PATH
 from chairlift.protocol.anthropic.messages_request_fields import PATH as MESSAGES_PATH
 from chairlift.protocol.anthropic.translator import CountTokensTranslator, MessagesTranslator
+from chairlift.protocol.responses.compaction import CompactionTranslator
+from chairlift.protocol.responses.compaction_request_fields import PATH as COMPACT_PATH
 from chairlift.protocol.responses.conversation_reader import uses_stored_items
 from chairlift.protocol.responses.input_tokens import PATH as INPUT_TOKENS_PATH
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator
@@ -28,7 +30,7 @@ from chairlift.web.translation.ollama_routes import (
 from chairlift.web.translation.stored_response_routes import StoredResponses
 from chairlift.web.translation.translated_route import TranslatedRoute
 
-TRANSLATED_PATHS = (RESPONSES_PATH, MESSAGES_PATH, *OLLAMA_WORK_PATHS)
+TRANSLATED_PATHS = (RESPONSES_PATH, COMPACT_PATH, MESSAGES_PATH, *OLLAMA_WORK_PATHS)
 """Routes of other APIs that need the model."""
 
 
@@ -71,6 +73,7 @@ def translated_routes(inner: InnerRoutes) -> list[RouteEntry]:
     )  # fmt: skip
     return [
         ("POST", RESPONSES_PATH, inner.translated(ResponsesTranslator(store), uses_stored_items)),
+        ("POST", COMPACT_PATH, inner.translated(CompactionTranslator(store), uses_stored_items)),
         ("POST", INPUT_TOKENS_PATH, inner.translated(InputTokensTranslator(store), uses_stored_items)),
         ("GET", f"{RESPONSES_PATH}/{{id}}", stored.retrieve),
         ("DELETE", f"{RESPONSES_PATH}/{{id}}", stored.delete),
