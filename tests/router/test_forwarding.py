@@ -35,8 +35,8 @@ async def fail(connection: Connection, request: ReceivedRequest) -> None:
     ("POST", "/v1/audio/transcriptions", b"\x00\xff--x", "multipart/form-data; boundary=x"),
     ("POST", "/v1/other?a=%20b&c=d", b'{"input": "x"}', "application/json"),
     ("POST", "/score", b"plain", "text/plain"), ("POST", "/score", b"", None),
-    ("PUT", "/v1/files/a%2Fb", b"x", "application/octet-stream"), ("PATCH", "/v1/x", b"[1]", "application/json"),
-    ("DELETE", "/v1/files/1", b"", None), ("GET", "/v1/files?limit=2", b"", None), ("OPTIONS", "/v1/x", b"", None),
+    ("PUT", "/v1/uploads/a%2Fb", b"x", "application/octet-stream"), ("PATCH", "/v1/x", b"[1]", "application/json"),
+    ("DELETE", "/v1/uploads/1", b"", None), ("GET", "/v1/files?limit=2", b"", None), ("OPTIONS", "/v1/x", b"", None),
 ])  # fmt: skip
 def test_a_request_passes_with_its_method_target_type_and_body(
     method: str, target: str, content: bytes, kind: str | None
@@ -59,7 +59,7 @@ def test_head_has_the_length_of_the_body_that_is_not_sent() -> None:
 
     async def scenario() -> None:
         async with routed(head) as fleet:
-            response = await fleet.http.head("/v1/files/1")
+            response = await fleet.http.head("/v1/uploads/1")
             assert (response.status_code, response.content) == (200, b"")
             assert (response.headers["content-length"], response.headers["content-type"]) == ("77", "text/x")
             assert fleet.received()[0].method == "HEAD"
@@ -73,7 +73,7 @@ def test_a_response_without_a_body_has_no_length_and_no_type() -> None:
 
     async def scenario() -> None:
         async with routed(no_content) as fleet:
-            response = await fleet.http.delete("/v1/files/1")
+            response = await fleet.http.delete("/v1/uploads/1")
             assert (response.status_code, response.content, response.headers["x-a"]) == (204, b"", "b")
             assert not {"content-length", "content-type"} & response.headers.keys()
 
@@ -266,7 +266,7 @@ def test_an_open_request_is_counted_and_a_shutdown_aborts_it() -> None:
 def test_without_a_ready_replica_it_is_503() -> None:
     async def scenario() -> None:
         async with routed() as fleet:
-            response = await fleet.http.get("/v1/files")
+            response = await fleet.http.get("/v1/uploads")
             assert response.status_code == 503 and int(response.headers["retry-after"]) >= 1
 
     run(scenario())

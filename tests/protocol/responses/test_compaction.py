@@ -127,7 +127,8 @@ def test_inputs(body: dict[str, Any], messages: list[Any]) -> None:
 @for_each(("body", "param"), [
     ({}, "input"), ({"input": None}, "input"), ({"input": [], "instructions": "Be brief."}, "input"),
     ({"input": "Hi", "stream": True}, "stream"), ({"input": "Hi", "background": True}, "background"),
-    ({"input": 7}, "input"), ({"input": [{"type": "robot"}]}, r"input\[0\].type"), ({"instructions": 7}, "instructions"),
+    ({"input": 7}, "input"), ({"input": [{"type": "robot"}]}, r"input\[0\].type"),
+    ({"instructions": 7}, "instructions"),
 ])  # fmt: skip
 def test_bad_requests(body: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest, match=param):
