@@ -7,13 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.responses.compaction_item import compaction_item
 from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_ids import item_id, new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.responses.response_writer import ResponseWriter
+from chairlift.protocol.responses.response_writer import INCOMPLETE, ResponseWriter
+from chairlift.protocol.responses.responses_request_fields import MESSAGE, item_type
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
 
 SUMMARY_REQUEST = (
@@ -57,11 +59,16 @@ class CompactionTranslation:
         self.body: Json = {**chat, "messages": [*chat["messages"], {"role": "user", "content": SUMMARY_REQUEST}]}
 
     def response(self, response: Json) -> Json:
-        """See Translation. The conversation stays as it is where the model has written nothing."""
+        """See Translation. The conversation stays as it is where the model has written nothing.
+
+        Raises InvalidRequest for a summary that was cut off: the conversation without it would be lost.
+        """
         created_at = response.get("created") or int(time.time())
         written = ResponseWriter(self._request, self._id, response["model"], created_at).whole(response)
+        if written["status"] == INCOMPLETE:
+            raise self._cut_off_error(written["usage"]["output_tokens"])
         items = [*self._request.earlier_items, *self._request.items]
-        if summary := _text(written["output"], "message") or _text(written["output"], "reasoning"):
+        if summary := _text(written["output"]):
             items = [item for item in items if _is_kept(item)]
             items.append(compaction_item(item_id("cmp", self._id, len(items)), summary))
         return {
@@ -69,13 +76,23 @@ class CompactionTranslation:
             "output": [self._output_item(index, item) for index, item in enumerate(items)], "usage": written["usage"],
         }  # fmt: skip
 
+    def _cut_off_error(self, num_tokens: int) -> InvalidRequest:
+        if "max_completion_tokens" in self.body:
+            return invalid_param(
+                "max_output_tokens", f"is too small: the summary was cut off after {num_tokens} tokens"
+            )
+        return invalid_param(
+            "input", f"leaves {num_tokens} tokens of the model's context to the summary, which was cut off; compact "
+            "sooner, or send fewer items",
+        )  # fmt: skip
+
     def stream(self) -> StreamTranslation:
         """Raise AssertionError: a compaction comes whole."""
         raise AssertionError("a compaction is no stream")
 
     def _output_item(self, index: int, item: Json) -> Json:
         """Return an item as an output has it: a message has an id, a type, a status and a list of parts."""
-        if item.get("type", "message") != "message":
+        if item_type(item) != MESSAGE:
             return item
         content = item.get("content")
         kind = "output_text" if item["role"] == "assistant" else "input_text"
@@ -86,9 +103,9 @@ class CompactionTranslation:
 
 def _is_kept(item: Json) -> bool:
     """Return whether an item stays beside a summary: what the user has said, and instructions."""
-    return item.get("type", "message") == "message" and item.get("role") != "assistant"
+    return item_type(item) == MESSAGE and item.get("role") in ("user", "developer", "system")
 
 
-def _text(output: list[Json], kind: str) -> str:
-    """Return the text of the items of a type, without space around it."""
-    return "".join(part["text"] for item in output if item["type"] == kind for part in item["content"]).strip()
+def _text(output: list[Json]) -> str:
+    """Return the text of the messages, without space around it."""
+    return "".join(part["text"] for item in output if item["type"] == MESSAGE for part in item["content"]).strip()
