@@ -234,7 +234,7 @@ def test_a_bad_field_is_named_as_the_request_has_it(url: str, body: dict[str, An
     ({"tools": [WEATHER, {"type": "custom", "name": "apply_patch"}, {"type": "web_search"}, {"type": "local_shell"},
                 {"type": "namespace", "name": "n", "tools": [{**WEATHER, "name": "f"}]}, {"type": "image_generation"}]},
      "tools.web_search, tools.local_shell, tools.image_generation"),
-    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools.web_search"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools.web_search, tool_choice"),
     ({"input": [{"type": "web_search_call", "id": "x"}]}, "input.web_search_call"),
 ])  # fmt: skip
 def test_what_agents_send_is_taken(url: str, body: dict[str, Any], ignored: str | None) -> None:

@@ -88,6 +88,11 @@ def test_choices_where_all_tools_are_left_out(choice: Any, expected: Any) -> Non
     assert ResponseTools.read(HOSTED).chat_choice(choice) == expected
 
 
+def test_a_choice_without_tools_is_an_error_of_chat_completions() -> None:
+    choice = {"type": "web_search"}
+    assert ResponseTools.read([]).chat_choice(choice) == choice
+
+
 LONG = "n" * 60
 
 

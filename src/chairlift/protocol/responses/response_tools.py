@@ -107,7 +107,8 @@ class ResponseTools:
         if not isinstance(choice, dict):
             return choice
         kind = choice.get("type")
-        if isinstance(kind, str) and kind not in (FUNCTION, CUSTOM, ALLOWED_TOOLS):
+        has_tools = bool(self.chat or self.left_out)
+        if has_tools and isinstance(kind, str) and kind not in (FUNCTION, CUSTOM, ALLOWED_TOOLS):
             return None
         chosen = self._chosen(choice)
         if kind == ALLOWED_TOOLS and not self.chat and self.left_out:
