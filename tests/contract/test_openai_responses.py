@@ -313,6 +313,18 @@ def test_a_compacted_conversation_goes_on(client: openai.OpenAI) -> None:
         assert after.usage is not None and counted.input_tokens == after.usage.input_tokens
 
 
+def test_a_trigger_asks_for_a_compaction(url: str, client: openai.OpenAI) -> None:
+    items: Any = [{"role": "user", "content": "How many legs have two cats?"}, {"type": "compaction_trigger"}]
+    whole = client.responses.create(model=MODEL, input=items)
+    events = stream(url, {"input": items})
+    for (item,) in (whole.to_dict()["output"], events[-1]["response"]["output"]):
+        assert item["type"] == "compaction"
+        after = client.responses.create(model=MODEL, input=[items[0], item])
+        assert after.output_text == "I have read the summary."
+    after = client.responses.create(model=MODEL, input="rainy in Rome", previous_response_id=whole.id)
+    assert after.output_text == "It is rainy in Rome."
+
+
 @for_each(("body", "status", "param"), [
     ({}, 400, "input"), ({"input": [7]}, 400, "input[0]"), ({"input": "Hi", "stream": True}, 400, "stream"),
     ({"input": "Hi", "model": "missing"}, 404, "model"), ({"input": "x" * 40_000}, 400, "input"),

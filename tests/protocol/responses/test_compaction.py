@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, NotFound
-from chairlift.protocol.responses.compaction import SUMMARY_REQUEST, CompactionTranslator
+from chairlift.protocol.responses.compaction import CompactionTranslator
 from chairlift.protocol.responses.compaction_item import compaction_item, summary_of
 from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.summary_request import SUMMARY_REQUEST
 from chairlift.protocol.translation.base import ClientRequest
 from support_shares import for_each
 

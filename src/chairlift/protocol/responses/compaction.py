@@ -7,24 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.responses.compaction_item import compaction_item
+from chairlift.protocol.responses.compaction_item import compaction_item, is_kept
 from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_ids import item_id, new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.response_writer import INCOMPLETE, ResponseWriter
 from chairlift.protocol.responses.responses_request_fields import MESSAGE, item_type
+from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
-
-SUMMARY_REQUEST = (
-    "Your answer to this message will replace the conversation above, apart from the messages of the user. Write a "
-    "summary with all that is needed to go on: what the user wants, what was decided and why, the facts, names of "
-    "files, commands and results that matter, what is done, and what is left to do. Write the summary only. Call no "
-    "tools."
-)
-"""What the model is asked behind the conversation."""
 
 
 class CompactionTranslator:
@@ -55,8 +47,7 @@ class CompactionTranslation:
         self._request, self._id = request, new_response_id()
         self.ignored: Sequence[str] = request.ignored
         self.names = request.names
-        chat = {name: value for name, value in request.chat.items() if name != "tools"}
-        self.body: Json = {**chat, "messages": [*chat["messages"], {"role": "user", "content": SUMMARY_REQUEST}]}
+        self.body: Json = summary_body(request.chat)
 
     def response(self, response: Json) -> Json:
         """See Translation. The conversation stays as it is where the model has written nothing.
@@ -66,25 +57,15 @@ class CompactionTranslation:
         created_at = response.get("created") or int(time.time())
         written = ResponseWriter(self._request, self._id, response["model"], created_at).whole(response)
         if written["status"] == INCOMPLETE:
-            raise self._cut_off_error(written["usage"]["output_tokens"])
+            raise cut_off_error(self.body, written["usage"]["output_tokens"])
         items = [*self._request.earlier_items, *self._request.items]
-        if summary := _text(written["output"]):
-            items = [item for item in items if _is_kept(item)]
+        if summary := text_of(written["output"]):
+            items = [item for item in items if is_kept(item)]
             items.append(compaction_item(item_id("cmp", self._id, len(items)), summary))
         return {
             "id": self._id, "object": "response.compaction", "created_at": created_at,
             "output": [self._output_item(index, item) for index, item in enumerate(items)], "usage": written["usage"],
         }  # fmt: skip
-
-    def _cut_off_error(self, num_tokens: int) -> InvalidRequest:
-        if "max_completion_tokens" in self.body:
-            return invalid_param(
-                "max_output_tokens", f"is too small: the summary was cut off after {num_tokens} tokens"
-            )
-        return invalid_param(
-            "input", f"leaves {num_tokens} tokens of the model's context to the summary, which was cut off; compact "
-            "sooner, or send fewer items",
-        )  # fmt: skip
 
     def stream(self) -> StreamTranslation:
         """Raise AssertionError: a compaction comes whole."""
@@ -99,13 +80,3 @@ class CompactionTranslation:
         parts = [{"type": kind, "text": content}] if isinstance(content, str) else content
         return {"id": item_id("msg", self._id, index), "status": "completed", **item, "type": "message",
                 "content": parts}  # fmt: skip
-
-
-def _is_kept(item: Json) -> bool:
-    """Return whether an item stays beside a summary: what the user has said, and instructions."""
-    return item_type(item) == MESSAGE and item.get("role") in ("user", "developer", "system")
-
-
-def _text(output: list[Json]) -> str:
-    """Return the text of the messages, without space around it."""
-    return "".join(part["text"] for item in output if item["type"] == MESSAGE for part in item["content"]).strip()

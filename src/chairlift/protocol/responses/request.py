@@ -8,6 +8,7 @@ from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import read_metadata
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS, Field
+from chairlift.protocol.responses.compaction_item import TRIGGER, without_compacted
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList, tools_of_items
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -42,6 +43,7 @@ class ResponseRequest:
         names: what the fields of `chat` are called in the request.
         items: the items of `input`, with those that references name.
         earlier_items: the items of the stored conversation before them.
+        wants_compaction: whether the input ends with a trigger, which `items` lacks, so that a summary is wanted.
         echoed: fields that the response repeats.
         is_stored: whether the response is to be stored.
         own_tool_name: returns what the response calls a tool of `chat`.
@@ -55,6 +57,7 @@ class ResponseRequest:
     is_stored: bool
     own_tool_name: Callable[[str], OwnName] = OwnName
     earlier_items: list[Json] = field(default_factory=list)
+    wants_compaction: bool = False
 
 
 def read_response_request(
@@ -68,9 +71,11 @@ def read_response_request(
     reader = ConversationReader(store, tenant)
     previous_id, earlier = fields.get(PREVIOUS), list[Json]()
     if previous_id is not None:
-        earlier = reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS))
+        earlier = without_compacted(reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)))
     sent = fields.get("input", [])
     items = reader.resolve(_input_items(sent), "input")
+    wants_compaction = bool(items) and isinstance(items[-1], dict) and items[-1].get("type") == TRIGGER
+    items = items[:-1] if wants_compaction else items
     of_items = [*((tools, PREVIOUS) for tools, _ in tools_of_items(earlier, "")), *tools_of_items(items, "input")]
     tools = ResponseTools.read(fields.get("tools"), of_items)
     ignored, messages = [*ignored_fields, *tools.left_out], MessageList(tools.chat_name)
@@ -111,7 +116,7 @@ def read_response_request(
         ),
         echoed=_echoed(fields, read_metadata(fields.get("metadata"))),
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,
-        earlier_items=earlier,
+        earlier_items=earlier, wants_compaction=wants_compaction,
     )  # fmt: skip
 
 

@@ -26,8 +26,7 @@ SAME_FIELDS = (
 OTHER_ITEMS = (
     "compaction", "compaction_summary", "context_compaction", "ghost_snapshot", "mcp_list_tools",
     "mcp_approval_request", "mcp_approval_response", "tool_search_output", "agent_message", "program", "program_output",
-    "configuration_update",
-    "compaction_trigger",
+    "configuration_update", "compaction_trigger",
 )  # fmt: skip
 """Items that have nothing for a model that is not OpenAI's; calls and their results have names that end so."""
 
