@@ -47,6 +47,10 @@ REASONS: tuple[tuple[str, str], ...] = (
      r"must be the id of a tool call in an earlier assistant message"),
     (r"input", rf"prompt: token id {NUMBER} is outside the vocabulary, which has {NUMBER} tokens"),
     (r"dimensions", rf"must be between 1 and {NUMBER}, got {NUMBER}"),
+    # summaries in place of conversations
+    (r"input", r"has nothing to summarize; .*"),
+    (r"input", rf"leaves {NUMBER} tokens of the model's context to the summary, which was cut off; .*"),
+    (r"max_output_tokens", rf"is too small: the summary was cut off after {NUMBER} tokens"),
     # rules of several fields
     (r"text_1", rf"one text is compared with all others, or each with one other: got {NUMBER} and {NUMBER} texts"),
     (r"input", rf"has {NUMBER} texts, whose embeddings have {NUMBER} numbers together, the limit is {NUMBER}; .*"),

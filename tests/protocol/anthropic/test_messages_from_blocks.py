@@ -203,3 +203,5 @@ def test_blocks_of_tools_that_anthropic_runs_are_left_out_by_name(kind: str) -> 
     assert [message["content"] for message in found.messages] == ["a", "b", "c"]
     assert found.left_out.names == (f"messages.{kind}",)
     assert error_of(user(text("a")), system=[block])[0] == "system[0].type"
+    alone, continues = read(user(block))
+    assert alone.messages == [{"role": "user", "content": ""}] and not continues and alone.places == ["messages[0]"]

@@ -66,8 +66,10 @@ class MessagesFromBlocks:
         """End the list; return whether the answer continues the last message, a text of the assistant.
 
         Removes a last message of the assistant that is empty. Raises InvalidRequest for one that ends with a call or
-        has no text.
+        has no text. A conversation whose blocks are all left out has an empty message of the user.
         """
+        if not self.messages:
+            self._append({"role": "user", "content": [""]}, "messages[0]")
         for message in self.messages:
             for name in ("content", "reasoning_content"):
                 if name in message:
