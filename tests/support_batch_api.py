@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+from chairlift.core.errors import ModelNotFound
+from chairlift.web.batch_api.served_models import ServedModels
 from support_server import MODEL
 
 COMPLETIONS = "/v1/completions"
@@ -48,6 +50,22 @@ class ScriptedRoom:
     def has_room(self, num_unstarted: int) -> bool:
         self.unstarted.append(num_unstarted)
         return self.is_open
+
+
+@dataclass
+class ScriptedModels:
+    """The models of a service that a test changes: each name -> the served model that it means."""
+
+    names: dict[str, str] = field(default_factory=lambda: {"": MODEL, MODEL: MODEL})
+    fingerprint: str = "f1"
+
+    def served(self) -> ServedModels:
+        return ServedModels(self.resolve, lambda: self.fingerprint)
+
+    def resolve(self, name: str) -> str:
+        if name not in self.names:
+            raise ModelNotFound(name, ", ".join(self.names))
+        return self.names[name]
 
 
 @dataclass

@@ -34,7 +34,7 @@ def test_a_batch_has_the_responses_that_a_client_gets(endpoint: str, is_strict: 
     async def scenario(client: BatchClient) -> None:
         body = {"model": MODEL, **BODIES[endpoint]}
         direct = (await client.call("POST", endpoint, json=body)).json()
-        bodies = {**{f"r{number}": body for number in range(5)}, "bad": {**body, "model": "other"}}
+        bodies = {**{f"r{number}": body for number in range(5)}, "bad": {"model": MODEL}}
         content = b"".join(
             json.dumps({"custom_id": name, "method": "POST", "url": endpoint, "body": each}).encode() + b"\n"
             for name, each in bodies.items()
@@ -45,7 +45,7 @@ def test_a_batch_has_the_responses_that_a_client_gets(endpoint: str, is_strict: 
         outputs, errors = await client.entries(batch["output_file_id"]), await client.entries(batch["error_file_id"])
         assert set(outputs) == {f"r{number}" for number in range(5)} and set(errors) == {"bad"}
         assert set(outputs["r0"]["response"]["body"]) == set(direct)
-        assert errors["bad"]["response"]["status_code"] == 404
+        assert errors["bad"]["response"]["status_code"] == 400
 
     with_server(scenario, reject_unknown_fields=is_strict)
 

@@ -82,7 +82,7 @@ class OutputJournal:
 
     def _count(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         self.done.add(custom_id)
-        self.num_errors += not 200 <= _status_of(entry) < 300
+        self.num_errors += not 200 <= output_status(entry) < 300
 
     def _lock(self) -> None:
         if sys.platform == "win32":  # two commands on one file are not noticed there
@@ -104,11 +104,11 @@ class OutputJournal:
                 if not (line.startswith(_BEGINNING) or _BEGINNING.startswith(line)):
                     raise self._foreign(number)
                 break
-            entry = _entry_of(line)
+            entry = parse_output_line(line)
             if entry is None or entry["custom_id"] not in custom_ids:
                 raise self._foreign(number)
             end += len(line)
-            if _status_of(entry) in (0, *RETRIED_STATUSES):
+            if output_status(entry) in (0, *RETRIED_STATUSES):
                 num_removed += 1
                 continue
             kept.append(line)
@@ -141,7 +141,7 @@ class OutputJournal:
         )
 
 
-def _entry_of(line: bytes) -> dict[str, Any] | None:
+def parse_output_line(line: bytes) -> dict[str, Any] | None:
     """Return a line of an output file; None for another line."""
     if not line.startswith(_BEGINNING):
         return None
@@ -153,7 +153,7 @@ def _entry_of(line: bytes) -> dict[str, Any] | None:
     return entry if is_entry else None
 
 
-def _status_of(entry: Mapping[str, Any]) -> int:
+def output_status(entry: Mapping[str, Any]) -> int:
     """Return the HTTP status of a response, 0 without one."""
     response = entry.get("response")
     status = response.get("status_code") if isinstance(response, Mapping) else None
