@@ -1,0 +1,27 @@
+"""busy_kind: which responses are about the server and not about the request."""
+
+from typing import Any
+
+import pytest
+
+from chairlift.web.batch_api.busy_response import BusyKind, busy_kind
+from chairlift.web.batch_files.batch_run import BatchResponse
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (200, None, None), (400, {"code": "x"}, None), (429, {}, BusyKind.TENANT), (503, {}, BusyKind.BATCH),
+        (503, {"code": "unavailable"}, BusyKind.BATCH), (503, {"code": "engine_dead"}, None), (0, None, BusyKind.BATCH),
+        (401, {}, BusyKind.BATCH), (403, {}, BusyKind.BATCH), (500, {}, None), (502, {}, None), (504, {}, None),
+        (404, {"code": "model_not_found"}, BusyKind.BATCH), (404, {"type": "not_found_error"}, BusyKind.BATCH),
+        (404, {"code": "not_found"}, None), (404, None, None), (413, {}, None),
+    ],
+)  # fmt: skip
+def test_whose_requests_wait(status: int, error: Any, kind: BusyKind | None) -> None:
+    assert busy_kind(BatchResponse(status, "", {"error": error})) is kind
+
+
+@pytest.mark.parametrize("body", ["text", None, [], {"error": "text"}, {"error": ["x"]}])
+def test_a_body_of_another_form_is_none_of_an_error(body: Any) -> None:
+    assert busy_kind(BatchResponse(404, "", body)) is None and busy_kind(BatchResponse(503, "", body)) is BusyKind.BATCH
