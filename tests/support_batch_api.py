@@ -47,7 +47,8 @@ class ScriptedRoom:
     def is_ready(self) -> bool:
         return self.is_serving
 
-    def has_room(self, num_unstarted: int) -> bool:
+    def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:
+        assert num_unstarted >= num_unadmitted
         self.unstarted.append(num_unstarted)
         return self.is_open
 

@@ -93,9 +93,9 @@ def test_requests_without_an_output_are_counted() -> None:
         slots, admission = BatchSlots(8, room), AdmissionController(AdmissionLimits())
         with slots.opened("alice") as first, slots.opened("") as second:
             assert first.authenticated.tenant == "alice" and second.authenticated.tenant == ""
-            assert slots.num_unstarted == 2
+            assert slots.num_unstarted == 2 == slots.num_unadmitted
             first.permit = admission.admit(1)
-            assert slots.num_unstarted == 2
+            assert slots.num_unstarted == 2 and slots.num_unadmitted == 1
             first.permit.mark_running()
             async with slots.queue("").slot():
                 assert room.unstarted == [1]
@@ -249,8 +249,8 @@ def test_a_request_that_is_cancelled_while_it_waits_takes_no_place() -> None:
 
 def test_a_fault_of_the_room_does_not_stop_batches_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     class FailingRoom(ScriptedRoom):
-        def has_room(self, num_unstarted: int) -> bool:
-            if super().has_room(num_unstarted) and len(self.unstarted) == 1:
+        def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:
+            if super().has_room(num_unstarted, num_unadmitted) and len(self.unstarted) == 1:
                 raise RuntimeError("fault")
             return True
 

@@ -29,8 +29,11 @@ class Room(Protocol):
         """Return whether requests are served."""
         ...
 
-    def has_room(self, num_unstarted: int) -> bool:
-        """Return whether a request may begin while `num_unstarted` ones of batches have no output yet."""
+    def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:
+        """Return whether a request may begin while `num_unstarted` ones of batches have no output yet.
+
+        Of these, `num_unadmitted` have begun but are not admitted yet, so no count of admitted requests has them.
+        """
         ...
 
 
@@ -56,8 +59,14 @@ class BatchSlots:
     @property
     def num_unstarted(self) -> int:
         """Open requests of batches that have no output yet."""
-        num_waiting = sum(info.permit is None or info.permit.is_waiting for info in self._infos.values())
-        return num_waiting + max(0, self._num_open.total() - len(self._infos))
+        num_waiting = sum(info.permit is not None and info.permit.is_waiting for info in self._infos.values())
+        return num_waiting + self.num_unadmitted
+
+    @property
+    def num_unadmitted(self) -> int:
+        """Open requests of batches that are not admitted yet, those included that are about to be sent."""
+        num_without_permit = sum(info.permit is None for info in self._infos.values())
+        return num_without_permit + max(0, self._num_open.total() - len(self._infos))
 
     def stop(self) -> None:
         """Let no further request begin; those that are open go on."""
@@ -130,7 +139,7 @@ class BatchSlots:
         return min(ready, key=lambda queue: self._num_open[queue.tenant], default=None)
 
     def _has_room(self, waited_seconds: float) -> bool:
-        return self.room.has_room(self.num_unstarted) or waited_seconds >= LONGEST_WAIT_SECONDS
+        return self.room.has_room(self.num_unstarted, self.num_unadmitted) or waited_seconds >= LONGEST_WAIT_SECONDS
 
 
 class SlotQueue:
