@@ -16,7 +16,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest
 from chairlift.web.batch_api import batch_runner, batch_slots, running_places
 from chairlift.web.batch_api.batch_runner import MAX_RETRIES, BatchRunner
-from chairlift.web.batch_api.batch_slots import BatchSlots
+from chairlift.web.batch_api.batch_slots import MAX_LOST_ATTEMPTS, BatchSlots
 from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.file_store import FileStore
@@ -439,14 +439,20 @@ def test_a_service_that_is_lost_is_waited_for_and_no_response_is_lost(tmp_path: 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("status", [{"status": 503, "error": {"code": "engine_dead"}}, 500, 502, 504])
-def test_a_request_that_may_be_the_reason_is_not_sent_for_ever(tmp_path: Path, status: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "num_attempts"),
+    [
+        ({"status": 503, "error": {"code": "engine_dead"}}, MAX_RETRIES + 1), (500, MAX_RETRIES + 1),
+        (504, MAX_RETRIES + 1), (502, MAX_LOST_ATTEMPTS + MAX_RETRIES),
+    ],
+)  # fmt: skip
+def test_a_request_that_may_be_the_reason_is_not_sent_for_ever(tmp_path: Path, status: Any, num_attempts: int) -> None:
     async def scenario() -> None:
         batches = Batches(tmp_path, lambda line: status if line.custom_id == "r1" else 200)
         batch = await batches.start(batch_lines(3))
         await ended(batch)
         await batches.runner.close()
-        assert batches.sent["r1"] == MAX_RETRIES + 1 and counts(batch) == (3, 2, 1)
+        assert batches.sent["r1"] == num_attempts and counts(batch) == (3, 2, 1)
 
     asyncio.run(scenario())
 

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.batch_api import batch_slots
-from chairlift.web.batch_api.batch_slots import BatchSlots, SlotQueue
+from chairlift.web.batch_api.batch_slots import MAX_LOST_ATTEMPTS, BatchSlots, SlotQueue
 from chairlift.web.batch_files.batch_run import BatchResponse
 from support_batch_api import ScriptedRoom
 
@@ -39,8 +39,11 @@ def test_at_most_so_many_are_open_and_batches_take_turns() -> None:
     asyncio.run(scenario())
 
 
-async def settle() -> None:
-    await asyncio.sleep(0.02)  # ten times the pause between two looks
+async def settle(slots: BatchSlots) -> None:
+    """Let requests begin that may begin now."""
+    slots._changed.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def test_nothing_begins_without_room_until_it_has_waited_long() -> None:
@@ -55,9 +58,9 @@ def test_nothing_begins_without_room_until_it_has_waited_long() -> None:
                 begun.append(number)
 
         tasks = [asyncio.create_task(work(number)) for number in range(3)]
-        await settle()
+        await settle(slots)
         for clock[0], expected in ((9.9, []), (10.1, [0]), (20.0, [0]), (20.2, [0, 1])):
-            await settle()
+            await settle(slots)
             assert begun == expected, "one at a time"
         room.is_open = True
         await asyncio.gather(*tasks)
@@ -128,14 +131,14 @@ def test_the_tenant_with_the_fewest_open_requests_is_next() -> None:
                 await gate.wait()
 
         tasks = [asyncio.create_task(work("alice 1")) for _ in range(6)]
-        await settle()
+        await settle(slots)
         assert order == ["alice 1"] * 4
         tasks += [asyncio.create_task(work(name)) for name in ("alice 2", "bob", "bob", "bob")]
-        await settle()
+        await settle(slots)
         assert len(order) == 4
         for task in tasks[:2]:  # two requests end
             task.cancel()
-        await settle()
+        await settle(slots)
         assert order[4:] == ["bob", "bob"], "though a request of the other tenant waits longer"
         gate.set()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -153,25 +156,27 @@ class Attempts:
         self.begun: dict[str, asyncio.Future[BatchResponse]] = {}
         self.busy: dict[str, bool] = {}
         self.tasks: list[asyncio.Task[None]] = []
+        self.num_attempts = 1
 
     async def begin(self, queue: SlotQueue, *names: str) -> None:
         self.tasks += [asyncio.create_task(self._attempt(queue, name)) for name in names]
-        await settle()
+        await settle(self.slots)
 
-    async def end(self, name: str, status: int, retry_after: float | None = None) -> bool:
+    async def end(self, name: str, status: int, retry_after: float | None = None, num_attempts: int = 1) -> bool:
+        self.num_attempts = num_attempts
         self.begun.pop(name).set_result(BatchResponse(status, "", {}, retry_after))
-        await settle()
+        await settle(self.slots)
         return self.busy[name]
 
     async def later(self, seconds: float) -> list[str]:
         self.now += seconds
-        await settle()
+        await settle(self.slots)
         return [*self.begun]
 
     async def _attempt(self, queue: SlotQueue, name: str) -> None:
         async with queue.slot() as attempt:
             self.begun[name] = asyncio.get_running_loop().create_future()
-            self.busy[name] = attempt.is_busy(await self.begun[name])
+            self.busy[name] = attempt.is_busy(await self.begun[name], self.num_attempts)
 
 
 def test_a_tenant_at_its_limit_keeps_no_place_and_probes_with_one_request() -> None:
@@ -228,6 +233,23 @@ def test_pauses_without_a_time_grow_and_a_lost_service_stops_only_its_batch() ->
     asyncio.run(scenario())
 
 
+def test_a_lost_replica_is_waited_for_a_while() -> None:
+    async def scenario() -> None:
+        attempts = Attempts()
+        queue = attempts.slots.queue("alice")
+        await attempts.begin(queue, "a", "b", "c")
+        assert await attempts.end("a", 502, num_attempts=MAX_LOST_ATTEMPTS - 1)
+        assert not await attempts.end("b", 502, num_attempts=MAX_LOST_ATTEMPTS), "it may be the reason"
+        await attempts.begin(queue, "d", "e")
+        assert [*attempts.begun] == ["c"], "the batch pauses all the same"
+        assert await attempts.later(0.6) == ["c", "d"]
+        for name in ("c", "d", "e"):
+            await attempts.end(name, 200)
+        await asyncio.gather(*attempts.tasks)
+
+    asyncio.run(scenario())
+
+
 def test_a_request_that_is_cancelled_while_it_waits_takes_no_place() -> None:
     async def scenario() -> None:
         attempts = Attempts(num_slots=1)
@@ -235,10 +257,10 @@ def test_a_request_that_is_cancelled_while_it_waits_takes_no_place() -> None:
         await attempts.begin(queue, "a", "b", "c")
         attempts.tasks[1].cancel()
         attempts.begun.pop("a").set_result(BatchResponse(200, "", {}))
-        await settle()
+        await settle(attempts.slots)
         assert [*attempts.begun] == ["c"]
         attempts.begun.pop("c").set_result(BatchResponse(200, "", {}))
-        await settle()
+        await settle(attempts.slots)
         await attempts.begin(queue, "d")
         assert [*attempts.begun] == ["d"]
         attempts.tasks[3].cancel()

@@ -13,7 +13,8 @@ from chairlift.web.batch_files.batch_run import BatchResponse
     [
         (200, None, None), (400, {"code": "x"}, None), (429, {}, BusyKind.TENANT), (503, {}, BusyKind.BATCH),
         (503, {"code": "unavailable"}, BusyKind.BATCH), (503, {"code": "engine_dead"}, None), (0, None, BusyKind.BATCH),
-        (401, {}, BusyKind.BATCH), (403, {}, BusyKind.BATCH), (500, {}, None), (502, {}, None), (504, {}, None),
+        (401, {}, BusyKind.BATCH), (403, {}, BusyKind.BATCH), (500, {}, None), (504, {}, None),
+        (502, {}, BusyKind.BATCH_FOR_A_WHILE),
         (404, {"code": "model_not_found"}, BusyKind.BATCH), (404, {"type": "not_found_error"}, BusyKind.BATCH),
         (404, {"code": "not_found"}, None), (404, None, None), (413, {}, None),
     ],

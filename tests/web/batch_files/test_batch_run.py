@@ -175,7 +175,8 @@ class Slots:
         self.busy = busy
         self.num_slots = self.num_open = self.most = 0
 
-    def is_busy(self, response: BatchResponse) -> bool:
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
+        assert num_attempts >= 1
         return response.status in self.busy
 
     @asynccontextmanager

@@ -21,6 +21,9 @@ POLL_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 10.0
 """Seconds after which one request of a batch begins although others wait, so that a busy server ends its batches."""
 
+MAX_LOST_ATTEMPTS = 8
+"""Attempts of a request whose replicas were lost, before retries are counted: with their pauses about a minute."""
+
 
 class Room(Protocol):
     """What a service knows of its load."""
@@ -210,14 +213,17 @@ class _SlotAttempt:
     def __init__(self, gates: dict[BusyKind, _UsedGate], now: Callable[[], float]) -> None:
         self._gates, self._now = gates, now
 
-    def is_busy(self, response: BatchResponse) -> bool:
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
         kind = busy_kind(response)
+        is_for_ever = kind is not BusyKind.BATCH_FOR_A_WHILE
+        if not is_for_ever:
+            kind = BusyKind.BATCH
         for name, used in self._gates.items():
             if name is kind:
                 used.gate.pause(self._now(), response.retry_after, is_alone=used.is_alone)
             elif used.is_alone and kind is None:
                 used.gate.open()
-        return kind is not None
+        return kind is not None and (is_for_ever or num_attempts < MAX_LOST_ATTEMPTS)
 
     def end(self) -> None:
         for used in self._gates.values():

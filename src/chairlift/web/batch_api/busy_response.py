@@ -14,6 +14,8 @@ class BusyKind(Enum):
 
     TENANT = auto()
     BATCH = auto()
+    BATCH_FOR_A_WHILE = auto()
+    """As BATCH, but the request may be the reason, so it is not sent for ever."""
 
 
 def busy_kind(response: BatchResponse) -> BusyKind | None:
@@ -22,6 +24,7 @@ def busy_kind(response: BatchResponse) -> BusyKind | None:
     * 429 is a limit of the tenant, or a full queue.
     * Without a response, and with 503, the engine starts again, a replica is lost, or the server leaves. A request
       that was open when the engine failed may be the reason, so it is none of these.
+    * 502: a replica was lost, and the router has not noticed it yet or has no other one.
     * 401 and 403: a replica refuses the key of its router.
     * 404 for the model: the batch was accepted when it was served, so its replica is lost.
     """
@@ -30,6 +33,8 @@ def busy_kind(response: BatchResponse) -> BusyKind | None:
     code, kind = _error_names(response.body)
     if response.status == 503:
         return None if code == EngineDead.code else BusyKind.BATCH
+    if response.status == 502:
+        return BusyKind.BATCH_FOR_A_WHILE
     if response.status == 404:
         return BusyKind.BATCH if ModelNotFound.code == code or kind == ANTHROPIC_NOT_FOUND else None
     return BusyKind.BATCH if response.status in (0, 401, 403) else None

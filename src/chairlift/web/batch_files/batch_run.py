@@ -49,8 +49,11 @@ class Sender(Protocol):
 class Attempt(Protocol):
     """One sending of a request."""
 
-    def is_busy(self, response: BatchResponse) -> bool:
-        """Return whether the request is sent again, however often, because the server could not take it."""
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
+        """Return whether the request is sent again, and no retry is counted, because the server could not take it.
+
+        `num_attempts`: how often it was sent so far.
+        """
         ...
 
 
@@ -164,13 +167,14 @@ async def _send_until_answered(
 ) -> tuple[BatchLine, BatchResponse] | None:
     """Send the next request until its response is final; returns both, None where no request is left."""
     line: BatchLine | None = None
-    pause, num_retries = FIRST_PAUSE_SECONDS, 0
+    pause, num_retries, num_attempts = FIRST_PAUSE_SECONDS, 0, 0
     while True:
         async with slot() as attempt:
             if line is None and (line := await lines.read()) is None:
                 return None
             response = await send(line)
-            is_busy = attempt.is_busy(response)
+            num_attempts += 1
+            is_busy = attempt.is_busy(response, num_attempts)
         if is_busy:  # the next slot begins when it is worth another attempt
             continue
         is_final = response.status and response.status not in RETRIED_STATUSES - REFUSED_STATUSES
@@ -198,7 +202,7 @@ async def _write(
 class _LimitedAttempt:
     """See Attempt: no error of the server is waited for without a limit."""
 
-    def is_busy(self, response: BatchResponse) -> bool:
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
         return False
 
 
