@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from chairlift.core.errors import ModelNotFound
-from chairlift.web.batch_api.served_models import ServedModels
+from chairlift.web.batch_api.batch_models import BatchModels
 from support_server import MODEL
 
 COMPLETIONS = "/v1/completions"
@@ -60,8 +60,8 @@ class ScriptedModels:
     names: dict[str, str] = field(default_factory=lambda: {"": MODEL, MODEL: MODEL})
     fingerprint: str = "f1"
 
-    def served(self) -> ServedModels:
-        return ServedModels(self.resolve, lambda: self.fingerprint)
+    def served(self) -> BatchModels:
+        return BatchModels(self.resolve, lambda: self.fingerprint)
 
     def resolve(self, name: str) -> str:
         if name not in self.names:

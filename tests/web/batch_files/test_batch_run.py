@@ -14,7 +14,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.web.batch_files import batch_run
 from chairlift.web.batch_files.batch_lines import BatchLine
-from chairlift.web.batch_files.batch_run import Attempt, BatchProgress, BatchResponse, output_entry, run_batch_file
+from chairlift.web.batch_files.batch_run import BatchAttempt, BatchProgress, BatchResponse, output_entry, run_batch_file
 from chairlift.web.batch_files.output_journal import OutputJournal
 
 LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(50)]
@@ -180,7 +180,7 @@ class Slots:
         return response.status in self.busy
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[Attempt]:
+    async def slot(self) -> AsyncIterator[BatchAttempt]:
         self.num_slots += 1
         self.num_open += 1
         self.most = max(self.most, self.num_open)

@@ -12,11 +12,11 @@ from chairlift.observability.tracing.tracer import Tracer
 from chairlift.protocol.batches.batch_fields import BATCHES_PATH
 from chairlift.protocol.batches.file_fields import FILES_PATH
 from chairlift.web.access_log import AccessRecord
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.batch_routes import BatchRoutes
 from chairlift.web.batch_api.batch_slots import BatchSlots, Room
 from chairlift.web.batch_api.batch_state import BatchState
 from chairlift.web.batch_api.file_routes import FileRoutes
-from chairlift.web.batch_api.served_models import ServedModels
 from chairlift.web.batch_files.batch_lines import BatchLine
 from chairlift.web.batch_files.batch_run import BatchResponse, Sender
 from chairlift.web.batch_files.senders import AppSender
@@ -42,7 +42,7 @@ class BatchApi:
 
     def __init__(
         self, config: HttpConfig, lifecycle: Lifecycle, endpoints: Mapping[str, App], room: Room,
-        models: ServedModels, *,
+        models: BatchModels, *,
         on_response: Callable[[AccessRecord], None] | None = None, tracer: Tracer | None = None,
         is_strict: bool = False, prioritized_paths: Collection[str] = (),
     ) -> None:  # fmt: skip

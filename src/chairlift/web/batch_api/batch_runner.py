@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, Unavailable
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.batch_outputs import BatchOutputs, write_outputs
 from chairlift.web.batch_api.batch_slots import BatchSlots
 from chairlift.web.batch_api.batch_store import BatchStore
@@ -16,7 +17,6 @@ from chairlift.web.batch_api.file_store import FileStore
 from chairlift.web.batch_api.in_thread import in_thread
 from chairlift.web.batch_api.response_journal import ResponseJournal
 from chairlift.web.batch_api.running_places import RunningPlaces
-from chairlift.web.batch_api.served_models import ServedModels
 from chairlift.web.batch_api.stored_batch import BatchStatus, StoredBatch
 from chairlift.web.batch_files.batch_lines import BatchCheck, BatchFile
 from chairlift.web.batch_files.batch_run import BatchProgress, Sender, run_batch_file
@@ -44,7 +44,7 @@ class BatchRunner:
 
     def __init__(
         self, store: BatchStore, files: FileStore, slots: BatchSlots, sender_of: Callable[[str], Sender],
-        models: ServedModels, *, max_requests: int, max_body_bytes: int, now: Callable[[], float] = time.time,
+        models: BatchModels, *, max_requests: int, max_body_bytes: int, now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         """Prepare to run batches.
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from chairlift.web.auth.principal import Principal
 from chairlift.web.batch_api.busy_response import BusyKind, busy_kind
 from chairlift.web.batch_api.retry_gate import RetryGate
-from chairlift.web.batch_files.batch_run import Attempt, BatchResponse
+from chairlift.web.batch_files.batch_run import BatchAttempt, BatchResponse
 from chairlift.web.request_info import RequestInfo
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class SlotQueue:
         self._waiting: deque[asyncio.Future[_SlotAttempt]] = deque()
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[Attempt]:
+    async def slot(self) -> AsyncIterator[BatchAttempt]:
         """Wait until a request may begin. The request must be sent at once."""
         granted: asyncio.Future[_SlotAttempt] = asyncio.get_running_loop().create_future()
         self._waiting.append(granted)
@@ -208,7 +208,7 @@ class _UsedGate:
 
 
 class _SlotAttempt:
-    """See Attempt: tells the gates what a response says."""
+    """See BatchAttempt: tells the gates what a response says."""
 
     def __init__(self, gates: dict[BusyKind, _UsedGate], now: Callable[[], float]) -> None:
         self._gates, self._now = gates, now

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.batch_runner import BatchRunner
 from chairlift.web.batch_api.batch_slots import BatchSlots
 from chairlift.web.batch_api.batch_store import BatchStore
@@ -11,7 +12,6 @@ from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.file_store import FileStore
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.private_folder import PrivateFolder
-from chairlift.web.batch_api.served_models import ServedModels
 from chairlift.web.batch_files.batch_run import Sender
 
 
@@ -35,7 +35,7 @@ class BatchState:
 
     def __init__(
         self, config: FilesConfig, max_body_bytes: int, slots: BatchSlots, sender_of: Callable[[str], Sender],
-        models: ServedModels,
+        models: BatchModels,
     ) -> None:  # fmt: skip
         self._config, self._max_body_bytes, self._slots, self._sender_of = config, max_body_bytes, slots, sender_of
         self._models = models

@@ -93,5 +93,5 @@ class DiskUsage:
 
 
 def tenant_share(tenant: str, limit: int) -> int:
-    """Return how much of a limit one tenant may use: half, so that others have room; all where nobody needs a key."""
+    """Return how much of a limit one tenant may use: half, so that others have room, and all without keys."""
     return limit // 2 if tenant else limit

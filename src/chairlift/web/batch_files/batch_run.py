@@ -46,7 +46,7 @@ class Sender(Protocol):
         ...
 
 
-class Attempt(Protocol):
+class BatchAttempt(Protocol):
     """One sending of a request."""
 
     def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
@@ -76,7 +76,7 @@ class Journal(Protocol):
 
 
 @asynccontextmanager
-async def unlimited_slot() -> AsyncIterator[Attempt]:
+async def unlimited_slot() -> AsyncIterator[BatchAttempt]:
     """Let a request be sent at once, and again after an error as often as `max_retries` says."""
     yield _LimitedAttempt()
 
@@ -101,7 +101,7 @@ class BatchProgress:
 async def run_batch_file(
     lines: Iterable[BatchLine], num_lines: int, journal: Journal, send: Sender, *, max_concurrent: int,
     max_retries: int, on_progress: Callable[[BatchProgress], None] = lambda progress: None,
-    slot: Callable[[], AbstractAsyncContextManager[Attempt]] = unlimited_slot,
+    slot: Callable[[], AbstractAsyncContextManager[BatchAttempt]] = unlimited_slot,
     refused_statuses: Collection[int] = REFUSED_STATUSES,
     on_write_error: Callable[[OSError], Awaitable[None]] | None = None,
 ) -> BatchProgress:  # fmt: skip
@@ -163,7 +163,7 @@ def output_entry(line: BatchLine, response: BatchResponse) -> dict[str, Any]:
 
 
 async def _send_until_answered(
-    lines: "_LineReader", send: Sender, slot: Callable[[], AbstractAsyncContextManager[Attempt]], max_retries: int
+    lines: "_LineReader", send: Sender, slot: Callable[[], AbstractAsyncContextManager[BatchAttempt]], max_retries: int
 ) -> tuple[BatchLine, BatchResponse] | None:
     """Send the next request until its response is final; returns both, None where no request is left."""
     line: BatchLine | None = None
@@ -200,7 +200,7 @@ async def _write(
 
 
 class _LimitedAttempt:
-    """See Attempt: no error of the server is waited for without a limit."""
+    """See BatchAttempt: no error of the server is waited for without a limit."""
 
     def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
         return False

@@ -97,7 +97,6 @@ class OutputJournal:
     def _recover(self, custom_ids: frozenset[str]) -> None:
         """Read the whole lines, remove what follows the last of them, and the lines of requests that are not done."""
         self._file.seek(0)
-        kept: list[bytes] = []
         num_removed = end = 0
         for number, line in enumerate(self._file, start=1):
             if not line.endswith(b"\n"):
@@ -108,14 +107,14 @@ class OutputJournal:
             if entry is None or entry["custom_id"] not in custom_ids:
                 raise self._foreign(number)
             end += len(line)
-            if output_status(entry) in (0, *RETRIED_STATUSES):
+            if _is_retried(entry):
                 num_removed += 1
                 continue
-            kept.append(line)
             self._count(entry["custom_id"], entry)
         self._file.truncate(end)
-        if num_removed:
-            self._replace(kept)
+        if num_removed:  # a second pass: the lines may be more than the memory
+            self._file.seek(0)
+            self._replace(line for line in self._file if not _is_retried(parse_output_line(line) or {}))
         self._file.seek(0, os.SEEK_END)
 
     def _replace(self, lines: Iterable[bytes]) -> None:
@@ -139,6 +138,10 @@ class OutputJournal:
             f"line {number} of {self._path} is no response to a request of this batch; name another file",
             option="output",
         )
+
+
+def _is_retried(entry: Mapping[str, Any]) -> bool:
+    return output_status(entry) in (0, *RETRIED_STATUSES)
 
 
 def parse_output_line(line: bytes) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""ServedModels: a batch keeps what its models are, and goes on only with the same ones."""
+"""BatchModels: a batch keeps what its models are, and goes on only with the same ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ServedModels: which models a service has now, and whether a batch that was made for some of them can go on."""
+"""BatchModels: which models a service has now, and whether a batch that was made for some of them can go on."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ ResolveModel = Callable[[str], str]
 """Returns the served name that a name means, "" for none. Raises ModelNotFound and InvalidRequest."""
 
 
-class ServedModels:
+class BatchModels:
     """The models of a service."""
 
     def __init__(self, resolve: ResolveModel, fingerprint: Callable[[], str] = lambda: "") -> None:
