@@ -12,8 +12,9 @@ from chairlift.llm.outputs import CompletionOutput, RequestOutput
 from chairlift.llm.text_event import TextEvent
 from chairlift.protocol.sse import EventReader
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
+from chairlift.server.openai.chat_request import ChatRequest, read_chat
+from chairlift.server.openai.completion_request import CompletionRequest, read_completion
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
-from chairlift.server.openai.parse_request import ChatRequest, CompletionRequest, read_chat, read_completion
 from chairlift.server.openai.response_renderers import ChatRenderer, CompletionRenderer, ResponseMeta
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.reasoning_formats import THINK_TAGS

@@ -12,6 +12,11 @@ def test_an_id_or_built_in_name_is_itself() -> None:
     assert model_aliases("chairlift:demo") == ("chairlift:demo",)
 
 
+@pytest.mark.parametrize("name", ["~no-such-user/x", "n" * 300, "a\0b", "~no-such-user"])
+def test_what_is_no_path_is_itself(name: str) -> None:
+    assert model_aliases(name) == (name,)
+
+
 @pytest.mark.parametrize("given", ["models/SmolLM2", "./models/SmolLM2", "models/SmolLM2/", "{root}/models/SmolLM2"])
 def test_a_folder_has_all_forms_of_its_path(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models" / "SmolLM2").mkdir(parents=True)

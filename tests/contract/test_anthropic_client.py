@@ -256,7 +256,6 @@ def test_the_models_have_their_limits(client: anthropic.Anthropic) -> None:
     ({"top_k": -7}, "top_k"),
     ({"stop_sequences": [""]}, "stop_sequences"),
     ({"stop_sequences": "END"}, "stop_sequences"),
-    ({"tools": [{"type": "custom", "name": "web_search"}]}, "tools[0].input_schema"),
     ({"tools": [{**WEATHER, "name": "a b"}]}, "tools[0].name"),
     ({"tools": [{**WEATHER, "input_schema": {"type": "array"}}]}, "tools[0].input_schema"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),

@@ -234,7 +234,7 @@ def test_a_bad_field_is_named_as_the_request_has_it(url: str, body: dict[str, An
     ({"tools": [WEATHER, {"type": "custom", "name": "apply_patch"}, {"type": "web_search"}, {"type": "local_shell"},
                 {"type": "namespace", "name": "n", "tools": [{**WEATHER, "name": "f"}]}, {"type": "image_generation"}]},
      "tools.web_search, tools.local_shell, tools.image_generation"),
-    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools.web_search"),
+    ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tools.web_search, tool_choice"),
     ({"input": [{"type": "web_search_call", "id": "x"}]}, "input.web_search_call"),
 ])  # fmt: skip
 def test_what_agents_send_is_taken(url: str, body: dict[str, Any], ignored: str | None) -> None:
@@ -311,6 +311,18 @@ def test_a_compacted_conversation_goes_on(client: openai.OpenAI) -> None:
         assert after.output_text == answer
         counted = client.responses.input_tokens.count(model=MODEL, input=[kept, compaction, *following])
         assert after.usage is not None and counted.input_tokens == after.usage.input_tokens
+
+
+def test_a_trigger_asks_for_a_compaction(url: str, client: openai.OpenAI) -> None:
+    items: Any = [{"role": "user", "content": "How many legs have two cats?"}, {"type": "compaction_trigger"}]
+    whole = client.responses.create(model=MODEL, input=items)
+    events = stream(url, {"input": items})
+    for (item,) in (whole.to_dict()["output"], events[-1]["response"]["output"]):
+        assert item["type"] == "compaction"
+        after = client.responses.create(model=MODEL, input=[items[0], item])
+        assert after.output_text == "I have read the summary."
+    after = client.responses.create(model=MODEL, input="rainy in Rome", previous_response_id=whole.id)
+    assert after.output_text == "It is rainy in Rome."
 
 
 @for_each(("body", "status", "param"), [

@@ -81,3 +81,15 @@ def test_ollama(url: str) -> None:
     assert "".join(part.message.content or "" for part in parts) == ANSWER and parts[-1].done
     texts = [part.response for part in client.generate(MODEL, "sunny in Paris", stream=True)]
     assert "".join(texts) == ANSWER and texts.count("") > 3
+
+
+@pytest.mark.full
+def test_a_router_waits_for_a_prompt_that_takes_longer_than_its_limit_of_the_first_token() -> None:
+    limits = ("--sse-ping-interval", "0.05", "--first-token-timeout", "1", "--inter-token-timeout", "1")
+    with (
+        scripted_model_server(fake={"seconds_per_step": 2.5}, server={"sse_ping_interval": 0.05}) as slow,
+        direct_or_routed("router", slow, options=limits) as router,
+    ):
+        body = {"model": MODEL, "messages": PARIS, "stream": True, "max_tokens": 2}
+        response = httpx.post(router.url + "/v1/chat/completions", json=body, timeout=60)
+    assert response.status_code == 200 and "event: error" not in response.text and "data: [DONE]" in response.text

@@ -17,7 +17,7 @@ from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling_params import MAX_TOKENS
 from chairlift.protocol.request_fields import CHAT
 from chairlift.protocol.router_headers import MAX_TIMEOUT_MS
-from support_parse_request import completion
+from support_request_bodies import completion
 from support_source_tree import SOURCES, shown, tree_of
 
 C_INT = {"src/chairlift/model/device/huge_page_tensors.py": "mallopt takes an int of C"}

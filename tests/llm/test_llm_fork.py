@@ -133,7 +133,7 @@ print("parent:", text(llm) == first, flush=True)
 """
 
 
-@pytest.mark.parametrize("engine_mode", ["inline", "process"])
+@pytest.mark.parametrize("engine_mode", ["inline", pytest.param("process", marks=pytest.mark.full)])
 def test_a_fork_with_a_model_of_its_own_generates_and_the_parent_goes_on_after_its_end(engine_mode: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WHOLE, engine_mode], check=False, capture_output=True, text=True, timeout=300

@@ -91,6 +91,25 @@ def test_aliases_of_replicas_and_tags_are_names_of_their_models() -> None:
     run(scenario())
 
 
+def test_an_alias_of_several_models_is_no_name() -> None:
+    async def scenario() -> None:
+        router = await new_router()
+        served = {"a": "one", "b": "two", "c": "three"}
+        endpoints = [Endpoint(url=f"http://{name}", models=(model,)) for name, model in served.items()]
+        router.replicas.update(endpoints, router.clock.now())
+        report(router, "a", fingerprint="f", aliases=["/model", "both"])
+        report(router, "b", fingerprint="g", aliases=["/model", "b"])
+        report(router, "c", fingerprint="f", aliases=["both"])
+        assert router.resolve_model("b") == "two" and router.resolve_model("both:latest") == "one"
+        for name in ("/model", "/model:latest"):
+            for find in (router.resolve_model, lambda name: router.choose_pool(name, "")):
+                with pytest.raises(InvalidRequest, match="may mean several models: name one of one, two"):
+                    find(name)
+        await router.close()
+
+    run(scenario())
+
+
 def test_aliases_are_remembered_while_requests_are_held() -> None:
     async def scenario() -> None:
         router = await new_router(hold_timeout=5.0)

@@ -269,7 +269,7 @@ def test_a_replica_that_is_lost_behind_comments_is_replaced_without_a_trace() ->
 
 
 @pytest.mark.parametrize("script", [hang, comments_for_ever])
-def test_comments_do_not_stop_the_limit_of_the_first_token(script: Any) -> None:
+def test_comments_of_other_servers_do_not_stop_the_limit_of_the_first_token(script: Any) -> None:
     async def scenario() -> None:
         limits = AttemptLimits(first_token_timeout_seconds=0.2, max_attempts=1)
         async with routed(script, attempts=limits, **pings()) as fleet:
@@ -285,7 +285,7 @@ def test_comments_do_not_stop_the_limit_of_the_first_token(script: Any) -> None:
     run(scenario(), SECONDS)
 
 
-def test_comments_do_not_stop_the_limit_between_two_tokens() -> None:
+def test_comments_of_other_servers_do_not_stop_the_limit_between_two_tokens() -> None:
     async def then_comments(connection: Connection, request: ReceivedRequest) -> None:
         await connection.stream_head()
         await connection.piece(DATA[0])

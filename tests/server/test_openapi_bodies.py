@@ -8,7 +8,8 @@ from jsonschema import Draft202012Validator
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect
-from chairlift.server.openai.parse_request import read_chat, read_completion
+from chairlift.server.openai.chat_request import read_chat
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.server.openapi import document
 from chairlift.text.tool_formats.json_calls import HERMES
 from support_server import open_server, run

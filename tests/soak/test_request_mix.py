@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.server.openai.parse_request import read_chat, read_completion
+from chairlift.server.openai.chat_request import read_chat
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.text.tool_formats.json_calls import HERMES
 from soak.bad_requests import BODIES, CHAT, COMPLETIONS, FIELDS, bad_requests
 from soak.fault_injection import FATAL, PLAN

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("good_request_still_works")
 ASK = [{"role": "user", "content": "hello"}]
 GOOD: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "fake", "input": "hello", "max_output_tokens": 3},
-    "/v1/responses/compact": {"model": "fake", "input": "hello", "max_output_tokens": 3},
     "/v1/messages": {"model": "fake", "messages": ASK, "max_tokens": 3},
     "/v1/messages/count_tokens": {"model": "fake", "messages": ASK},
 }
@@ -75,11 +74,8 @@ def test_types_sizes_and_methods(http: httpx.Client, server: Server, path: str) 
     error_of(path, http.post(path, content=body, headers={"content-type": "text/plain"}), 415)
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     error_of(path, http.post(path, content=b"\x1f\x8b" + bytes(1000), headers=headers), 415)
-    if path == "/v1/responses/compact":
-        error_of(path, http.get(path), 404)  # there is no response with this id
-    else:
-        error_of(path, http.get(path), 405)
-        assert http.get(path).headers["allow"] == "POST"
+    error_of(path, http.get(path), 405)
+    assert http.get(path).headers["allow"] == "POST"
     head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" % path.encode()
     assert exchange(server, head + b"content-length: 4000001\r\n\r\n{").startswith(b"HTTP/1.1 413")
     slow = exchange(server, head + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n")

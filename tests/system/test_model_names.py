@@ -14,7 +14,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HI, "max_tokens": 2},
     "/v1/completions": {"prompt": "Hi", "max_tokens": 2},
     "/v1/responses": {"input": "Hi", "max_output_tokens": 2},
-    "/v1/responses/compact": {"input": "Hi", "max_output_tokens": 2},
     "/v1/responses/input_tokens": {"input": "Hi"},
     "/v1/messages": {"messages": HI, "max_tokens": 2},
     "/v1/messages/count_tokens": {"messages": HI},

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletion
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.text.chat_messages import MAX_NAMED_KEYS, ChatMessage, ChatMessages, ToolCall, joined
-from support_parse_request import JSON, outcome
+from support_request_bodies import JSON, outcome
 from support_server import CHAT, open_server, run
 from support_services import fake_service
 from support_shares import for_each

@@ -192,6 +192,24 @@ def test_the_end_of_the_context_ends_a_comment_that_is_not_read() -> None:
     asyncio.run(scenario())
 
 
+def test_no_comment_follows_one_that_failed() -> None:
+    num_sent = 0
+
+    async def failing(message: Message) -> None:
+        nonlocal num_sent
+        num_sent += 1
+        raise OSError("gone")
+
+    async def scenario(client: FakeClient, _: StreamKeepAlive) -> None:
+        with StreamKeepAlive(failing, SHORT_SECONDS) as stream:
+            await asyncio.sleep(10 * SHORT_SECONDS)
+            assert num_sent == 1
+            with pytest.raises(OSError, match="gone"):
+                await stream.send(body(b"x"))
+
+    run(scenario, LONG_SECONDS)
+
+
 def test_the_error_of_a_comment_reaches_the_sender() -> None:
     async def scenario() -> None:
         async def fail(message: Message) -> None:

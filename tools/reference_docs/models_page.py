@@ -57,7 +57,8 @@ These are refused when the server starts, with these sentences."""
 AT_LOAD_INTRO = """A checkpoint may have more tensors than one of Chairlift's own architectures uses. Those that stand
 beside what is computed are left out, and one warning counts them: heads of other tasks (`score`, `v_head`), layers that
 predict further tokens (`mtp`), modules for images or audio. A part of what is computed is refused, since the tokens
-would be wrong without it: a bias, the scales of quantized weights, a norm within a layer, a further layer.
+would be wrong without it: a bias, the scales of quantized weights, a norm within a layer, a further layer, an adapter
+that is not merged.
 
 Others are refused when their layers are measured or compared:"""
 

@@ -8,9 +8,13 @@ def model_aliases(model: str) -> tuple[str, ...]:
 
     A path with symbolic links counts with them and without them.
     """
-    path = Path(model).expanduser()
-    if not path.exists():
+    try:
+        path = Path(model).expanduser()
+        if not path.exists():
+            return (model,)
+        resolved = path.resolve()
+    except (OSError, RuntimeError, ValueError):  # the home folder of an unknown user, or no possible path
         return (model,)
-    resolved, relative = path.resolve(), [] if path.is_absolute() else [str(path), f"./{path}"]
+    relative = [] if path.is_absolute() else [str(path), f"./{path}"]
     forms = [model, model.rstrip("/"), *relative, str(path.absolute()), str(resolved), path.name, resolved.name]
     return tuple(form for form in dict.fromkeys(forms) if form)

@@ -384,12 +384,17 @@ class ReplicaSet:
         return names[0] if is_one else ""
 
     @property
-    def aliases(self) -> Mapping[str, str]:
-        """The further names that requests may use for models, each with a name of the model."""
-        return {
-            alias: replica.base_models[0]
-            for replica in self._replicas.values() if replica.base_models for alias in replica.aliases
-        }  # fmt: skip
+    def aliases(self) -> Mapping[str, tuple[str, ...]]:
+        """The further names that requests may use for models, each with a name of every model that it may mean.
+
+        Names of one model have one fingerprint.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for replica in self._replicas.values():
+            for alias in replica.aliases if replica.base_models else ():
+                model = replica.base_models[0]
+                found.setdefault(alias, {}).setdefault(replica.fingerprint(model) or model, model)
+        return {alias: tuple(dict.fromkeys(models.values())) for alias, models in found.items()}
 
     def served_models(self, model: str) -> list[ServedModels]:
         """Return the lists of models of the replicas of a model."""

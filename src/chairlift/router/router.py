@@ -104,7 +104,7 @@ class Router:
         self._budgets: dict[str, RetryBudget] = {}
         self._hedging: dict[str, HedgeController] = {}
         self._known_models: tuple[str, ...] = ()
-        self._known_aliases: Mapping[str, str] = {}
+        self._known_aliases: Mapping[str, tuple[str, ...]] = {}
         self._mover = RequestMover(
             self.replicas, self.open_proxies, self.clock.now,
             lambda seconds, call: get_running_loop().call_later(seconds, call),
@@ -189,15 +189,23 @@ class Router:
         return pools[0] if len(pools) == 1 else self.replicas.only_model
 
     def _known_name(self, name: str) -> str:
-        """Return the name of a pool, or of a route to one, that a name means, also an alias or with a tag; or ""."""
+        """Return the name of a pool, or of a route to one, that a name means, also an alias or with a tag; or "".
+
+        Raises InvalidRequest for an alias of several models.
+        """
         if name in self.models:
             return name
+        if known := matching_name(name, self.model_names()):
+            return known
         aliases = self.aliases
-        return matching_name(name, self.model_names()) or aliases.get(matching_name(name, aliases), "")
+        found = sorted(aliases.get(matching_name(name, aliases), ()))
+        if len(found) > 1:
+            raise invalid_param("model", f"{name!r} may mean several models: name one of {', '.join(found)}")
+        return found[0] if found else ""
 
     @property
-    def aliases(self) -> Mapping[str, str]:
-        """Further names of models, each with a name of its model; remembered as `models` are."""
+    def aliases(self) -> Mapping[str, tuple[str, ...]]:
+        """Further names of models, each with a name of every model that it may mean; remembered as `models` are."""
         return self.replicas.aliases or (self._known_aliases if self.hold.is_enabled else {})
 
     def must_hold(self, model: Any, key: str) -> bool:

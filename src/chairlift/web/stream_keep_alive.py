@@ -89,10 +89,11 @@ class StreamKeepAlive:
 
     def _check(self) -> None:
         """Send a comment if it is time, and set the timer again."""
-        if self._is_over:
-            return
+        task = self._comment_task
+        if self._is_over or (task is not None and task.done() and task.exception() is not None):
+            return  # the next message gets the error
         now = self._loop.time()
-        is_busy = self._is_sending or (self._comment_task is not None and not self._comment_task.done())
+        is_busy = self._is_sending or (task is not None and not task.done())
         left = self._seconds - (0.0 if is_busy else now - self._silent_since)
         if left <= TIMER_TOLERANCE_SECONDS:
             left = self._seconds

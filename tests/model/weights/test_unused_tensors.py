@@ -26,6 +26,10 @@ def test_modules_are_those_around_each_parameter() -> None:
     "model.layers.0.post_feedforward_layernorm.weight", "model.layers.0.vision_gate.weight",
     "model.layers.1.self_attn.q_proj.weight", "model.embed_tokens.weight_scale", "model.embed_positions.weight",
     "model.embed_tokens_per_layer.weight", "model.norm.bias", "model.mixer.weight", "lm_head.bias",
+    "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "lora_A.weight",
+    "prompt_encoder.embedding.weight",
+    "language_model.model.layers.0.mlp.down_proj.weight", "decoder.layers.0.fc1.weight", "score.lora_A.weight",
+    "model.layers.0.self_attn.q_proj.q_scale", "model.layers.0.mlp.k_scale", "model.layers.0.score.weight",
     "lm_head.weight_scale", "lm_head.lora_B.weight", "logit_scale", "final_logits_bias",
 ])  # fmt: skip
 def test_what_is_computed_with(name: str) -> None:
@@ -33,6 +37,9 @@ def test_what_is_computed_with(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [
+    "model.score.weight", "model.value_head.weight", "model.classifier.bias", "model.layers.0.self_attn.k_scale",
+    "model.layers.0.self_attn.v_scale", "model.layers.0.self_attn.k_proj.k_scale", "model.layers.0.self_attn.kv_scale",
+    "model.layers.0.self_attn.prob_scale", "output.weight", "exploration_head.weight",
     "score.weight", "value_head.weight", "v_head.summary.weight", "classifier.bias", "mtp.layers.0.norm.weight",
     "mtp_layers.0.mlp.weight", "model.mtp_layers.0.mlp.weight", "model.mtp.norm.weight", "visual.blocks.0.weight",
     "model.visual.patch_embed.weight", "vision_tower.encoder.weight", "model.vision_tower.encoder.weight",
@@ -45,9 +52,10 @@ def test_what_stands_beside_it(name: str) -> None:
 
 
 def test_what_stands_beside_the_parts_of_a_base_model_is_within_the_decoder() -> None:
-    for name in ("embed_norm.weight", "project_in.weight", "score.weight"):
+    for name in ("embed_norm.weight", "project_in.weight"):
         assert changes_tokens(name, MODULES, is_base_model=True) and not changes_tokens(name, MODULES)
-    assert not changes_tokens("visual.blocks.0.weight", MODULES, is_base_model=True)
+    for name in ("visual.blocks.0.weight", "score.weight"):
+        assert not changes_tokens(name, MODULES, is_base_model=True)
 
 
 def test_a_message_names_some_and_counts_all() -> None:

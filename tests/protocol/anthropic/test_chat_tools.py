@@ -47,7 +47,7 @@ def test_a_bad_tool_is_named(tools: Any, param: str) -> None:
 
 
 @for_each("kind", [
-    "web_search_20250305", "web_fetch_20250910", "code_execution_20250825", "computer_20250124", "memory_20250818",
+    "web_search_20250305", "web_fetch_20250910", "code_execution_20250825", "computer_20250124",
     "tool_search_tool_regex_20251119", "mcp_toolset", "bash_later", "advisor_20260301",
 ])  # fmt: skip
 def test_tools_that_anthropic_runs_are_left_out_by_name(kind: str) -> None:

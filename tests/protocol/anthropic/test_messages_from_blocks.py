@@ -119,6 +119,15 @@ def test_the_result_of_a_tool_that_has_failed_says_so() -> None:
     assert texts == ["Error: no such city", "Error: ", "", "", "", "Error: a\nb"]
 
 
+def test_texts_of_documents_and_search_results_are_texts() -> None:
+    document = {"type": "document", "title": "Notes", "source": {"type": "text", "data": "Lunch is at noon."}}
+    found = {"type": "search_result", "source": "a.txt", "content": [text("Dinner is at eight.")]}
+    messages = read(user(document, text("When is lunch?")), answer(call("t")), user(result("t", content=[found])))[0]
+    assert [each["content"] for each in messages.messages] == [
+        "Title: Notes\n\nLunch is at noon.\nWhen is lunch?", "", "Source: a.txt\n\nDinner is at eight.",
+    ]  # fmt: skip
+
+
 def test_the_last_message_of_the_assistant_is_continued() -> None:
     assert read(user(text("q")), answer(text("It is")))[1]
     assert read(user(text("q")), {"role": "assistant", "content": "It is"})[1]
@@ -149,6 +158,9 @@ def test_the_last_message_of_the_assistant_is_continued() -> None:
     (user(text("a"), {"type": "text"}), "messages[0].content[1].text"),
     (user({"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}), "messages[0].content[0]"),
     (user({"type": "document", "source": {}}), "messages[0].content[0]"),
+    (user({"type": "search_result", "content": 7}), "messages[0].content[0].content"),
+    (answer({"type": "document", "source": {}}), "messages[0].content[0]"),
+    (user(result("t", content=[{"type": "web_search_tool_result"}])), "messages[0].content[0].content[0].type"),
     (user({"type": "tool_result"}), "messages[0].content[0].tool_use_id"),
     (user(result("t", content=7)), "messages[0].content[0].content"),
     (user(result("t", content=[{"type": "image"}])), "messages[0].content[0].content[0]"),

@@ -38,6 +38,11 @@ def test_equal_fields_are_those_of_chat_completions() -> None:
     ([{"role": "user", "content": [CALL]}], False),
     ([{"role": "assistant", "content": [{**CALL, "input": "{}"}]}], False),
     ([{"role": "user", "content": [{"type": "image", "source": {}}]}], False),
+    ([{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "x"}}]}], True),
+    ([{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": "x"}}]}], False),
+    ([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
+        {"type": "search_result", "content": [{"type": "text", "text": "x"}]},
+        {"type": "tool_reference", "tool_name": "x"}]}]}], True),
     ([{"role": "tool", "content": "Hi"}], False),
 ])  # fmt: skip
 def test_the_schema_of_messages(messages: object, is_valid: bool) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, NotFound
-from chairlift.protocol.responses.compaction import SUMMARY_REQUEST, CompactionTranslator
+from chairlift.protocol.responses.compaction import CompactionTranslator
 from chairlift.protocol.responses.compaction_item import compaction_item, summary_of
 from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.summary_request import SUMMARY_REQUEST
 from chairlift.protocol.translation.base import ClientRequest
 from support_shares import for_each
 
@@ -20,7 +21,7 @@ CONVERSATION: list[Any] = [
     {"type": "function_call", "namespace": "files", "name": "read", "call_id": "c1", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c1", "output": "alpha"},
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It has alpha."}]},
-    {"role": "user", "content": "Go on"},
+    {"type": None, "role": "user", "content": "Go on"},
 ]
 ASK = {"role": "user", "content": SUMMARY_REQUEST}
 
@@ -59,7 +60,7 @@ def test_the_model_is_asked_for_a_summary_behind_the_conversation() -> None:
         translation.stream()
 
 
-@for_each("written", [completion(" S \n"), completion("S", "hm"), completion("", "S"), completion("S", None, "length")])
+@for_each("written", [completion(" S \n"), completion("S", "hm")])
 def test_messages_of_user_and_developer_stay_and_the_rest_is_a_summary(written: dict[str, Any]) -> None:
     response = translate({"input": CONVERSATION}).response(written)
     output = response.pop("output")
@@ -75,15 +76,22 @@ def test_messages_of_user_and_developer_stay_and_the_rest_is_a_summary(written: 
     assert response.pop("id").startswith("resp_") and response == {"object": "response.compaction", "created_at": 5}
 
 
-@for_each("written", [completion(None), completion(" \n", " ")])
+@for_each("written", [completion(None), completion(" \n", "only thoughts")])
 def test_a_conversation_stays_whole_where_the_model_writes_nothing(written: dict[str, Any]) -> None:
     output = translate({"input": CONVERSATION}).response(written)["output"]
-    assert [item["type"] for item in output] == [item.get("type", "message") for item in CONVERSATION]
+    assert [item["type"] for item in output] == [item.get("type") or "message" for item in CONVERSATION]
     again, before = (translate({"input": items}).body["messages"] for items in (output, CONVERSATION))
     plain = [{**m, "content": [{"type": "input_text", "text": m["content"]}]} if m["role"] == "developer" else m
              for m in before]  # fmt: skip
     plain[-2]["content"] = [{"type": "input_text", "text": "Go on"}]
     assert again == plain
+
+
+@for_each(("body", "param"), [({"max_output_tokens": 3}, "max_output_tokens is too small"), ({}, "input leaves 10 ")])
+def test_a_summary_that_was_cut_off_replaces_nothing(body: dict[str, Any], param: str) -> None:
+    for content, reasoning in (("Half a summ", None), ("", "half a thou"), ("S", "hm")):
+        with pytest.raises(InvalidRequest, match=param):
+            translate({"input": CONVERSATION, **body}).response(completion(content, reasoning, "length"))
 
 
 def test_a_conversation_goes_on_with_its_summary_which_the_next_one_replaces() -> None:

@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from chairlift.protocol.responses.compaction_item import COMPACTION_TYPES, compaction_item, summary_of
+from chairlift.protocol.responses.compaction_item import (
+    COMPACTION_TYPES,
+    compaction_item,
+    summary_of,
+    without_compacted,
+)
 from support_shares import for_each
 
 
@@ -13,6 +18,16 @@ def test_a_summary_is_read_as_it_was_written(summary: str) -> None:
     for kind in COMPACTION_TYPES:
         assert summary_of({**item, "type": kind}) == summary
     assert summary_of({**item, "type": "reasoning"}) == ""  # its content belongs to another API
+
+
+def test_what_a_summary_stands_for_is_left_out() -> None:
+    user, answer = {"role": "user", "content": "a"}, {"type": "message", "role": "assistant", "content": "b"}
+    call, ours = {"type": "function_call", "call_id": "c"}, compaction_item("cmp_1", "S")
+    other = {"type": "compaction", "encrypted_content": "x"}
+    assert without_compacted([user, answer, call, ours, answer]) == [user, ours, answer]
+    assert without_compacted([user, ours, answer, ours, call]) == [user, ours, call]
+    assert without_compacted([user, answer, other, call]) == [user, answer, other, call]
+    assert without_compacted([]) == []
 
 
 @for_each("content", [

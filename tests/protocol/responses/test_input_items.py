@@ -1,13 +1,15 @@
 """MessageList: items of a conversation become the messages that a chat template knows."""
 
 import json
+import typing
 from typing import Any
 
 import pytest
+from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import MAX_MESSAGES
-from chairlift.protocol.responses.input_items import MessageList
+from chairlift.protocol.responses.input_items import MessageList, tools_of_items
 from support_shares import for_each
 
 
@@ -104,10 +106,49 @@ def test_calls_that_the_client_runs_are_calls_of_functions(kind: str, member: di
     {"type": "image_generation_call", "id": "ig_1", "result": "aGk="},
     {"type": "code_interpreter_call", "id": "ci_1", "code": "1"}, {"type": "mcp_call", "id": "mcp_1", "name": "f"},
     {"type": "mcp_list_tools", "tools": []}, {"type": "compaction", "encrypted_content": "x"},
+    {"type": "program", "call_id": "c", "code": "1", "fingerprint": "x"}, {"type": "program_output", "call_id": "c"},
+    {"type": "agent_message", "text": "x"}, {"type": "configuration_update"},
+    {"type": "tool_search_call", "id": "x", "call_id": None}, {"type": "tool_search_output", "tools": []},
 ])  # fmt: skip
 def test_items_of_tools_that_the_server_would_run_are_left_out_by_name(item: dict[str, Any]) -> None:
     found = messages_of([{"role": "user", "content": "Hi"}, item])
     assert len(found.messages) == 1 and found.left_out.names == (f"input.{item['type']}",)
+
+
+def test_a_search_for_tools_has_its_result_and_added_tools_are_no_message() -> None:
+    found = {"type": "function", "name": "f"}
+    items = [
+        {"type": "tool_search_call", "call_id": "c1", "arguments": {"query": "f"}, "execution": "client"},
+        {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [found]},
+        {"type": "additional_tools", "role": "developer", "tools": [found]},
+    ]  # fmt: skip
+    messages = messages_of(items)
+    assert [message["role"] for message in messages.messages] == ["assistant", "tool"] and not messages.left_out.names
+    assert json.loads(messages.messages[1]["content"]) == {"tools": [found]}
+    assert [*tools_of_items(items, "input")] == [([found], "input[1].tools"), ([found], "input[2].tools")]
+
+
+def test_every_type_of_the_published_items_is_known() -> None:
+    hints = (typing.get_type_hints(kind).get("type") for kind in typing.get_args(ResponseInputItemParam))
+    kinds = {name for hint in hints for name in literals_of(hint)} - {"item_reference"}  # these are resolved before
+    assert {"message", "function_call", "additional_tools", "compaction_trigger"} <= kinds
+    for kind in sorted(kinds):
+        item: dict[str, Any] = {
+            "type": kind,
+            "role": "user",
+            "content": None,
+            "call_id": "c",
+            "name": "f",
+            "arguments": "{}",
+            "input": "x",
+        }
+        messages_of([{"role": "user", "content": "Hi"}, item])
+
+
+def literals_of(hint: Any) -> list[str]:
+    if typing.get_origin(hint) is typing.Literal:
+        return [*typing.get_args(hint)]
+    return [name for part in typing.get_args(hint) for name in literals_of(part)]
 
 
 @for_each("output", [None, ...])

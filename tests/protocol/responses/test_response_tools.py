@@ -64,13 +64,82 @@ def test_other_forms_of_a_tool(tool: dict[str, Any], place: str) -> None:
     (None, None), ("required", "required"),
     ({"type": "function", "name": "f"}, {"type": "function", "function": {"name": "f"}}),
     ({"type": "custom", "name": "apply_patch"}, {"type": "custom", "custom": {"name": "apply_patch"}}),
-    ({"type": "web_search"}, {"type": "web_search"}),
+    ({"type": "web_search"}, None), ({"type": "mcp", "server_label": "x"}, None), (7, 7),
     ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "apply_patch"}]},
      {"type": "allowed_tools", "allowed_tools": {
          "mode": "auto", "tools": [{"type": "custom", "custom": {"name": "apply_patch"}}]}}),
 ])  # fmt: skip
 def test_choices(choice: Any, expected: Any) -> None:
     assert ResponseTools.read(CODEX).chat_choice(choice) == expected
+
+
+HOSTED = [{"type": "web_search"}]
+
+
+@for_each(("choice", "expected"), [
+    ("none", "none"), ("auto", "auto"), ("required", None), ({"type": "web_search"}, None), (7, 7), ("x", "x"),
+    ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]}, None),
+    ({"type": "function", "name": "f"}, {"type": "function", "function": {"name": "f"}}),
+    ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+     {"type": "allowed_tools", "allowed_tools": {
+         "mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]}}),
+])  # fmt: skip
+def test_choices_where_all_tools_are_left_out(choice: Any, expected: Any) -> None:
+    assert ResponseTools.read(HOSTED).chat_choice(choice) == expected
+
+
+def test_a_choice_without_tools_is_an_error_of_chat_completions() -> None:
+    choice = {"type": "web_search"}
+    assert ResponseTools.read([]).chat_choice(choice) == choice
+
+
+LONG = "n" * 60
+
+
+@for_each(("tools", "expected"), [
+    ([("a b", "f"), ("c", "f")], ["a_b__f", "c__f"]),
+    ([(LONG, "get_it"), ("c", "get_it")], [f"{LONG}_2", "c__get_it"]),
+    ([(LONG, "get_it"), (f"{LONG}x", "get_it"), ("c", "get_it")], [f"{LONG}_2", f"{LONG}_3", "c__get_it"]),
+    ([("", "a__f"), ("a", "f"), ("b", "f")], ["a__f", "a__f_2", "b__f"]),
+    ([("a", "f"), ("b", "f"), ("c", "a__f")], ["a__f_2", "b__f", "a__f"]),
+    ([("a", "f"), ("a__", "f"), ("", "f")], ["a__f", "a__f_2", "f"]),
+])  # fmt: skip
+def test_every_function_of_a_namespace_has_a_name_of_its_own(tools: list[tuple[str, str]], expected: list[str]) -> None:
+    listed = [
+        {"type": "namespace", "name": space, "tools": [{"type": "function", "name": name}]} if space
+        else {"type": "function", "name": name}
+        for space, name in tools
+    ]  # fmt: skip
+    read = ResponseTools.read(listed)
+    assert chat_names(read) == expected and all(len(name) <= 64 for name in expected)
+    for (space, name), chat_name in zip(tools, expected, strict=True):
+        assert read.own_name(chat_name) == OwnName(name, space) and read.chat_name(name, space or None) == chat_name
+
+
+def test_tools_of_items_are_added_once() -> None:
+    of_items = [
+        ([FUNCTION, {"type": "function", "name": "g"}, {"type": "web_search"}], "input[2].tools"),
+        (None, "input[3].tools"), ([{"type": "function", "name": "g"}], "previous_response_id"),
+    ]  # fmt: skip
+    tools = ResponseTools.read([FUNCTION], of_items)
+    assert chat_names(tools) == ["f", "g"] and tools.places == ["tools[0]", "input[2].tools[1]"]
+    assert tools.left_out == ("tools.web_search",)
+    with pytest.raises(InvalidRequest) as caught:
+        ResponseTools.read(None, [({}, "input[0].tools")])
+    assert caught.value.details["param"] == "input[0].tools"
+
+
+def test_what_describes_a_tool_may_be_beside_its_function() -> None:
+    (tool,) = ResponseTools.read([{
+        "type": "function", "description": "outer", "strict": True, "parameters": None,
+        "function": {"name": "f", "description": "inner"},
+    }]).chat  # fmt: skip
+    assert tool["function"] == {"name": "f", "description": "inner", "strict": True}
+
+
+def test_a_namespace_without_tools_is_named() -> None:
+    tools = ResponseTools.read([{"type": "namespace", "name": "n", "description": "Of files.", "tools": []}])
+    assert tools.chat == [] and tools.left_out == ("tools.namespace",)
 
 
 @for_each(("tools", "param"), [

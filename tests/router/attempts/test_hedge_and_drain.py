@@ -284,6 +284,39 @@ def test_the_inter_token_timer_counts_from_the_last_token() -> None:
     assert world.outcome() is FAULT
 
 
+@for_each(("replica", "kind", "num_tokens", "limit"), [
+    (A, TimerKind.FIRST_TOKEN, 0, 20.0), (A, TimerKind.INTER_TOKEN, 1, 5.0),
+    (FOREIGN, TimerKind.FIRST_TOKEN, 0, None), (FOREIGN, TimerKind.INTER_TOKEN, 1, None),
+])  # fmt: skip
+def test_comments_of_a_chairlift_server_alone_extend_the_limits_of_tokens(
+    replica: ev.ReplicaPicked, kind: TimerKind, num_tokens: int, limit: float | None
+) -> None:
+    world = script()
+    world.begin(replica, num_tokens=num_tokens)
+    world.now = 100.0
+    assert not world.step(ev.CommentReceived(1)) and world.timers == {(kind, 1)}
+    world.now = 101.0
+    world.timers.clear()
+    actions = world.step(ev.TimerFired(kind, 1))
+    if limit is None:
+        assert world.outcome() is FAULT
+        return
+    assert actions == [act.SetTimer(kind, 1, limit - 1.0)]
+    world.now = 100.0 + limit
+    world.timers.clear()
+    world.step(ev.TimerFired(kind, 1))
+    assert world.outcome() is FAULT
+
+
+def test_comments_do_not_keep_a_request_at_a_replica_that_fails_its_health_checks() -> None:
+    world = script()
+    world.begin(A)
+    world.step(ev.CommentReceived(1))
+    world.timers.clear()
+    world.step(ev.TimerFired(TimerKind.FIRST_TOKEN, 1, is_replica_unhealthy=True))
+    assert world.outcome() is FAULT and list(world.picking) == [2]
+
+
 def test_a_client_that_is_gone_aborts_every_attempt_and_gets_no_answer() -> None:
     world = hedged()
     actions = world.step(ev.ClientDisconnected())

@@ -11,6 +11,7 @@ from chairlift.router.attempts.chunks import Chunk, ChunkKind
 from chairlift.router.attempts.events import (
     AttemptBroken,
     ChunksReceived,
+    CommentReceived,
     ConnectFailed,
     FailureReason,
     RequestSent,
@@ -132,6 +133,23 @@ def test_how_a_stream_ends(pieces: tuple[bytes, ...], end: Any) -> None:
     assert (first, second, last) == (SENT, OK, end)
     payload = b"".join(chunk.payload for event in received for chunk in event.chunks)
     assert payload == (EVENT + DONE if end == ResponseEnded(1) else EVENT)
+
+
+@pytest.mark.parametrize("mode", [ResponseMode.OPAQUE, ResponseMode.TOKENS, ResponseMode.PROGRESS])
+def test_comments_with_nothing_beside_them_are_reported(mode: ResponseMode) -> None:
+    async def script(connection: Connection, request: ReceivedRequest) -> None:
+        await connection.stream_head()
+        for number in (3, 4):
+            await connection.piece(b": wait")
+            await asyncio.sleep(0)
+            await connection.piece(b"ing\n\n")
+            await log.wait_for(number)
+        await connection.piece(DONE if mode is not ResponseMode.PROGRESS else b"event: response\ndata: {}\n\n")
+        await connection.end()
+
+    log = AttemptLog()
+    *events, end = events_of(script, mode, log=log)
+    assert events[:4] == [SENT, OK, CommentReceived(1), CommentReceived(1)] and isinstance(end, ResponseEnded)
 
 
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "bad chunk"])

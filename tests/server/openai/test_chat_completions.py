@@ -14,8 +14,8 @@ from chairlift.core.sampling_params import SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.config import ServerConfig
 from chairlift.server.openai.chat_completions import _ChatHandler
+from chairlift.server.openai.chat_request import read_chat
 from chairlift.server.openai.generation_handler import RequestContext
-from chairlift.server.openai.parse_request import read_chat
 from chairlift.server.replica import Replica
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.reasoning_formats import THINK_TAGS, ReasoningState

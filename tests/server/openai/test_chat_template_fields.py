@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from chairlift.server.openai.chat_request import read_chat
 from chairlift.server.openai.chat_template_fields import read_render_options
-from chairlift.server.openai.parse_request import read_chat
 from chairlift.text.byte_tokenizer import ByteTokenizer
 from chairlift.text.chat_template import ChatTemplate, RenderOptions
 from chairlift.text.tool_formats.json_calls import HERMES

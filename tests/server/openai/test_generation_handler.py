@@ -7,8 +7,8 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest, ModelNotFound
 from chairlift.server.config import ServerConfig
+from chairlift.server.openai.completion_request import CompletionRequest, read_completion
 from chairlift.server.openai.generation_handler import RequestContext, parse
-from chairlift.server.openai.parse_request import CompletionRequest, read_completion
 from chairlift.server.replica import Replica
 from chairlift.web.auth.principal import Principal
 from chairlift.web.request_info import SCOPE_KEY, RequestInfo

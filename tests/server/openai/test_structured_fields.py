@@ -11,7 +11,7 @@ from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.server.openai.structured_fields import CONSTRAINING_FIELDS, StructuredField, read_structured_output
 from support_grammars import grammar_of
 from support_json_schema import accepts
-from support_parse_request import chat, completion
+from support_request_bodies import chat, completion
 from support_shares import for_each
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

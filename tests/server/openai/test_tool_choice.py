@@ -17,7 +17,7 @@ from chairlift.text.tool_formats.generic import GENERIC
 from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
 from chairlift.text.tool_formats.tool_call_parser import CustomCallInput, CustomCallStart
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
-from support_parse_request import JSON, outcome
+from support_request_bodies import JSON, outcome
 from support_shares import for_each
 
 X = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["x"],

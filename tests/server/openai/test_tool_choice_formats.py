@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.llm.build import build_service
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
-from chairlift.server.openai.parse_request import read_chat
+from chairlift.server.openai.chat_request import read_chat
 from chairlift.server.openai.tool_choice import ToolChoice, read_tools
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.reasoning_formats import THINK_TAGS

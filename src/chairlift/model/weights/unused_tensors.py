@@ -4,7 +4,9 @@ lm_head.bias                         changes tokens     of a module that is comp
 model.layers.0.mlp.up_proj.scale     changes tokens     what a quantized weight is multiplied with
 model.layers.0.attn.q_norm.weight    changes tokens     a module within one that is computed
 model.layers.32.mlp.up_proj.weight   changes tokens     a layer more than config.json has
-score.weight                         is left out        a head of another task, beside the decoder
+base.model.layers.0.mlp.lora_A       changes tokens     an adapter that is not merged, wherever it is
+score.weight                         is left out        a head of another task, beside the decoder or within it
+model.layers.0.self_attn.k_scale     is left out        for a KV cache of 8 bits, which has no scales here
 mtp.layers.0.norm.weight             is left out        layers that predict further tokens
 model.vision_tower.blocks.0.weight   is left out        what reads images, sound or videos
 """
@@ -22,6 +24,15 @@ SIDE_MODULE = re.compile(
     r"|(vision|visual)"
 )
 """Names of modules that read other inputs than text, or predict further tokens: text alone does not pass them."""
+
+HEADS = ("score", "classifier", "value_head", "v_head", "reward_head")
+"""Heads of other tasks."""
+
+ADAPTER = re.compile(r"(^|[._])(lora_[a-z]|lora|prompt_encoder|prompt_embeddings?|modules_to_save|ia3_l)([._]|$)", re.I)
+"""A part of a name that belongs to an adapter: the checkpoint's output is that of both together."""
+
+KV_CACHE_SCALE = re.compile(r"self_attn\.((k|v|kv|q|prob)_scale|k_proj\.k_scale|v_proj\.v_scale)$")
+"""Ends of the names of scales for a quantized KV cache, and for attention in 8 bits."""
 
 NUM_EXAMPLES = 3
 """Names of unused tensors in a message."""
@@ -46,14 +57,19 @@ def changes_tokens(name: str, modules: Collection[str], *, is_base_model: bool =
         modules: what modules_of returns for its parameters.
         is_base_model: the checkpoint has the decoder alone, whose parts have no `model.` before their names.
     """
+    if ADAPTER.search(name) is not None:
+        return True
+    if KV_CACHE_SCALE.search(name) is not None:
+        return False
     parts = name.split(".")
     known = 0
     while known < len(parts) - 1 and ".".join(parts[: known + 1]) in modules:
         known += 1
     unknown = parts[known]
-    if known == 0:  # beside the decoder
-        return (len(parts) == 1 or is_base_model) and SIDE_MODULE.match(unknown) is None
-    return known > 1 or parts[0] != "model" or SIDE_MODULE.match(unknown) is None
+    is_beside = SIDE_MODULE.match(unknown) is not None or (len(parts) > known + 1 and unknown in HEADS)
+    if known == 0:  # beside the decoder; layers there are those of a second one
+        return not is_beside and (len(parts) == 1 or is_base_model or ".layers." in name)
+    return known > 1 or parts[0] != "model" or not is_beside
 
 
 def unused_tensor_error(file: str, names: list[str]) -> ModelError:

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.anthropic.block_texts import MEDIA, TEXT_BLOCKS, block_text, media_error
 from chairlift.protocol.anthropic.messages_request_fields import OTHER_BLOCKS, TOOL_BLOCKS
 from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes
@@ -20,14 +21,13 @@ ERROR_PREFIX = "Error: "
 """What the result of a tool that has failed begins with, because chat completions have no field for it."""
 
 _BLOCKS = {
-    "user": ("text", "tool_result"),
+    "user": (*TEXT_BLOCKS, "tool_result"),
+    "result": TEXT_BLOCKS,
     "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
     "system": ("text",),
 }
 _CLIENT_HEADERS = re.compile(r"\A(?:x-anthropic-[a-z-]+:[^\n]*(?:\n+|\Z))+")
 """Lines in the form of HTTP headers at the beginning of a text, such as `x-anthropic-billing-header: cch=1f;`."""
-
-_MEDIA = ("image", "document", "search_result")
 
 
 class MessagesFromBlocks:
@@ -112,8 +112,8 @@ class MessagesFromBlocks:
         for index, block in enumerate(blocks):
             block_at = f"{content_at}[{index}]"
             match _kind(block, "user", block_at):
-                case "text":
-                    texts.append(string_member(block, "text", block_at))
+                case kind if kind in TEXT_BLOCKS:
+                    texts.append(block_text(block, block_at))
                 case "tool_result":
                     if texts:
                         self._append_text("user", texts, at)
@@ -182,19 +182,19 @@ def _kind(block: Any, role: str, at: str) -> str:
         raise invalid_param(at, f"must be an object, got {format_short(block)}")
     kind, allowed = block.get("type"), _BLOCKS[role]
     is_left_out = isinstance(kind, str) and (kind.endswith(TOOL_BLOCKS) or kind in OTHER_BLOCKS)
-    if isinstance(kind, str) and (kind in allowed or (is_left_out and role != "system")):
+    if isinstance(kind, str) and (kind in allowed or (is_left_out and role in ("user", "assistant"))):
         return kind
-    if isinstance(kind, str) and kind in _MEDIA:
-        raise invalid_param(at, f"is of type {kind}, and this server reads only text; send its text in a text block")
+    if isinstance(kind, str) and kind in MEDIA:
+        raise media_error(kind, at)
     raise invalid_param(f"{at}.type", f"must be {' or '.join(allowed)} here, got {format_short(kind)}")
 
 
-def _texts(blocks: list[Any], at: str) -> list[str]:
-    """Return the texts of text blocks; chat completions join those of one message by line breaks."""
+def _texts(blocks: list[Any], at: str, place: str = "system") -> list[str]:
+    """Return the texts of the blocks of a place; chat completions join those of one message by line breaks."""
     texts = []
     for index, block in enumerate(blocks):
-        _kind(block, "system", f"{at}[{index}]")
-        texts.append(string_member(block, "text", f"{at}[{index}]"))
+        _kind(block, place, f"{at}[{index}]")
+        texts.append(block_text(block, f"{at}[{index}]"))
     return texts
 
 
@@ -212,5 +212,5 @@ def _result_texts(block: Json, at: str) -> list[str]:
     content, is_error = block.get("content"), block.get("is_error")
     if is_error is not None and not isinstance(is_error, bool):
         raise invalid_param(f"{at}.is_error", f"must be true or false, got {format_short(is_error)}")
-    texts = [] if content is None else _texts(_blocks(content, f"{at}.content"), f"{at}.content")
+    texts = [] if content is None else _texts(_blocks(content, f"{at}.content"), f"{at}.content", "result")
     return [ERROR_PREFIX + (texts[0] if texts else ""), *texts[1:]] if is_error else texts

@@ -52,15 +52,23 @@ def _message(role: str, content: Schema) -> Schema:
 
 
 _TEXT_BLOCK = _block("text", text=_TEXT)
+_TEXTS = _content(_TEXT_BLOCK)
+_TEXT_SOURCE: Schema = {"anyOf": [_block("text", data=_TEXT), _block("content", content=_TEXTS)]}
+_READ_BLOCKS = (
+    _TEXT_BLOCK,
+    _block("document", source=_TEXT_SOURCE),
+    _block("search_result", content=_TEXTS),
+    _block("tool_reference", tool_name=_TEXT),
+)
 _RESULT = _block(
-    "tool_result", {"content": {"anyOf": [*_content(_TEXT_BLOCK)["anyOf"], {"type": "null"}]},
+    "tool_result", {"content": {"anyOf": [*_content(*_READ_BLOCKS)["anyOf"], {"type": "null"}]},
                     "is_error": _MAYBE_BOOLEAN}, tool_use_id=_TEXT,
 )  # fmt: skip
 _LEFT_OUT: Schema = {"type": "object", "required": ["type"], "properties": {"type": {"anyOf": [
     {"enum": [*OTHER_BLOCKS]}, {"type": "string", "pattern": f"({'|'.join(TOOL_BLOCKS)})$"},
 ]}}}  # fmt: skip
 _MESSAGE: Schema = {"anyOf": [
-    _message("user", _content(_TEXT_BLOCK, _RESULT, _LEFT_OUT)),
+    _message("user", _content(*_READ_BLOCKS, _RESULT, _LEFT_OUT)),
     _message("assistant", _content(
         _TEXT_BLOCK, _block("thinking", thinking=_TEXT), _block("redacted_thinking"),
         _block("tool_use", id=_TEXT, name=_TEXT, input={"type": "object"}), _LEFT_OUT,

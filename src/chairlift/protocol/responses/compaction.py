@@ -8,21 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.responses.compaction_item import compaction_item
+from chairlift.protocol.responses.compaction_item import compaction_item, is_kept
 from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_ids import item_id, new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.responses.response_writer import ResponseWriter
+from chairlift.protocol.responses.response_writer import INCOMPLETE, ResponseWriter
+from chairlift.protocol.responses.responses_request_fields import MESSAGE, item_type
+from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
-
-SUMMARY_REQUEST = (
-    "Your answer to this message will replace the conversation above, apart from the messages of the user. Write a "
-    "summary with all that is needed to go on: what the user wants, what was decided and why, the facts, names of "
-    "files, commands and results that matter, what is done, and what is left to do. Write the summary only. Call no "
-    "tools."
-)
-"""What the model is asked behind the conversation."""
 
 
 class CompactionTranslator:
@@ -53,16 +47,20 @@ class CompactionTranslation:
         self._request, self._id = request, new_response_id()
         self.ignored: Sequence[str] = request.ignored
         self.names = request.names
-        chat = {name: value for name, value in request.chat.items() if name != "tools"}
-        self.body: Json = {**chat, "messages": [*chat["messages"], {"role": "user", "content": SUMMARY_REQUEST}]}
+        self.body: Json = summary_body(request.chat)
 
     def response(self, response: Json) -> Json:
-        """See Translation. The conversation stays as it is where the model has written nothing."""
+        """See Translation. The conversation stays as it is where the model has written nothing.
+
+        Raises InvalidRequest for a summary that was cut off: the conversation without it would be lost.
+        """
         created_at = response.get("created") or int(time.time())
         written = ResponseWriter(self._request, self._id, response["model"], created_at).whole(response)
+        if written["status"] == INCOMPLETE:
+            raise cut_off_error(self.body, written["usage"]["output_tokens"])
         items = [*self._request.earlier_items, *self._request.items]
-        if summary := _text(written["output"], "message") or _text(written["output"], "reasoning"):
-            items = [item for item in items if _is_kept(item)]
+        if summary := text_of(written["output"]):
+            items = [item for item in items if is_kept(item)]
             items.append(compaction_item(item_id("cmp", self._id, len(items)), summary))
         return {
             "id": self._id, "object": "response.compaction", "created_at": created_at,
@@ -75,20 +73,10 @@ class CompactionTranslation:
 
     def _output_item(self, index: int, item: Json) -> Json:
         """Return an item as an output has it: a message has an id, a type, a status and a list of parts."""
-        if item.get("type", "message") != "message":
+        if item_type(item) != MESSAGE:
             return item
         content = item.get("content")
         kind = "output_text" if item["role"] == "assistant" else "input_text"
         parts = [{"type": kind, "text": content}] if isinstance(content, str) else content
         return {"id": item_id("msg", self._id, index), "status": "completed", **item, "type": "message",
                 "content": parts}  # fmt: skip
-
-
-def _is_kept(item: Json) -> bool:
-    """Return whether an item stays beside a summary: what the user has said, and instructions."""
-    return item.get("type", "message") == "message" and item.get("role") != "assistant"
-
-
-def _text(output: list[Json], kind: str) -> str:
-    """Return the text of the items of a type, without space around it."""
-    return "".join(part["text"] for item in output if item["type"] == kind for part in item["content"]).strip()

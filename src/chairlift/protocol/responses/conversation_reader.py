@@ -8,10 +8,12 @@ from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short
 from chairlift.protocol.responses.response_ids import response_id_of
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.responses_request_fields import REFERENCE, item_type
 from chairlift.protocol.translation.base import Json
 
 PREVIOUS = "previous_response_id"
-REFERENCE = "item_reference"
+_ID = b'"id"'
+"""A member of references, whose type may be left out."""
 
 
 class ConversationReader:
@@ -32,7 +34,7 @@ class ConversationReader:
         """Return the items of a field with those that references name in their place. Raises InvalidRequest."""
         return [
             self._referenced(item, f"{field}[{index}].id")
-            if isinstance(item, dict) and item.get("type") == REFERENCE
+            if isinstance(item, dict) and item_type(item) == REFERENCE
             else item
             for index, item in enumerate(items)
         ]
@@ -61,4 +63,4 @@ class ConversationReader:
 
 def uses_stored_items(body: bytes) -> bool:
     """Return whether a body may read the store, whose items may be much larger than the body."""
-    return PREVIOUS.encode() in body or REFERENCE.encode() in body
+    return PREVIOUS.encode() in body or REFERENCE.encode() in body or _ID in body

@@ -97,6 +97,14 @@ class ResponseEvents:
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
         return self._take()
 
+    def whole_item(self, item: Json) -> bytes:
+        """Return the events of an item that is complete."""
+        index = self._next_index()
+        self._event("response.output_item.added", output_index=index, item=item)
+        self._output.append(item)
+        self._event("response.output_item.done", output_index=index, item=item)
+        return self._take()
+
     def error(self, error: Json) -> bytes:
         """See StreamTranslation."""
         self._event("error", code=error.get("code"), message=error["message"], param=error.get("param"))

@@ -5,7 +5,7 @@ function_call_output                              ──>  a message of the role
 compaction                                        ──>  a message of the user with the summary
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -15,7 +15,7 @@ from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.responses.compaction_item import summary_of
-from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS
+from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS, item_type
 from chairlift.protocol.translation.base import Json
 
 CALL_MEMBERS = ("type", "id", "call_id", "status")
@@ -23,6 +23,9 @@ CALL_MEMBERS = ("type", "id", "call_id", "status")
 
 SUMMARY_INTRODUCTION = "Summary of the conversation so far, in place of its answers, calls and results:\n\n"
 """First line of the message that shows the model a summary."""
+
+TOOL_ITEMS = ("additional_tools", "tool_search_output")
+"""Items that have tools for the rest of the conversation."""
 
 ROLES = ("user", "system", "developer", "assistant")
 
@@ -67,8 +70,8 @@ class MessageList:
             self._append({"role": "user", "content": ""}, "input")
 
     def _add(self, item: Json, at: str) -> None:
-        kind = item.get("type")
-        match "message" if kind is None and "role" in item else kind:
+        kind = item_type(item)
+        match kind:
             case "message":
                 self._add_role_message(item, at)
             case "function_call":
@@ -79,6 +82,10 @@ class MessageList:
                 self._add_call(item, at, "custom", {"name": name, "input": string_member(item, "input", at)})
             case "function_call_output" | "custom_tool_call_output":
                 self._add_result(item, at)
+            case "tool_search_output" if isinstance(item.get("call_id"), str):
+                self._add_result({**item, "output": {"tools": item.get("tools")}}, at)
+            case "additional_tools":
+                pass  # its tools are tools of the request
             case "reasoning":
                 self._reasoning += [text for text in _reasoning_texts(item, at) if text]
             case None:
@@ -154,6 +161,13 @@ class MessageList:
     def _check_count(self, at: str) -> None:
         if len(self.messages) > MAX_MESSAGES:
             raise invalid_param(at.partition("[")[0], f"has more than {MAX_MESSAGES} messages, which is the limit")
+
+
+def tools_of_items(items: list[Any], field: str) -> Iterator[tuple[Any, str]]:
+    """Yield the lists of tools that items add to a conversation, with their places."""
+    for index, item in enumerate(items):
+        if isinstance(item, dict) and item.get("type") in TOOL_ITEMS:
+            yield item.get("tools"), f"{field}[{index}].tools"
 
 
 def _has_parts(output: Any) -> bool:

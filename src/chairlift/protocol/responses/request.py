@@ -8,8 +8,9 @@ from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import read_metadata
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS, Field
+from chairlift.protocol.responses.compaction_item import TRIGGER, without_compacted
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
-from chairlift.protocol.responses.input_items import MessageList
+from chairlift.protocol.responses.input_items import MessageList, tools_of_items
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.response_tools import FUNCTION, OwnName, ResponseTools
 from chairlift.protocol.responses.responses_request_fields import (
@@ -42,6 +43,7 @@ class ResponseRequest:
         names: what the fields of `chat` are called in the request.
         items: the items of `input`, with those that references name.
         earlier_items: the items of the stored conversation before them.
+        wants_compaction: whether the input ends with a trigger, which `items` lacks, so that a summary is wanted.
         echoed: fields that the response repeats.
         is_stored: whether the response is to be stored.
         own_tool_name: returns what the response calls a tool of `chat`.
@@ -55,6 +57,7 @@ class ResponseRequest:
     is_stored: bool
     own_tool_name: Callable[[str], OwnName] = OwnName
     earlier_items: list[Json] = field(default_factory=list)
+    wants_compaction: bool = False
 
 
 def read_response_request(
@@ -65,20 +68,23 @@ def read_response_request(
     Raises InvalidRequest and NotFound.
     """
     fields, ignored_fields = split_fields(body, table)
-    tools = ResponseTools.read(fields.get("tools"))
-    ignored = [*ignored_fields, *tools.left_out]
-    messages, reader = MessageList(tools.chat_name), ConversationReader(store, tenant)
+    reader = ConversationReader(store, tenant)
+    previous_id, earlier = fields.get(PREVIOUS), list[Json]()
+    if previous_id is not None:
+        earlier = without_compacted(reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)))
+    sent = fields.get("input", [])
+    items = reader.resolve(_input_items(sent), "input")
+    wants_compaction = bool(items) and isinstance(items[-1], dict) and items[-1].get("type") == TRIGGER
+    items = items[:-1] if wants_compaction else items
+    of_items = [*((tools, PREVIOUS) for tools, _ in tools_of_items(earlier, "")), *tools_of_items(items, "input")]
+    tools = ResponseTools.read(fields.get("tools"), of_items)
+    ignored, messages = [*ignored_fields, *tools.left_out], MessageList(tools.chat_name)
     instructions = fields.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
             raise invalid_param("instructions", f"must be a string, got {format_short(instructions)}")
         messages.add_message("system", instructions, "instructions")
-    previous_id, earlier = fields.get(PREVIOUS), list[Json]()
-    if previous_id is not None:
-        earlier = reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS))
-        messages.add_items(earlier, PREVIOUS, PREVIOUS)
-    sent = fields.get("input", [])
-    items = reader.resolve(_input_items(sent), "input")
+    messages.add_items(earlier, PREVIOUS, PREVIOUS)
     messages.add_items(items, "input", "input" if isinstance(sent, str) else "")
     messages.finish()
     ignored += messages.left_out.names
@@ -91,8 +97,11 @@ def read_response_request(
         chat["max_completion_tokens"] = fields["max_output_tokens"]
     if tools.chat:
         chat["tools"] = tools.chat
-    if "tool_choice" in fields and (tools.chat or not tools.left_out):
-        chat["tool_choice"] = tools.chat_choice(fields["tool_choice"])
+    if "tool_choice" in fields:
+        if (choice := tools.chat_choice(fields["tool_choice"])) is None:
+            ignored.append("tool_choice")
+        else:
+            chat["tool_choice"] = choice
     chat |= _text_format(fields.get("text"), ignored) | _reasoning(fields.get("reasoning"), ignored)
     has_logprobs = _includes_logprobs(fields.get("include"), ignored)
     top_logprobs = fields.get("top_logprobs")
@@ -107,7 +116,7 @@ def read_response_request(
         ),
         echoed=_echoed(fields, read_metadata(fields.get("metadata"))),
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,
-        earlier_items=earlier,
+        earlier_items=earlier, wants_compaction=wants_compaction,
     )  # fmt: skip
 
 

@@ -2,20 +2,28 @@
 
 function, custom         ──> as they are
 namespace                ──> its functions; one whose name is that of another tool, too, has the namespace before it
+tools of items           ──> those that a conversation adds (additional_tools, tool_search_output), each once
 web_search and others    ──> left out, because this server runs no tools itself; their types are named as ignored
 """
 
+import re
 from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short
 from chairlift.protocol.left_out_types import LeftOutTypes
-from chairlift.protocol.request_schemas import MAX_TOOLS
+from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.protocol.translation.base import Json
 
 FUNCTION, CUSTOM, NAMESPACE, ALLOWED_TOOLS = "function", "custom", "namespace", "allowed_tools"
+REQUIRED, CHOICES = "required", ("none", "auto", "required")
+DESCRIBING = ("description", "parameters", "strict", "format")
+"""Members of a tool that describe it, which clients may put beside its `function`, too."""
+
 SEPARATOR = "__"
 """Between a namespace and the name of one of its functions."""
 
@@ -35,6 +43,10 @@ class _DescribedTool(NamedTuple):
     namespace: str
     place: str
 
+    @property
+    def own_name(self) -> OwnName:
+        return OwnName(self.tool.get("name", ""), self.namespace)
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseTools:
@@ -53,24 +65,27 @@ class ResponseTools:
     own_names: dict[str, OwnName] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, tools: Any) -> "ResponseTools":
-        """Read the field `tools`. Raises InvalidRequest that names the place of what is wrong."""
-        if tools is None:
-            return cls()
-        if not isinstance(tools, list):
-            raise invalid_param("tools", f"must be a list, got {format_short(tools)}")
+    def read(cls, tools: Any, of_items: Iterable[tuple[Any, str]] = ()) -> "ResponseTools":
+        """Read the field `tools`, and the lists of tools that items have, with their places.
+
+        Raises InvalidRequest that names the place of what is wrong.
+        """
         left_out = LeftOutTypes()
-        entries = _entries(tools, "tools", "", left_out)
+        entries = _entries([] if tools is None else tools, "tools", "", left_out)
+        for later, place in of_items:
+            known = {entry.own_name for entry in entries}
+            more = _entries([] if later is None else later, place, "", left_out)
+            entries += [entry for entry in more if entry.own_name not in known]
         if len(entries) > MAX_TOOLS:
             raise invalid_param("tools", f"has {len(entries)} functions, the limit is {MAX_TOOLS}")
-        counts = Counter(entry.tool.get("name") for entry in entries if isinstance(entry.tool.get("name"), str))
+        chat_names = _chat_names(entries)
         chat, own_names = list[Json](), dict[str, OwnName]()
-        for kind, tool, namespace, _ in entries:
-            called = {name: value for name, value in tool.items() if name != "type"}
-            if namespace and isinstance(name := called.get("name"), str):
-                called["name"] = _joined(namespace, name) if counts[name] > 1 else name
-                own_names[called["name"]] = OwnName(name, namespace)
-            chat.append({"type": kind, kind: called})
+        for entry, chat_name in zip(entries, chat_names, strict=True):
+            called = {name: value for name, value in entry.tool.items() if name != "type"}
+            if entry.namespace and chat_name is not None:
+                called["name"] = chat_name
+                own_names[chat_name] = entry.own_name
+            chat.append({"type": entry.kind, entry.kind: called})
         return cls(chat, [entry.place for entry in entries], left_out.names, own_names)
 
     def own_name(self, chat_name: str) -> OwnName:
@@ -83,9 +98,25 @@ class ResponseTools:
         return next((chat_name for chat_name, each in self.own_names.items() if each == own), name)
 
     def chat_choice(self, choice: Any) -> Any:
-        """Return `tool_choice` as chat completions have it, which check it. Raises InvalidRequest."""
+        """Return `tool_choice` as chat completions have it, which check it; None for one that has no effect.
+
+        It has none where it asks for tools that are left out. Raises InvalidRequest.
+        """
+        if isinstance(choice, str) and choice in CHOICES and not self.chat and self.left_out:
+            return None if choice == REQUIRED else choice
         if not isinstance(choice, dict):
             return choice
+        kind = choice.get("type")
+        has_tools = bool(self.chat or self.left_out)
+        if has_tools and isinstance(kind, str) and kind not in (FUNCTION, CUSTOM, ALLOWED_TOOLS):
+            return None
+        chosen = self._chosen(choice)
+        if kind == ALLOWED_TOOLS and not self.chat and self.left_out:
+            named = [tool for tool in chosen[ALLOWED_TOOLS]["tools"] if tool["type"] in (FUNCTION, CUSTOM)]
+            return chosen if named else None  # a function that is named is not among the tools, which is an error
+        return chosen
+
+    def _chosen(self, choice: Json) -> Json:
         if choice.get("type") != ALLOWED_TOOLS:
             return self._named(choice, "tool_choice")
         tools = choice.get("tools")
@@ -107,8 +138,10 @@ class ResponseTools:
         return {"type": kind, kind: {"name": self.chat_name(tool["name"], tool.get(NAMESPACE))}}
 
 
-def _entries(tools: list[Any], at: str, namespace: str, left_out: LeftOutTypes) -> list[_DescribedTool]:
+def _entries(tools: Any, at: str, namespace: str, left_out: LeftOutTypes) -> list[_DescribedTool]:
     """Return the functions and custom tools of a list; types of others are added to `left_out`."""
+    if not isinstance(tools, list):
+        raise invalid_param(at, f"must be a list, got {format_short(tools)}")
     entries: list[_DescribedTool] = []
     for index, tool in enumerate(tools):
         place = f"{at}[{index}]"
@@ -120,7 +153,8 @@ def _entries(tools: list[Any], at: str, namespace: str, left_out: LeftOutTypes) 
         if kind in (FUNCTION, CUSTOM):
             called = tool.get(kind)  # where chat completions have what a tool describes
             if isinstance(called, dict):
-                entries.append(_DescribedTool(kind, called, namespace, f"{place}.{kind}"))
+                outer = {name: tool[name] for name in DESCRIBING if tool.get(name) is not None}
+                entries.append(_DescribedTool(kind, {**outer, **called}, namespace, f"{place}.{kind}"))
             else:
                 entries.append(_DescribedTool(kind, tool, namespace, place))
         elif kind == NAMESPACE and not namespace:
@@ -135,9 +169,9 @@ def _of_namespace(tool: Json, at: str, left_out: LeftOutTypes) -> list[_Describe
     name, inner = tool.get("name"), tool.get("tools")
     if not isinstance(name, str) or not name:
         raise invalid_param(f"{at}.name", f"must be a string that is not empty, got {format_short(name)}")
-    if not isinstance(inner, list):
-        raise invalid_param(f"{at}.tools", f"must be a list, got {format_short(inner)}")
     entries = _entries(inner, f"{at}.tools", name, left_out)
+    if not entries:
+        left_out.add("tools", NAMESPACE)
     if entries and isinstance(described := tool.get("description"), str) and described:
         first = entries[0]
         own = first.tool.get("description")
@@ -146,5 +180,31 @@ def _of_namespace(tool: Json, at: str, left_out: LeftOutTypes) -> list[_Describe
     return entries
 
 
-def _joined(namespace: str, name: str) -> str:
-    return namespace + ("" if namespace.endswith(SEPARATOR) else SEPARATOR) + name
+def _chat_names(entries: list[_DescribedTool]) -> list[str | None]:
+    """Return the name in chat completions of each tool, for those of namespaces one that no other has.
+
+    None for a name that is no string, which chat completions report.
+    """
+    names = [name if isinstance(name := entry.tool.get("name"), str) else None for entry in entries]
+    counts = Counter(names)
+    taken = {name for name, entry in zip(names, entries, strict=True) if not entry.namespace or counts[name] == 1}
+    found: dict[OwnName, str] = {}
+    chosen: list[str | None] = []
+    for name, entry in zip(names, entries, strict=True):
+        if name is None or (name in taken and (not entry.namespace or counts[name] == 1)):
+            chosen.append(name)
+            continue
+        if entry.own_name not in found:  # a tool that comes twice has one name, which chat completions report
+            found[entry.own_name] = _free_name(entry.namespace, name, taken)
+            taken.add(found[entry.own_name])
+        chosen.append(found[entry.own_name])
+    return chosen
+
+
+def _free_name(namespace: str, name: str, taken: Collection[str | None]) -> str:
+    """Return a valid name for a function of a namespace that is not taken."""
+    joined = namespace + ("" if namespace.endswith(SEPARATOR) else SEPARATOR) + name
+    joined = re.sub(r"[^A-Za-z0-9_.:-]", "_", joined)
+    numbered = (f"{joined[: MAX_TOOL_NAME_CHARS - 4]}_{number}" for number in range(2, 2 + MAX_TOOLS))
+    candidates = chain([joined] if len(joined) <= MAX_TOOL_NAME_CHARS else [], numbered)
+    return next(candidate for candidate in candidates if candidate not in taken)

@@ -1,6 +1,7 @@
 """RESPONSES: the fields of a body of /v1/responses."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.protocol.metadata import METADATA_SCHEMA
@@ -24,7 +25,8 @@ SAME_FIELDS = (
 
 OTHER_ITEMS = (
     "compaction", "compaction_summary", "context_compaction", "ghost_snapshot", "mcp_list_tools",
-    "mcp_approval_request", "mcp_approval_response", "tool_search_output",
+    "mcp_approval_request", "mcp_approval_response", "tool_search_output", "agent_message", "program", "program_output",
+    "configuration_update", "compaction_trigger",
 )  # fmt: skip
 """Items that have nothing for a model that is not OpenAI's; calls and their results have names that end so."""
 
@@ -62,6 +64,17 @@ _PART: Schema = {"anyOf": [
 _CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]}
 
 
+MESSAGE, REFERENCE = "message", "item_reference"
+
+
+def item_type(item: Mapping[str, Any]) -> Any:
+    """Return the type of an item; that of messages and references may be left out. None for another one without."""
+    kind = item.get("type")
+    if kind is None and "role" in item:
+        return MESSAGE
+    return REFERENCE if kind is None and "id" in item and len(item) <= 2 else kind
+
+
 def _item(kind: str, also: Schema | None = None, /, **properties: Schema) -> Schema:
     """Return the schema of an item; the properties in `also` may be absent."""
     return {
@@ -86,7 +99,10 @@ _ITEM: Schema = {"anyOf": [
     _item("custom_tool_call", call_id=_TEXT, name=_TEXT, input=_TEXT),
     _item("custom_tool_call_output", {"output": _OUTPUT}, call_id=_TEXT),
     _item("reasoning", {"content": _REASONING, "summary": _REASONING}),
+    _item("additional_tools", tools={"type": "array", "items": _TOOL, "maxItems": MAX_TOOLS}),
     _item("item_reference", id={"type": "string", "maxLength": MAX_ID_CHARS}),
+    {"type": "object", "required": ["id"], "properties": {"id": {"type": "string", "maxLength": MAX_ID_CHARS}},
+     "additionalProperties": False},
     {"type": "object", "required": ["type"], "properties": {"type": {"anyOf": [
         {"enum": [*OTHER_ITEMS]},
         {"type": "string", "pattern": "_call(_output)?$", "not": {"enum": [*_CALLS]}},

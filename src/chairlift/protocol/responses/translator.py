@@ -4,12 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chairlift.protocol.responses.compaction_response import CompactionResponse
 from chairlift.protocol.responses.event_stream import ResponseEvents
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_ids import new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.response_writer import ResponseWriter
-from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json
+from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, Translation
 
 
 class ResponsesTranslator:
@@ -20,9 +21,11 @@ class ResponsesTranslator:
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
 
-    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "ResponseTranslation":
+    def translate(self, body: Mapping[str, Any], client: ClientRequest) -> Translation:
         """See Translator."""
-        return ResponseTranslation(read_response_request(body, self._store, client.tenant), self._store, client.tenant)
+        request = read_response_request(body, self._store, client.tenant)
+        translation = CompactionResponse if request.wants_compaction else ResponseTranslation
+        return translation(request, self._store, client.tenant)
 
 
 class ResponseTranslation:

@@ -69,7 +69,10 @@ class Translation(Protocol):
     stream_type: bytes
 
     def response(self, response: Json) -> Json:
-        """Translate a whole response."""
+        """Translate a whole response.
+
+        Raises InvalidRequest, which the client gets in its place, for one that the request has made unusable.
+        """
         ...
 
     def stream(self) -> StreamTranslation:

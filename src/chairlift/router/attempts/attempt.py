@@ -17,8 +17,8 @@ class AttemptLimits:
     Attributes:
         max_attempts: failed attempts after which the request fails. Refused connections and drains do not count.
         connect_timeout_seconds: for TCP and TLS.
-        first_token_timeout_seconds: from sending the request to its first token.
-        inter_token_timeout_seconds: between two tokens.
+        first_token_timeout_seconds: from sending the request, or a Chairlift server's comment, to its first token.
+        inter_token_timeout_seconds: between two tokens, or from a Chairlift server's comment to the next token.
         resume_wait_seconds: how long a response that has begun may wait for a replica that is not full.
         replacement_wait_seconds: how long a request whose replicas are all lost may wait for another one.
         counts_rejections: whether a replica that is full counts as a failed attempt before the first token.
@@ -87,6 +87,7 @@ class Attempt:
         sent_at: when the request was sent.
         first_token_at: when its first token came.
         last_token_at: when its last token came.
+        last_comment_at: when the last comment came.
         num_tokens: tokens that it brought.
         failure: why it has failed, "" if it has not.
     """
@@ -105,6 +106,7 @@ class Attempt:
     sent_at: float | None = None
     first_token_at: float | None = None
     last_token_at: float | None = None
+    last_comment_at: float | None = None
     num_tokens: int = 0
     failure: str = ""
 
@@ -113,6 +115,17 @@ class Attempt:
         """Whether its failure is one of the request; a handover, and a move before its token, only offered to help."""
         is_waiting_move = self.purpose is AttemptPurpose.MOVE and self.phase is not AttemptPhase.STREAMING
         return self.purpose is not AttemptPurpose.HANDOVER and not is_waiting_move
+
+    @property
+    def last_sign_at(self) -> float | None:
+        """When its replica last showed that it works on the request: by a token, or as a Chairlift server by a comment.
+
+        None before both.
+
+        A Chairlift server ends a request itself whose engine hangs. Other servers may send comments for ever.
+        """
+        comment_at = self.last_comment_at if self.replica is not None and self.replica.is_resumable else None
+        return max((time for time in (self.last_token_at, comment_at) if time is not None), default=None)
 
     def record_tokens(self, num_tokens: int, now: float) -> None:
         """Note when tokens came."""

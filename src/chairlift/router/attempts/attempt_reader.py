@@ -50,6 +50,7 @@ class AttemptReader:
 
     Attributes:
         comment: text of the last comment of the stream; b"" without one.
+        num_comments: comments so far.
     """
 
     def __init__(self, attempt: int, mode: ResponseMode, *, max_bytes: int | None = None) -> None:
@@ -61,7 +62,7 @@ class AttemptReader:
         self._pending = bytearray()
         self._searched = 0
         self._has_ended = self._has_passed = False
-        self.comment = b""
+        self.comment, self.num_comments = b"", 0
 
     def push(self, received: bytes) -> list[AttemptEvent]:
         """Add bytes; return the events of what is complete. Nothing follows the end of a response."""
@@ -145,6 +146,7 @@ class AttemptReader:
         is_comment = all(line.startswith(b":") for line in lines)
         if lines and is_comment:
             self.comment = lines[-1][1:].strip()[:MAX_COMMENT_BYTES]
+            self.num_comments += 1
         return is_comment
 
     def _read_events(self) -> list[AttemptEvent]:

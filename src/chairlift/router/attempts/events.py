@@ -126,6 +126,13 @@ class ChunksReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class CommentReceived:
+    """Comments of a stream, with nothing else beside them."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseEnded:
     """The response is complete: `payload` is the last event of a stream, or the whole body of another response."""
 
@@ -204,6 +211,7 @@ Event = (
     | ConnectFailed
     | RequestSent
     | ResponseReceived
+    | CommentReceived
     | AttemptEvent
     | ReplicaDraining
     | ReplicaAvailable

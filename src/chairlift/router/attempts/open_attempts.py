@@ -77,10 +77,14 @@ class OpenAttempts:
             attempt.has_retry_permit = False
             self._budget.release_retry()
 
+    def limit(self, kind: TimerKind) -> float:
+        """Return the seconds of a timer of an attempt."""
+        return self._limits[kind]
+
     def set_timer(self, attempt: Attempt, kind: TimerKind, seconds: float | None = None) -> None:
         """Set the attempt's only timer, to the limit of its kind unless `seconds` are given."""
         attempt.timer = kind
-        self.actions.append(SetTimer(kind, attempt.number, self._limits[kind] if seconds is None else seconds))
+        self.actions.append(SetTimer(kind, attempt.number, self.limit(kind) if seconds is None else seconds))
 
     def clear_timer(self, attempt: Attempt) -> None:
         """Stop the attempt's timer, if one runs."""

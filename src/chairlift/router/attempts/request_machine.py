@@ -157,7 +157,9 @@ class RequestMachine:
         if attempt is not None and attempt.phase in (AttemptPhase.CONNECTING, AttemptPhase.SENT):
             self._fail_attempt(attempt, FailureReason.CONNECT, HealthOutcome.FAULT, aborts=False)
 
-    def _on_sent(self, event: ev.RequestSent | ev.ResponseReceived | AttemptEvent) -> Attempt | None:
+    def _on_sent(
+        self, event: ev.RequestSent | ev.ResponseReceived | ev.CommentReceived | AttemptEvent
+    ) -> Attempt | None:  # fmt: skip
         """Return the event's attempt if it is open and has a replica, and note that its request was sent."""
         attempt = self._open.get(event.attempt)
         if attempt is None or attempt.phase is not AttemptPhase.CONNECTING:
@@ -195,6 +197,11 @@ class RequestMachine:
         else:
             self._open.end(attempt, HealthOutcome.NEUTRAL, aborts=False)
             self._finish(act.PassResponse(event.attempt, event.status, event.body))
+
+    def _on_comment(self, event: ev.CommentReceived) -> None:
+        attempt = self._on_sent(event)
+        if attempt is not None:
+            attempt.last_comment_at = self._arrived_at
 
     def _on_chunks(self, event: ev.ChunksReceived) -> None:
         attempt = self._on_sent(event)
@@ -313,12 +320,12 @@ class RequestMachine:
             self._on_attempt_timer(attempt, event.kind, is_unhealthy=event.is_replica_unhealthy)
 
     def _on_attempt_timer(self, attempt: Attempt, kind: TimerKind, *, is_unhealthy: bool) -> None:
-        if kind is TimerKind.INTER_TOKEN and attempt.last_token_at is not None:
-            left = attempt.last_token_at + self._limits.inter_token_timeout_seconds - self._now
+        is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
+        if attempt.last_sign_at is not None and not is_lost:
+            left = attempt.last_sign_at + self._open.limit(kind) - self._now
             if left > ev.TIMER_TOLERANCE_SECONDS:  # tokens do not set the timer anew; that would cost more than they do
                 self._open.set_timer(attempt, kind, left)
                 return
-        is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
         reason = FailureReason.UNRESPONSIVE if is_lost else ev.TIMEOUTS[kind]
         if kind is TimerKind.FIRST_TOKEN and attempt.mode is ResponseMode.WHOLE and not is_lost:
             self._open.set_timer(attempt, kind)  # only health checks tell whether a response without tokens is late
@@ -405,6 +412,7 @@ class RequestMachine:
         ev.ConnectFailed: _on_connect_failed,
         ev.RequestSent: _on_sent,
         ev.ResponseReceived: _on_response,
+        ev.CommentReceived: _on_comment,
         ev.ChunksReceived: _on_chunks,
         ev.ResponseEnded: _on_ended,
         ev.AttemptBroken: _on_broken,

@@ -17,6 +17,7 @@ from chairlift.router.attempts.actions import ResponseMode, SendAttempt
 from chairlift.router.attempts.attempt_reader import AttemptReader
 from chairlift.router.attempts.events import (
     AttemptBroken,
+    CommentReceived,
     ConnectFailed,
     Event,
     FailureReason,
@@ -175,7 +176,7 @@ class RunningAttempt:
             self._response.headers = _whole_headers(self._response.headers)
         reader = AttemptReader(self._number, mode)
         content, report, wait_until_read = answer.content, self._report, self._wait_until_read
-        num_unreported = 0
+        num_unreported = num_comments = 0
         try:
             with _failing_when_closed(answer):
                 while received := await content.readany():
@@ -183,6 +184,9 @@ class RunningAttempt:
                     events = reader.push(received)
                     self._response.comment = reader.comment
                     if not events:
+                        if reader.num_comments > num_comments:
+                            num_comments = reader.num_comments
+                            report([CommentReceived(self._number)])
                         continue  # the client has nothing to read, so it cannot be slow
                     report(events)
                     if (read := wait_until_read(num_unreported)) is not None:

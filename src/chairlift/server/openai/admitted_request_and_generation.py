@@ -14,10 +14,10 @@ from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.observability.tracing.tracer import span_within
 from chairlift.protocol.sse import DONE, named_event
+from chairlift.server.openai.base_request import BaseRequest
 from chairlift.server.openai.output.generation_spans import GenerationSpans
 from chairlift.server.openai.output.generation_tracker import Batch, GenerationTracker
 from chairlift.server.openai.output.stream_writer import StreamWriter
-from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response_renderers import Renderer
 from chairlift.server.replica import Replica
 from chairlift.web.admission import Permit

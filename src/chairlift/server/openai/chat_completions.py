@@ -10,9 +10,9 @@ from typing import Any
 
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
+from chairlift.server.openai.chat_request import ChatRequest, read_chat
 from chairlift.server.openai.generation_handler import RequestContext, handle_generation
 from chairlift.server.openai.logprobs import ChatLogprobs
-from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.openai.response_renderers import ChatRenderer, ResponseMeta
 from chairlift.server.replica import Replica
 from chairlift.text.reasoning_formats import ReasoningState

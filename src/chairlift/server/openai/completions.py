@@ -7,9 +7,9 @@ from chairlift.core.item_errors import item_in_errors
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_service import PROMPT_FIELDS
 from chairlift.protocol.request_fields import DEFAULT_COMPLETION_TOKENS
+from chairlift.server.openai.completion_request import CompletionRequest, read_completion
 from chairlift.server.openai.generation_handler import RequestContext, handle_generation
 from chairlift.server.openai.logprobs import CompletionLogprobs
-from chairlift.server.openai.parse_request import CompletionRequest, read_completion
 from chairlift.server.openai.response_renderers import CompletionRenderer, ResponseMeta
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from chairlift.llm.text_service import RequestOptions, Resume
 from chairlift.protocol.router_headers import PROGRESS_HEADER, ROUTER_HEADER
 from chairlift.server.openai.admitted_request_and_generation import AdmittedRequest, EndpointHandler, prepare
-from chairlift.server.openai.parse_request import BaseRequest
+from chairlift.server.openai.base_request import BaseRequest
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send, has_flag
 from chairlift.web.disconnect import DisconnectWatcher

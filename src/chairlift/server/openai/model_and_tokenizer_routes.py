@@ -15,8 +15,8 @@ from chairlift.protocol.model_details import COMPLETION, EMBEDDING, THINKING, TO
 from chairlift.protocol.model_token_limits import model_token_limits
 from chairlift.protocol.request_fields import CHAT, DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.protocol.response_schemas import NAMED_TOKENS
+from chairlift.server.openai.chat_request import ChatRequest, read_chat
 from chairlift.server.openai.chat_template_fields import read_render_options
-from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.error_responses import no_route

@@ -15,9 +15,11 @@ from chairlift.core.engine_output import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
 from chairlift.llm.text_event import TextEvent
 from chairlift.protocol.sse import data_event, named_event
+from chairlift.server.openai.base_request import BaseRequest
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, merged_delta
+from chairlift.server.openai.chat_request import ChatRequest
+from chairlift.server.openai.completion_request import CompletionRequest
 from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
-from chairlift.server.openai.parse_request import BaseRequest, ChatRequest, CompletionRequest
 
 FINGERPRINT = f"chairlift-{__version__}"
 

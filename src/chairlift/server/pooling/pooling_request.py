@@ -12,7 +12,7 @@ from chairlift.llm.embedding_and_score_outputs import EmbeddingOptions, check_pa
 from chairlift.llm.text_service import Prompt
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.request_fields import EMBEDDING, EMBEDDING_FORMATS, MAX_INPUTS, RERANK, SCORE
-from chairlift.server.openai.parse_request import BaseRequest, base_fields
+from chairlift.server.openai.base_request import BaseRequest, base_fields
 
 PARAMS = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
 

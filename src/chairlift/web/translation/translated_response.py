@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import orjson
 
+from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.error_formats import format_error
 from chairlift.protocol.sse import DONE, EventReader, ServerSentEvent, comment_block
 from chairlift.protocol.translation.base import Json, StreamTranslation, Translation
 from chairlift.web.body import Message, Send
-from chairlift.web.error_responses import Header
+from chairlift.web.error_responses import Header, error_body, error_response_of
 from chairlift.web.ignored_fields import IGNORED_HEADER
 from chairlift.web.stream_keep_alive import GENERATING
 
@@ -91,26 +92,29 @@ class TranslatedResponse:
     async def _send_whole(self, body: bytes) -> None:
         status: int = self._start["status"]
         if len(body) <= SMALL_RESPONSE_BYTES:
-            body = self._whole(status, body)
+            status, body = self._whole(status, body)
         else:
-            body = await asyncio.to_thread(self._whole, status, body)
+            status, body = await asyncio.to_thread(self._whole, status, body)
         headers: list[Header] = [pair for pair in self._start["headers"] if pair[0] != b"content-length"]
         headers.append((b"content-length", b"%d" % len(body)))
-        await self._send({**self._start, "headers": headers})
+        await self._send({**self._start, "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
-    def _whole(self, status: int, body: bytes) -> bytes:
-        """Return the translated body of a response, or of an error that a replica has sent."""
+    def _whole(self, status: int, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the translation of a response, or of an error that a replica has sent."""
         try:
             value: Json = orjson.loads(body)
         except orjson.JSONDecodeError:
-            return body
+            return status, body
         if status == 200:
-            return orjson.dumps(self._translation.response(value))
+            try:
+                return status, orjson.dumps(self._translation.response(value))
+            except InvalidRequest as invalid:
+                return error_response_of(invalid).status, error_body(invalid, self._id, self._path)
         error = value.get("error") if isinstance(value, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-            return body
-        return orjson.dumps(format_error(self._path, self._with_own_names(error), status, self._id))
+            return status, body
+        return status, orjson.dumps(format_error(self._path, self._with_own_names(error), status, self._id))
 
     def _with_own_names(self, error: Json) -> Json:
         """Return an error with the name that its field has in the request."""

@@ -12,7 +12,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.engine.structured.json_schema.budget import MAX_SCHEMAS, LoweringBudget
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.lowering import lower
-from support_parse_request import chat
+from support_request_bodies import chat
 from support_shares import FULL
 
 MAX_CALLS = 8_000_000
@@ -131,9 +131,9 @@ def test_an_exhausted_number_of_alternatives_stays_exhausted() -> None:
 
 def test_a_schema_is_lowered_once_also_beside_tools_of_the_generic_format(monkeypatch: pytest.MonkeyPatch) -> None:
     from chairlift.server.openai import structured_fields
-    from chairlift.server.openai.parse_request import read_chat
+    from chairlift.server.openai.chat_request import read_chat
     from chairlift.text.tool_formats.generic import GENERIC
-    from support_parse_request import CHAT_BODY, TOOL, schema_form
+    from support_request_bodies import CHAT_BODY, TOOL, schema_form
 
     calls: list[Any] = []
     original = structured_fields.lower

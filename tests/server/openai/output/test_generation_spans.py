@@ -15,8 +15,8 @@ from chairlift.llm.text_event import TextEvent
 from chairlift.observability.tracing.span import RequestTrace, Span, SpanIds, SpanKind
 from chairlift.observability.tracing.trace_context import TraceContext
 from chairlift.observability.tracing.tracer import SamplingConfig, Tracer
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.server.openai.output.generation_spans import GenerationSpans
-from chairlift.server.openai.parse_request import read_completion
 from chairlift.server.replica import Replica
 from support_server import CHAT, COMPLETIONS, HELLO, MODEL, open_server, run
 from support_services import Gate, fake_service

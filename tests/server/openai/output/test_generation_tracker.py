@@ -9,8 +9,8 @@ from chairlift.core.errors import InvalidRequest, NoAllowedToken, NotFound, Stru
 from chairlift.core.request_timeline import Timeline, TimelineEvent
 from chairlift.llm.text_event import TextEvent
 from chairlift.observability.logging import current_trace_id
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.server.openai.output.generation_tracker import GenerationTracker, with_client_field
-from chairlift.server.openai.parse_request import read_completion
 from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import AdmissionController, AdmissionLimits
 

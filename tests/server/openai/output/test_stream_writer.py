@@ -9,9 +9,9 @@ import pytest
 from chairlift.core.engine_output import FinishReason
 from chairlift.core.errors import DetokenizeFailed, EngineDead
 from chairlift.llm.text_event import TextEvent
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.server.openai.output.generation_tracker import GenerationTracker
 from chairlift.server.openai.output.stream_writer import StreamWriter
-from chairlift.server.openai.parse_request import read_completion
 from chairlift.server.openai.response_renderers import CompletionRenderer, ResponseMeta
 from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import AdmissionController, AdmissionLimits

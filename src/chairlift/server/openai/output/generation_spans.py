@@ -18,7 +18,7 @@ from chairlift.llm.text_event import TextEvent
 from chairlift.observability.tracing.gen_ai_attributes import gen_ai_attributes
 from chairlift.observability.tracing.span import AttributeValue, RequestTrace
 from chairlift.observability.tracing.tracer import ERROR_STATUS
-from chairlift.server.openai.parse_request import BaseRequest
+from chairlift.server.openai.base_request import BaseRequest
 from chairlift.web.error_responses import error_response_of
 
 MAX_PROMPTS = 16

@@ -13,8 +13,8 @@ from chairlift.core.request_timeline import Timeline
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_event import TextEvent
 from chairlift.observability.metrics import current_exemplar
+from chairlift.server.openai.base_request import BaseRequest
 from chairlift.server.openai.output.generation_spans import GenerationSpans
-from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response_renderers import total
 from chairlift.server.telemetry import Telemetry, TokenLatency
 from chairlift.web.admission import Permit

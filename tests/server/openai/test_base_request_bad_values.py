@@ -1,4 +1,4 @@
-"""parse_request.py: a bad value is rejected with an error that names its field."""
+"""read_chat and read_completion: a bad value is rejected with an error that names its field."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,10 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling_params import MAX_LOGIT_BIAS, MAX_TOKENS
 from chairlift.core.structured_output import MAX_STRUCTURED_CHARS
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_MESSAGES, MAX_PROMPTS, MAX_SALT_CHARS, Effect
-from chairlift.server.openai.parse_request import MAX_TOTAL_CHOICES, read_chat, read_completion
+from chairlift.server.openai.chat_request import read_chat
+from chairlift.server.openai.completion_request import MAX_TOTAL_CHOICES, read_completion
 from chairlift.text.tool_formats.json_calls import HERMES
-from support_parse_request import (
+from support_request_bodies import (
     CHAT_BODY,
     COMPLETION_BODY,
     TOOL,

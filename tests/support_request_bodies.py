@@ -1,4 +1,4 @@
-"""Minimal bodies and parse functions for the tests of parse_request.py and tool_choice.py."""
+"""Minimal bodies of chats and completions, and functions that parse them with more fields."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling_params import MODEL_DEFAULTS, SamplingParams
-from chairlift.server.openai.parse_request import read_chat, read_completion
+from chairlift.server.openai.chat_request import read_chat
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.text.tool_formats.json_calls import HERMES
 
 CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}

@@ -1,4 +1,4 @@
-"""parse_request.py: random and deeply nested bodies are parsed or rejected."""
+"""read_chat and read_completion: random and deeply nested bodies are parsed or rejected."""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import CHAT, COMPLETION, Effect
-from chairlift.server.openai.parse_request import BaseRequest, ChatRequest, read_chat, read_completion
+from chairlift.server.openai.base_request import BaseRequest
+from chairlift.server.openai.chat_request import ChatRequest, read_chat
+from chairlift.server.openai.completion_request import read_completion
 from chairlift.text.tool_formats.json_calls import HERMES
-from support_parse_request import CHAT_BODY, COMPLETION_BODY, TOOL, chat, completion, nested, outcome, schema_form
+from support_request_bodies import CHAT_BODY, COMPLETION_BODY, TOOL, chat, completion, nested, outcome, schema_form
 
 
 def is_in_table(table: Mapping[str, Any], param: object) -> bool:

@@ -1,17 +1,15 @@
-"""parse_request.py: valid fields reach the request; unused ones are listed as ignored."""
+"""common_fields: valid fields reach the request of both routes; unused ones are listed as ignored."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from chairlift.core.sampling_params import MAX_TOKENS, SamplingParams
+from chairlift.core.sampling_params import SamplingParams
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_PROMPTS, Effect
-from chairlift.server.openai.parse_request import MAX_USER_CHARS, BaseRequest, read_chat
-from chairlift.text.tool_formats.gemma import GEMMA
-from chairlift.text.tool_formats.json_calls import LLAMA3, MISTRAL
-from support_parse_request import CHAT_BODY, TOOL, chat, completion, rejection_message, schema_form, unset
+from chairlift.protocol.request_fields import CHAT, COMPLETION, Effect
+from chairlift.server.openai.base_request import MAX_USER_CHARS, BaseRequest
+from support_request_bodies import chat, completion, rejection_message, schema_form, unset
 from support_shares import for_each
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
@@ -129,64 +127,6 @@ def test_numbers_without_a_fraction_are_integers() -> None:
     assert {type(each) for each in (params.max_tokens, params.top_k, params.n, params.seed)} == {int}
 
 
-def test_the_newer_name_of_max_tokens_wins() -> None:
-    assert chat(max_tokens=5, max_completion_tokens=7).params.max_tokens == 7
-    assert chat(max_completion_tokens=7).params.max_tokens == 7
-    assert chat(max_tokens=5, max_completion_tokens=None).params.max_tokens == 5
-    assert chat(max_tokens=5, max_completion_tokens=-1).params.max_tokens is None
-    assert completion(max_completion_tokens=7).ignored == ("max_completion_tokens",), "only chats have this field"
-
-
-def test_scores_of_a_chat() -> None:
-    for body, logprobs, has_logprobs in (
-        ({}, None, False),
-        ({"logprobs": False}, None, False),
-        ({"logprobs": True}, 0, True),
-        ({"logprobs": True, "top_logprobs": 0}, 0, True),
-        ({"logprobs": True, "top_logprobs": 20}, 20, True),
-    ):
-        request = chat(**body)
-        assert (request.params.logprobs, request.logprobs) == (logprobs, has_logprobs)
-
-
-def test_scores_of_a_completion_are_of_the_prompt_too_where_it_is_echoed() -> None:
-    for body, logprobs, prompt_logprobs in (
-        ({}, None, None),
-        ({"logprobs": 0}, 0, None),
-        ({"logprobs": 5}, 5, None),
-        ({"logprobs": 5, "echo": True}, 5, 5),
-        ({"logprobs": 0, "echo": True, "max_tokens": 0}, 0, 0),
-        ({"echo": True}, None, None),
-    ):
-        params = completion(**body).params
-        assert (params.logprobs, params.prompt_logprobs) == (logprobs, prompt_logprobs)
-
-
-def test_nothing_may_be_generated_where_the_prompt_is_echoed() -> None:
-    params = completion(max_tokens=0, echo=True).params
-    assert (params.max_tokens, params.echo) == (0, True)
-
-
-def test_the_best_of_several_are_asked_for() -> None:
-    params = completion(n=2, best_of=5).params
-    assert (params.n, params.best_of) == (2, 5)
-
-
-@for_each(
-    ("prompt", "prompts"),
-    [
-        ("Hello.", ("Hello.",)),
-        ("", ("",)),
-        ([1, 0, MAX_TOKENS], ((1, 0, MAX_TOKENS),)),
-        (["a", "b"], ("a", "b")),
-        ([[1, 2], [3]], ((1, 2), (3,))),
-        (["a"] * MAX_PROMPTS, ("a",) * MAX_PROMPTS),
-    ],
-)
-def test_prompts_are_texts_or_ids_or_lists_of_them(prompt: Any, prompts: Any) -> None:
-    assert completion(prompt=prompt).prompts == prompts
-
-
 @for_each(
     ("body", "kind"),
     [
@@ -231,31 +171,6 @@ def test_what_has_no_effect_is_named_in_the_order_in_which_it_came(table: Mappin
     assert request.ignored == (*documented, "made_up", "another")
     if table is CHAT:
         assert {"store", "metadata", "audio", "prediction", "service_tier"} <= set(documented)
-
-
-@for_each(("strict", "choice", "ignored"), [
-    (True, "auto", ("tools.function.strict",)), (True, None, ("tools.function.strict",)), (True, "required", ()),
-    (True, "none", ()), (False, "auto", ()), (None, "auto", ()),
-])  # fmt: skip
-def test_a_strict_schema_that_nothing_enforces_is_named(strict: Any, choice: Any, ignored: tuple[str, ...]) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": strict}}
-    body = {**CHAT_BODY, "tools": [tool], "tool_choice": choice}
-    assert read_chat(body, GEMMA).ignored == ignored
-    assert read_chat(body, MISTRAL).ignored == read_chat(body, LLAMA3).ignored == ()
-
-
-def test_text_in_place_of_other_modalities_is_fine() -> None:
-    assert chat(modalities=["text"]) == chat(modalities="text") == chat(modalities=[]) == chat()
-
-
-def test_tools_change_what_the_sampler_is_asked_for() -> None:
-    assert chat(tools=[TOOL]).params == unset()
-    assert chat(tools=[TOOL], tool_choice="none").params == unset()
-    forced = chat(tools=[TOOL], tool_choice="required").params.structured
-    assert forced is not None and forced.kind == "grammar"
-    free = read_chat({**CHAT_BODY, "tools": [TOOL]}, MISTRAL)
-    assert not free.params.skip_special_tokens, "the format of its tool calls has special tokens"
-    assert not completion(tools=[TOOL]).params.structured
 
 
 def test_an_error_names_the_field_that_asked_for_a_structure() -> None:

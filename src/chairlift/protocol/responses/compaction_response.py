@@ -1,0 +1,106 @@
+"""CompactionResponse: answers a request of /v1/responses that ends with a trigger by one compaction item."""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.validation import invalid_param
+from chairlift.protocol.responses.compaction_item import compaction_item
+from chairlift.protocol.responses.event_stream import ResponseEvents
+from chairlift.protocol.responses.request import ResponseRequest
+from chairlift.protocol.responses.response_ids import item_id, new_response_id
+from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.response_writer import COMPLETED, INCOMPLETE, INCOMPLETE_REASONS, ResponseWriter
+from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
+from chairlift.protocol.translation.base import EVENT_STREAM, Json
+
+
+class CompactionResponse:
+    """One translated request; see Translation.
+
+    The response is stored as others are: a conversation that goes on behind it has the summary in place of what was
+    before.
+    """
+
+    stream_type = EVENT_STREAM
+
+    def __init__(self, request: ResponseRequest, store: ResponseStore, tenant: str) -> None:
+        self._request, self._store, self._tenant = request, store, tenant
+        self._id = new_response_id()
+        self.body, self.names = summary_body(request.chat), request.names
+        self.ignored: Sequence[str] = request.ignored
+
+    def response(self, response: Json) -> Json:
+        """See Translation. Raises InvalidRequest for a summary that was cut off or is empty."""
+        writer = self._writer(response)
+        written = writer.whole(response)
+        item = self._item(text_of(written["output"]), written["usage"], is_whole=written["status"] != INCOMPLETE)
+        translated = writer.response(COMPLETED, [item], usage=written["usage"])
+        self._save(translated)
+        return translated
+
+    def stream(self) -> "CompactionEvents":
+        """See Translation."""
+        events = ResponseEvents(self._writer, self._save, self.body.get("model") or "")
+        return CompactionEvents(events, self._item)
+
+    def _writer(self, chunk: Json) -> ResponseWriter:
+        return ResponseWriter(self._request, self._id, chunk["model"], chunk.get("created") or int(time.time()))
+
+    def _item(self, summary: str, usage: Json, *, is_whole: bool) -> Json:
+        if not is_whole:
+            raise cut_off_error(self.body, usage["output_tokens"])
+        if not summary:
+            raise invalid_param("input", "has no summary: the model has written nothing")
+        return compaction_item(item_id("cmp", self._id, 0), summary)
+
+    def _save(self, response: Json) -> None:
+        if self._request.is_stored:
+            response["store"] = self._store.add(self._tenant, response, self._request.items)
+
+
+class MakeItem(Protocol):
+    """Returns the item of a summary, or raises InvalidRequest."""
+
+    def __call__(self, summary: str, usage: Json, *, is_whole: bool) -> Json:
+        """See the class."""
+        ...
+
+
+class CompactionEvents:
+    """Collects a streamed summary, and sends it as one item at its end; see StreamTranslation."""
+
+    def __init__(self, events: ResponseEvents, make_item: MakeItem) -> None:
+        """Prepare a stream; `make_item` returns the item of a summary, or raises InvalidRequest."""
+        self._events, self._make_item = events, make_item
+        self._pieces: list[str] = []
+        self._usage: Json = {"output_tokens": 0}
+        self._is_whole = True
+
+    def chunk(self, chunk: Json) -> bytes:
+        """See StreamTranslation."""
+        for choice in chunk["choices"]:
+            self._pieces.append(choice["delta"].get("content") or "")
+            self._is_whole = self._is_whole and choice.get("finish_reason") not in INCOMPLETE_REASONS
+        if usage := chunk.get("usage"):
+            self._usage = {"output_tokens": usage["completion_tokens"]}
+        return self._events.chunk({**chunk, "choices": []})
+
+    def error(self, error: Json) -> bytes:
+        """See StreamTranslation."""
+        return self._events.error(error)
+
+    def keep_alive(self, comment: bytes) -> bytes:
+        """See StreamTranslation."""
+        return self._events.keep_alive(comment)
+
+    def end(self) -> bytes:
+        """See StreamTranslation."""
+        try:
+            item = self._make_item("".join(self._pieces).strip(), self._usage, is_whole=self._is_whole)
+        except InvalidRequest as error:
+            return self._events.error({
+                "message": error.message, "type": "invalid_request_error", "code": error.code, **error.details,
+            })  # fmt: skip
+        return self._events.whole_item(item) + self._events.end()

@@ -1,0 +1,29 @@
+"""read_chat: fields that only chats have."""
+
+from support_request_bodies import chat, completion
+
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
+
+
+def test_the_newer_name_of_max_tokens_wins() -> None:
+    assert chat(max_tokens=5, max_completion_tokens=7).params.max_tokens == 7
+    assert chat(max_completion_tokens=7).params.max_tokens == 7
+    assert chat(max_tokens=5, max_completion_tokens=None).params.max_tokens == 5
+    assert chat(max_tokens=5, max_completion_tokens=-1).params.max_tokens is None
+    assert completion(max_completion_tokens=7).ignored == ("max_completion_tokens",), "only chats have this field"
+
+
+def test_scores_of_a_chat() -> None:
+    for body, logprobs, has_logprobs in (
+        ({}, None, False),
+        ({"logprobs": False}, None, False),
+        ({"logprobs": True}, 0, True),
+        ({"logprobs": True, "top_logprobs": 0}, 0, True),
+        ({"logprobs": True, "top_logprobs": 20}, 20, True),
+    ):
+        request = chat(**body)
+        assert (request.params.logprobs, request.logprobs) == (logprobs, has_logprobs)
+
+
+def test_text_in_place_of_other_modalities_is_fine() -> None:
+    assert chat(modalities=["text"]) == chat(modalities="text") == chat(modalities=[]) == chat()
