@@ -778,3 +778,37 @@ def test_outputs_take_no_further_room(tmp_path: Path, monkeypatch: pytest.Monkey
         await batches.runner.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_no_request_is_sent_before_it_is_written_that_the_batch_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:  # fmt: skip
+    monkeypatch.setattr(batch_runner, "STORAGE_RETRY_SECONDS", 0.001)
+
+    async def scenario() -> None:
+        batches = Batches(tmp_path, lambda line: 200)
+        save, num_failures = batches.store.save, 0
+
+        async def failing(batch: StoredBatch) -> None:
+            nonlocal num_failures
+            if batch.status is BatchStatus.IN_PROGRESS and num_failures < 3:
+                num_failures += 1
+                batches.models.fingerprint = f"f{num_failures}"
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            await save(batch)
+            if batch.status is BatchStatus.IN_PROGRESS:
+                assert not batches.sent
+                if is_cancelled:
+                    await batches.runner.cancel(batches.store.get("alice", batch.id))
+
+        monkeypatch.setattr(batches.store, "save", failing)
+        batch = await batches.start(batch_lines(2))
+        await ended(batch)
+        await batches.runner.close()
+        assert num_failures == 3 and batch.fingerprint == "f3" and batch.models == {"fake": "fake"}
+        assert counts(batch) == ((2, 0, 0) if is_cancelled else (2, 2, 0)) and bool(batches.sent) is not is_cancelled
+        assert batch.status is (BatchStatus.CANCELLED if is_cancelled else BatchStatus.COMPLETED)
+        assert BatchStore(tmp_path / "batches", DiskUsage(1)).get("alice", batch.id).status is batch.status
+
+    asyncio.run(scenario())

@@ -180,6 +180,7 @@ class BatchRunner:
     async def _accept_or_fail(self, batch: StoredBatch, check: BatchCheck) -> None:
         num_requests = len(check.custom_ids)
         batch.errors.clear()  # of an attempt whose state could not be written
+        batch.models.clear()
         for problem in check.problems:
             batch.add_error("invalid_line", problem.message, problem.number)
         if (num_more := check.num_problems - len(check.problems)) > 0:
@@ -199,9 +200,17 @@ class BatchRunner:
         if batch.errors:
             await self._end(batch, BatchStatus.FAILED, BatchOutputs(0, 0, 0))
         else:
-            batch.total = num_requests
-            batch.enter(BatchStatus.IN_PROGRESS, self._now())
-            await self._store.save(batch)
+            await self._accept(batch, num_requests)
+
+    async def _accept(self, batch: StoredBatch, num_requests: int) -> None:
+        """Come to IN_PROGRESS, once it is written for which models. Raises OSError; then the state is as before."""
+        now = self._now()
+        accepted = replace(batch, total=num_requests, times=dict(batch.times))
+        accepted.enter(BatchStatus.IN_PROGRESS, now)
+        await self._store.save(accepted)
+        batch.total = num_requests
+        if batch.status is BatchStatus.VALIDATING:  # it is not cancelled meanwhile
+            batch.enter(BatchStatus.IN_PROGRESS, now)
 
     async def _finalize(self, batch: StoredBatch, ending: BatchStatus) -> None:
         """Begin to end a batch, unless it is cancelled. Raises OSError."""
