@@ -164,7 +164,7 @@ class Attempts:
 
     async def end(self, name: str, status: int, retry_after: float | None = None, num_attempts: int = 1) -> bool:
         self.num_attempts = num_attempts
-        self.begun.pop(name).set_result(BatchResponse(status, "", {}, retry_after))
+        self.begun.pop(name).set_result(BatchResponse(status, "", {"error": {"code": "x"}}, retry_after))
         await settle(self.slots)
         return self.busy[name]
 

@@ -23,24 +23,30 @@ def busy_kind(response: BatchResponse) -> BusyKind | None:
 
     * 429 is a limit of the tenant, or a full queue.
     * Without a response, and with 503, the engine starts again, a replica is lost, or the server leaves. A request
-      that was open when the engine failed may be the reason, so it is none of these.
+      that was open when the engine failed may be the reason, so it is none of these; errors of Anthropic's API do not
+      say whether it was.
     * 502: a replica was lost, and the router has not noticed it yet or has no other one.
     * 401 and 403: a replica refuses the key of its router.
     * 404 for the model: the batch was accepted when it was served, so its replica is lost.
     """
-    if response.status == 429:
-        return BusyKind.TENANT
     code, kind = _error_names(response.body)
-    if response.status == 503:
-        return None if code == EngineDead.code else BusyKind.BATCH
-    if response.status == 502:
-        return BusyKind.BATCH_FOR_A_WHILE
-    if response.status == 404:
-        return BusyKind.BATCH if ModelNotFound.code == code or kind == ANTHROPIC_NOT_FOUND else None
-    return BusyKind.BATCH if response.status in (0, 401, 403) else None
+    match response.status:
+        case 429:
+            return BusyKind.TENANT
+        case 0 | 401 | 403:
+            return BusyKind.BATCH
+        case 502:
+            return BusyKind.BATCH_FOR_A_WHILE
+        case 503 if code is None:
+            return BusyKind.BATCH_FOR_A_WHILE
+        case 503 if code != EngineDead.code:
+            return BusyKind.BATCH
+        case 404 if code == ModelNotFound.code or (code is None and kind == ANTHROPIC_NOT_FOUND):
+            return BusyKind.BATCH
+    return None
 
 
 def _error_names(body: object) -> tuple[object, object]:
-    """Return code and type of the error in a body."""
+    """Return code and type of the error in a body; Anthropic's API has no codes."""
     error = body.get("error") if isinstance(body, Mapping) else None
     return (error.get("code"), error.get("type")) if isinstance(error, Mapping) else (None, None)
