@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+from chairlift.core.errors import ModelNotFound
+from chairlift.web.batch_api.batch_models import BatchModels
 from support_server import MODEL
 
 COMPLETIONS = "/v1/completions"
@@ -45,9 +47,26 @@ class ScriptedRoom:
     def is_ready(self) -> bool:
         return self.is_serving
 
-    def has_room(self, num_unstarted: int) -> bool:
+    def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:
+        assert num_unstarted >= num_unadmitted
         self.unstarted.append(num_unstarted)
         return self.is_open
+
+
+@dataclass
+class ScriptedModels:
+    """The models of a service that a test changes: each name -> the served model that it means."""
+
+    names: dict[str, str] = field(default_factory=lambda: {"": MODEL, MODEL: MODEL})
+    fingerprint: str = "f1"
+
+    def served(self) -> BatchModels:
+        return BatchModels(self.resolve, lambda: self.fingerprint)
+
+    def resolve(self, name: str) -> str:
+        if name not in self.names:
+            raise ModelNotFound(name, ", ".join(self.names))
+        return self.names[name]
 
 
 @dataclass

@@ -51,3 +51,11 @@ def test_each_port_has_a_folder_of_its_own() -> None:
     assert fleet_state_files.state_folder({}, environ) == Path("/s/chairlift/fleet-8000")
     assert fleet_state_files.state_folder({"state_dir": "/x"}, environ) == Path("/x")
     assert fleet_state_files.state_folder({}, {}).is_relative_to(Path.home())
+
+
+def test_a_user_without_a_home_directory_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_state_files, "user_state_folder", lambda environ: None)
+    with pytest.raises(ConfigError, match="no home directory") as error:
+        fleet_state_files.state_folder({}, {})
+    assert error.value.details["option"] == "state_dir"
+    assert fleet_state_files.state_folder({"state_dir": "/x"}, {}) == Path("/x")

@@ -14,15 +14,23 @@ from support_server import run
 
 
 @pytest.mark.parametrize(
-    ("num_waiting", "num_unstarted", "expected"),
-    [(0, 0, True), (1, 0, False), (1, 1, True), (3, 3, True), (4, 3, False), (9, MAX_UNSTARTED, False)],
+    ("num_waiting", "num_unstarted", "num_unadmitted", "expected"),
+    [
+        (0, 0, 0, True),
+        (1, 0, 0, False),
+        (1, 1, 0, True),
+        (3, 3, 0, True),
+        (4, 3, 0, False),
+        (1, 1, 1, False),
+        (9, MAX_UNSTARTED, 0, False),
+    ],
 )
-def test_where_there_is_room(num_waiting: int, num_unstarted: int, expected: bool) -> None:
+def test_where_there_is_room(num_waiting: int, num_unstarted: int, num_unadmitted: int, expected: bool) -> None:
     async def scenario() -> None:
         router = Router(RouterConfig())
         permits = [router.admission.admit(1) for _ in range(num_waiting)]
         room = RoutedBatchRoom(router)
-        assert len(permits) == num_waiting and room.has_room(num_unstarted) is expected
+        assert len(permits) == num_waiting and room.has_room(num_unstarted, num_unadmitted) is expected
         assert not room.is_ready()
         router.lifecycle.mark_started(lambda: ReplicaState.READY)
         assert room.is_ready()

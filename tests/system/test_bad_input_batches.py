@@ -29,6 +29,8 @@ FORMS: dict[str, tuple[bytes, dict[str, str], int]] = {
     "cut": (FORM[:-9], TYPE, 400), "no purpose": (FORM[FORM.index(b"--x", 3) :], TYPE, 400),
     "a wrong purpose": (FORM.replace(b"batch", b"x"), TYPE, 400), "no file": (FORM.replace(b"file", b"x"), TYPE, 400),
     "an empty file": (FORM.replace(b"{}", b""), TYPE, 400), "noise": (bytes(range(256)) * 50, TYPE, 400),
+    "lines before the form": (b"\n" * 2_000_000, TYPE, 400),
+    "base64": (FORM.replace(b"\r\n\r\n{}", b"\r\ncontent-transfer-encoding: base64\r\n\r\ne30="), TYPE, 400),
     "a control character": (FORM.replace(b'"a"', b'"a\x07"'), TYPE, 400),
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Batches of a server process: they go on after a shutdown or a kill, and other requests do not wait for them."""
 
 import asyncio
+import os
 import signal
 import time
 from pathlib import Path
@@ -92,4 +93,29 @@ def test_other_requests_do_not_wait_for_a_batch(tmp_path: Path) -> None:
 
     scheduler = {"max_running_requests": 4}
     with fake_server(ENGINE, scheduler=scheduler, server=in_folder(tmp_path)) as server:
+        run(scenario(server))
+
+
+@pytest.mark.full
+def test_an_engine_that_is_killed_costs_no_response_and_is_no_error_of_a_poll(tmp_path: Path) -> None:
+    """Killed twice, it starts again after 8 s, longer than the retries of a request last."""
+
+    async def scenario(server: Server) -> None:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+            client = BatchClient(http)
+            batch_id = await client.create(batch_lines(NUM_REQUESTS, max_tokens=20))
+            while (await client.batch(batch_id))["request_counts"]["completed"] < NUM_REQUESTS // 4:
+                await asyncio.sleep(0.01)
+            first = server.engine_pid
+            os.kill(first, signal.SIGKILL)
+            while server.engine_pid == first:
+                await asyncio.sleep(0.05)
+            os.kill(server.engine_pid, signal.SIGKILL)
+            while (await http.get("/readyz")).status_code == 200:
+                await asyncio.sleep(0.01)
+            assert (await client.batch(batch_id))["status"] == "in_progress"
+            batch = await client.wait(batch_id)
+            assert batch["request_counts"] == {"total": NUM_REQUESTS, "completed": NUM_REQUESTS, "failed": 0}
+
+    with fake_server(ENGINE, server=in_folder(tmp_path), watch={"first_backoff": 8.0}) as server:
         run(scenario(server))

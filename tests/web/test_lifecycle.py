@@ -112,3 +112,18 @@ def test_an_engine_that_is_started_again_is_no_start_of_the_server() -> None:
     assert get(lifecycle.health)[1]["reason"] == "the engine is down; it is started again" != STATE_MESSAGES[STARTING]
     with pytest.raises(Unavailable, match="started again"):
         lifecycle.check()
+
+
+@pytest.mark.parametrize("engine", [READY, DEAD, STARTING, STOPPED])
+def test_something_new_is_stored_until_the_server_leaves(engine: ReplicaState) -> None:
+    lifecycle = Lifecycle()
+    lifecycle.check_not_leaving()
+    lifecycle.mark_started(lambda: engine)
+    if engine is STOPPED:
+        with pytest.raises(Unavailable):
+            lifecycle.check_not_leaving()
+    else:
+        lifecycle.check_not_leaving()
+    lifecycle.drain()
+    with pytest.raises(Unavailable, match="takes nothing new"):
+        lifecycle.check_not_leaving()

@@ -56,6 +56,7 @@ _FORM = (
     b'--x\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
     b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n{}\r\n--x--\r\n'
 )
+_BASE64_FORM = _FORM.replace(b"\r\n\r\n{}", b"\r\ncontent-transfer-encoding: base64\r\n\r\ne30=")
 _BATCH = {"input_file_id": "file-0", "endpoint": CHAT, "completion_window": "24h"}
 
 
@@ -95,6 +96,8 @@ def bad_requests(key: str) -> dict[str, tuple[bytes, int]]:
         "65 empty file": (
             build_request("POST", FILES, _FORM.replace(b"{}", b""), content_type=_FORM_TYPE, **auth), 400
         ),
+        "65 lines": (build_request("POST", FILES, b"\n" * 100_000, content_type=_FORM_TYPE, **auth), 400),
+        "65 base64": (build_request("POST", FILES, _BASE64_FORM, content_type=_FORM_TYPE, **auth), 400),
         "65 unknown file": (build_request("GET", f"{FILES}/..%2F..%2Fetc%2Fpasswd/content", **auth), 404),
         "66 unknown file": (build_request("POST", BATCHES, json.dumps(_BATCH).encode(), **auth), 404),
         "66 endpoint": (

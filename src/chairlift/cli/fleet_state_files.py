@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from chairlift.cli.user_state_folder import user_state_folder
 from chairlift.cluster.local.private_files import write_private
 from chairlift.core.errors import ConfigError
 
@@ -12,11 +13,15 @@ REPLICA_KEY_FILE, REPLICA_ADMIN_KEY_FILE = "replica.key", "replica-admin.key"
 
 
 def state_folder(options: Mapping[str, Any], environ: Mapping[str, str]) -> Path:
-    """Return the folder of the fleet's state: one for each port, so that several fleets do not meet."""
+    """Return the folder of the fleet's state: one for each port, so that several fleets do not meet.
+
+    Raises ConfigError for a user without a home directory.
+    """
     if folder := options.get("state_dir"):
         return Path(folder).absolute()
-    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "chairlift" / f"fleet-{options.get('port', 8000)}"
+    if (base := user_state_folder(environ)) is None:
+        raise ConfigError("this user has no home directory: name the folder of the fleet's state", option="state_dir")
+    return base / "chairlift" / f"fleet-{options.get('port', 8000)}"
 
 
 def replica_key(folder: Path, name: str = REPLICA_KEY_FILE) -> str:

@@ -14,6 +14,7 @@ from chairlift.router.router import Router
 from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.batch_api.batch_api import BatchApi
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.route_entry import RouteEntry
 from chairlift.web.service.docs_routes import DocsRoutes
 from chairlift.web.service.http_app import HttpApp
@@ -72,7 +73,8 @@ def router_app(
     ]
     batches = BatchApi(
         router.config.http, lifecycle, {path: app for _, path, app in own_routes if path in BATCH_ENDPOINTS},
-        RoutedBatchRoom(router), on_response=router.telemetry.record_response, tracer=router.tracer,
+        RoutedBatchRoom(router), BatchModels(router.resolve_model),
+        on_response=router.telemetry.record_response, tracer=router.tracer,
     )  # fmt: skip
     routes = [*own_routes, *batches.routes(), *page.routes(), *extension.routes]
     return HttpApp(

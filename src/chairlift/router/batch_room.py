@@ -17,8 +17,8 @@ class RoutedBatchRoom:
         """See Room."""
         return self._router.lifecycle.state is ReplicaState.READY
 
-    def has_room(self, num_unstarted: int) -> bool:
+    def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:
         """See Room: fewer other requests wait than there are replicas."""
         num_replicas = max(1, len(self._router.replicas.endpoints))
-        num_others = self._router.admission.waiting_requests - num_unstarted
+        num_others = self._router.admission.waiting_requests - (num_unstarted - num_unadmitted)
         return num_unstarted < MAX_UNSTARTED * num_replicas and num_others < num_replicas

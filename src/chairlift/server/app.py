@@ -22,6 +22,7 @@ from chairlift.server.unknown_route import unknown_route
 from chairlift.ui.static_files import static_files
 from chairlift.web.auth.credentials import Credentials
 from chairlift.web.batch_api.batch_api import BatchApi
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.body import App, Receive, Scope, Send, has_flag
 from chairlift.web.error_responses import Header
 from chairlift.web.request_info import request_info
@@ -70,7 +71,8 @@ def _batches(replica: Replica, routes: Iterable[RouteEntry]) -> BatchApi:
     config = replica.config
     return BatchApi(
         config.http, replica.lifecycle, {path: app for _, path, app in routes if path in BATCH_ENDPOINTS},
-        BatchRoom(replica), on_response=replica.telemetry.record_response, tracer=replica.tracer,
+        BatchRoom(replica), BatchModels(replica.resolve_model, lambda: replica.reporter.fingerprint),
+        on_response=replica.telemetry.record_response, tracer=replica.tracer,
         is_strict=config.reject_unknown_fields, prioritized_paths=PRIORITIZED_PATHS,
     )  # fmt: skip
 

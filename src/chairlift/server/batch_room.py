@@ -21,9 +21,9 @@ class BatchRoom:
         """See Room."""
         return self._replica.lifecycle.state is ReplicaState.READY
 
-    def has_room(self, num_unstarted: int) -> bool:
+    def has_room(self, num_unstarted: int, num_unadmitted: int) -> bool:
         """See Room: the engine keeps no other request waiting, and has enough free slots."""
         admission = self._replica.admission
-        num_others_waiting = max(0, admission.engine_counts[0] - num_unstarted)
-        is_free = admission.open_requests < USED_SLOTS * admission.max_running
+        num_others_waiting = max(0, admission.engine_counts[0] - (num_unstarted - num_unadmitted))
+        is_free = admission.open_requests + num_unadmitted < USED_SLOTS * admission.max_running
         return num_unstarted < MAX_UNSTARTED and not num_others_waiting and is_free

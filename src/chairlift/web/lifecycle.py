@@ -77,6 +77,11 @@ class Lifecycle:
         if (state := self.state) is not ReplicaState.READY:
             raise Unavailable(self.reason, state=str(state), retry_after=RETRY_SECONDS.get(state, 1.0))
 
+    def check_not_leaving(self) -> None:
+        """Raise Unavailable once the server drains or has stopped: nothing new is stored then."""
+        if self.state in (ReplicaState.DRAINING, ReplicaState.STOPPED):
+            self.check()
+
     # -- routes ----------------------------------------------------------------------------------------------------
 
     async def livez(self, scope: Scope, receive: Receive, send: Send) -> None:

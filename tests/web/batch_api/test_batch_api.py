@@ -17,7 +17,7 @@ from chairlift.web.lifecycle import Lifecycle
 from chairlift.web.request_info import request_info
 from chairlift.web.send_response import send_object
 from chairlift.web.service.http_config import HttpConfig
-from support_batch_api import ScriptedRoom
+from support_batch_api import ScriptedModels, ScriptedRoom
 from support_translation import ready_lifecycle
 
 
@@ -39,7 +39,8 @@ class Recorder:
 def api(lifecycle: Lifecycle, app: Any, path: Path | None = None, records: Any = None) -> BatchApi:
     config = HttpConfig(files=FilesConfig(files_folder=path))
     return BatchApi(
-        config, lifecycle, {"/a": app, "/b": app}, ScriptedRoom(), on_response=records, prioritized_paths=("/a",)
+        config, lifecycle, {"/a": app, "/b": app}, ScriptedRoom(), ScriptedModels().served(), on_response=records,
+        prioritized_paths=("/a",),
     )  # fmt: skip
 
 
@@ -60,9 +61,10 @@ def test_requests_have_their_tenant_a_low_priority_and_are_recorded() -> None:
 
 
 def test_an_earlier_folder_is_opened_once_the_service_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
     monkeypatch.setattr(batch_api, "POLL_SECONDS", 0.005)
+    monkeypatch.setattr(batch_api, "OPEN_RETRY_SECONDS", 0.005)
 
     async def scenario() -> None:
         lifecycle = Lifecycle()
@@ -78,8 +80,34 @@ def test_an_earlier_folder_is_opened_once_the_service_is_ready(
         await task
         assert (tmp_path / "state" / "batches").is_dir()
         second = api(lifecycle, Recorder(), tmp_path / "state")
-        await second.resume()  # the folder of another server is logged, and no reason to end the process
+        resuming = asyncio.create_task(second.resume())
+        await asyncio.sleep(0.03)
+        assert not resuming.done(), "the folder is that of another server, which may end"
         await earlier.close()
+        await asyncio.wait_for(resuming, 20)
         await second.close()
 
     asyncio.run(scenario())
+    assert [each.getMessage()[:32] for each in caplog.records] == ["files and batches are not served"]
+
+
+def test_a_fault_does_not_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    """The process ends when a task in the background fails, and the next start would fail, too."""
+    monkeypatch.setattr(batch_api, "OPEN_RETRY_SECONDS", 0.005)
+    num_opened = 0
+
+    async def fail() -> None:
+        nonlocal num_opened
+        num_opened += 1
+        if num_opened < 3:
+            raise TypeError("fault")
+
+    async def scenario() -> None:
+        served = api(ready_lifecycle(), Recorder(), tmp_path)
+        monkeypatch.setattr(served._state, "open", fail)
+        await asyncio.wait_for(served.resume(), 20)
+
+    asyncio.run(scenario())
+    assert num_opened == 3 and caplog.text.count("internal error: files and batches are not served") == 1

@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chairlift.core.load_report import ReplicaState
 from chairlift.protocol.batches.batch_fields import BATCH_ENDPOINTS
 from chairlift.web.batch_api import batch_store
 from chairlift.web.batch_api.files_config import FilesConfig
-from support_batch_api import BODIES, BatchClient, batch_lines
+from support_batch_api import BODIES, BatchClient, batch_line, batch_lines
 from support_server import MODEL, open_server, run
 from support_services import fake_service
 
@@ -34,7 +36,7 @@ def test_a_batch_has_the_responses_that_a_client_gets(endpoint: str, is_strict: 
     async def scenario(client: BatchClient) -> None:
         body = {"model": MODEL, **BODIES[endpoint]}
         direct = (await client.call("POST", endpoint, json=body)).json()
-        bodies = {**{f"r{number}": body for number in range(5)}, "bad": {**body, "model": "other"}}
+        bodies = {**{f"r{number}": body for number in range(5)}, "bad": {"model": MODEL}}
         content = b"".join(
             json.dumps({"custom_id": name, "method": "POST", "url": endpoint, "body": each}).encode() + b"\n"
             for name, each in bodies.items()
@@ -45,7 +47,7 @@ def test_a_batch_has_the_responses_that_a_client_gets(endpoint: str, is_strict: 
         outputs, errors = await client.entries(batch["output_file_id"]), await client.entries(batch["error_file_id"])
         assert set(outputs) == {f"r{number}" for number in range(5)} and set(errors) == {"bad"}
         assert set(outputs["r0"]["response"]["body"]) == set(direct)
-        assert errors["bad"]["response"]["status_code"] == 404
+        assert errors["bad"]["response"]["status_code"] == 400
 
     with_server(scenario, reject_unknown_fields=is_strict)
 
@@ -173,3 +175,78 @@ def test_a_batch_goes_on_in_the_next_server(tmp_path: Path) -> None:
             assert len(await client.entries(batch["output_file_id"])) == 200
 
     run(scenario())
+
+
+def test_a_model_that_is_not_served_fails_the_batch_before_any_request() -> None:
+    async def scenario(client: BatchClient) -> None:
+        batch = await client.wait(await client.create(batch_lines(2) + batch_line("bad", model="other")))
+        assert batch["status"] == "failed" and batch["request_counts"] == {"total": 0, "completed": 0, "failed": 0}
+        [error] = batch["errors"]["data"]
+        assert error["code"] == "invalid_line" and error["line"] == 3 and "'other' is not served" in error["message"]
+        none = await client.wait(await client.create(batch_line("a", model=None)))
+        assert none["request_counts"]["completed"] == 1
+
+    with_server(scenario)
+
+
+def test_files_and_batches_are_served_while_the_engine_is_not() -> None:
+    """A client that polls its batch sees no error of an engine that starts again."""
+
+    async def all_of_it() -> None:
+        async with open_server(fake_service()) as server:
+            client, lifecycle = BatchClient(server.http), server.replica.lifecycle
+            batch = await client.wait(await client.create(batch_lines(1)))
+            state = ReplicaState.STARTING
+            lifecycle.mark_started(lambda: state)
+            assert (await client.call("GET", "/readyz")).status_code == 503
+            file_id = await client.upload(batch_lines(2))
+            for path in ("files", f"files/{file_id}", f"files/{file_id}/content", "batches", f"batches/{batch['id']}"):
+                assert (await client.call("GET", f"/v1/{path}")).status_code == 200, path
+            waiting = await client.create(batch_lines(1))
+            assert (await client.call("POST", f"/v1/batches/{waiting}/cancel")).status_code == 200
+            await client.wait(waiting, "cancelled")
+            later = await client.create(batch_lines(1))
+            assert (await client.call("DELETE", f"/v1/files/{file_id}")).status_code == 200
+            state = ReplicaState.READY
+            assert (await client.wait(later))["status"] == "completed"
+            lifecycle.drain()
+            assert (await client.call("GET", f"/v1/batches/{later}")).status_code == 200
+            form: dict[str, Any] = {"files": {"file": ("a", b"x")}, "data": {"purpose": "batch"}}
+            assert (await client.call("POST", "/v1/files", **form)).status_code == 503
+            assert (await client.call("POST", "/v1/batches", json={})).status_code == 503
+
+    run(all_of_it())
+
+
+def test_an_input_file_that_is_deleted_at_this_moment_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*arguments: Any) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    async def scenario(client: BatchClient) -> None:
+        body = {"input_file_id": await client.upload(b"x"), "endpoint": "/v1/completions", "completion_window": "24h"}
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", gone)
+            response = await client.call("POST", "/v1/batches", json=body)
+        assert response.status_code == 404 and response.json()["error"]["param"] == "input_file_id"
+        assert (await client.call("GET", "/v1/batches")).json()["data"] == []
+
+    with_server(scenario)
+
+
+def test_no_batch_begins_while_files_and_batches_have_too_many_bytes() -> None:
+    async def scenario(client: BatchClient) -> None:
+        content = batch_lines(200, max_tokens=200)
+        file_id = await client.upload(content)
+        body = {"input_file_id": file_id, "endpoint": "/v1/completions", "completion_window": "24h"}
+        first = (await client.call("POST", "/v1/batches", json=body)).json()
+        await client.call("DELETE", f"/v1/files/{file_id}")
+        form: dict[str, Any] = {"files": {"file": ("a", content)}, "data": {"purpose": "batch"}}
+        response = await client.call("POST", "/v1/files", **form)
+        assert response.status_code == 413, "the requests of the batch stay on the disk"
+        await client.call("POST", f"/v1/batches/{first['id']}/cancel")
+        batch = await client.wait(first["id"])
+        if batch["output_file_id"] is not None:
+            await client.call("DELETE", f"/v1/files/{batch['output_file_id']}")
+        assert (await client.call("POST", "/v1/files", **form)).status_code == 200
+
+    with_server(scenario, files=FilesConfig(files_bytes=len(batch_lines(200, max_tokens=200)) + 10))

@@ -10,11 +10,12 @@ from chairlift.core.errors import Unavailable
 from chairlift.web.batch_api.batch_slots import BatchSlots
 from chairlift.web.batch_api.batch_state import BatchState
 from chairlift.web.batch_api.batch_store import BatchStore
+from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.stored_batch import BatchStatus, StoredBatch
 from chairlift.web.batch_files.batch_lines import BatchLine
 from chairlift.web.batch_files.batch_run import BatchResponse
-from support_batch_api import ScriptedRoom, batch_lines
+from support_batch_api import ScriptedModels, ScriptedRoom, batch_lines
 
 
 def sender(tenant: str) -> Any:
@@ -25,7 +26,9 @@ def sender(tenant: str) -> Any:
 
 
 def state_of(path: Path | None) -> BatchState:
-    return BatchState(FilesConfig(files_folder=path), 1000, BatchSlots(2, ScriptedRoom()), sender)
+    return BatchState(
+        FilesConfig(files_folder=path), 1000, BatchSlots(2, ScriptedRoom()), sender, ScriptedModels().served()
+    )
 
 
 def test_the_folder_is_opened_once_and_its_batches_go_on(tmp_path: Path) -> None:
@@ -36,7 +39,7 @@ def test_the_folder_is_opened_once_and_its_batches_go_on(tmp_path: Path) -> None
         opened, same = await asyncio.gather(first.open(), first.open())
         assert opened is same and first.has_earlier_files
         (tmp_path / "requests").write_bytes(batch_lines(3))
-        opened.batches.add(
+        await opened.batches.add(
             StoredBatch(id="batch_1", tenant="alice", endpoint="/v1/completions", input_file_id="file-1",
                         completion_window="24h", metadata={}, created_at=1, expires_at=2**40), tmp_path / "requests",
         )  # fmt: skip
@@ -52,7 +55,7 @@ def test_the_folder_is_opened_once_and_its_batches_go_on(tmp_path: Path) -> None
             while not batch.status.is_final:
                 await asyncio.sleep(0.01)
         await second.close()
-        assert BatchStore(folder / "batches").get("alice", "batch_1").status is BatchStatus.COMPLETED
+        assert BatchStore(folder / "batches", DiskUsage(1)).get("alice", "batch_1").status is BatchStatus.COMPLETED
 
     asyncio.run(scenario())
 

@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.core.errors import BodyTimeout, BodyTooLarge, MalformedRequest
 from chairlift.web.batch_api import body_stream
-from chairlift.web.batch_api.body_stream import MAX_LINE_BYTES, BodyStream
+from chairlift.web.batch_api.body_stream import MAX_LINE_BYTES, MAX_LINES, BodyStream
 from chairlift.web.body import ClientGone
 
 
@@ -20,7 +20,7 @@ def stream_of(pieces: Sequence[bytes], *, is_cut: bool = False, pause: float = 0
         await asyncio.sleep(pause)
         return messages.pop(0)
 
-    return BodyStream(receive, **{"max_bytes": 1000, "seconds": 5.0} | limits)
+    return BodyStream(receive, **{"max_bytes": 1000, "max_line_bytes": 1000, "seconds": 5.0} | limits)
 
 
 async def read_all(stream: BodyStream) -> bytes:
@@ -62,6 +62,45 @@ def test_limits_of_size_and_of_lines() -> None:
             await long_line.readline()
         with pytest.raises(MalformedRequest, match="a line of more than 3 bytes"):
             await stream_of([b"xxxxx"]).readline(max_line_length=3)
+
+    asyncio.run(scenario())
+
+
+class CountedBytes(bytes):
+    """Bytes that count how many of them were copied."""
+
+    num_copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        result = super().__getitem__(key)
+        CountedBytes.num_copied += len(result) if isinstance(result, bytes) else 0
+        return result
+
+
+def test_lines_are_bounded_and_cost_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of line ends used to be copied once for each of them, without a limit of their number."""
+
+    async def lines_read(stream: BodyStream) -> int:
+        num_lines = 0
+
+        async def read() -> None:
+            nonlocal num_lines
+            while await stream.readline():
+                num_lines += 1
+
+        with pytest.raises(MalformedRequest, match="besides its file, which is the limit"):
+            await read()
+        return num_lines
+
+    async def scenario() -> None:
+        body = CountedBytes(b"\n" * 4_000_000)
+        limits = {"max_bytes": 10**7, "max_line_bytes": 65_536}
+        assert await lines_read(stream_of([body], **limits)) == MAX_LINES
+        assert CountedBytes.num_copied <= MAX_LINES + 1, "what follows a line is not copied"
+        monkeypatch.setattr(body_stream, "MAX_LINES", 10**9)
+        assert await lines_read(stream_of([body], **limits)) == 65_536
+        assert await lines_read(stream_of([b"x" * 999 + b"\n"] * 100, **limits)) == 65
+        assert len(await read_all(stream_of([body], **limits))) == 4_000_000, "what is no line has no such limit"
 
     asyncio.run(scenario())
 

@@ -125,3 +125,13 @@ def test_a_folder_that_cannot_be_used_is_an_error_of_the_server(tmp_path: Path) 
         assert "cannot be used: Not a directory" in error["message"] and str(tmp_path) not in error["message"]
 
     with_server(scenario, files=FilesConfig(files_folder=tmp_path / "file" / "x"))
+
+
+def test_a_file_that_is_deleted_at_this_moment_is_not_found(tmp_path: Path) -> None:
+    async def scenario(client: BatchClient) -> None:
+        file_id = await client.upload(b"x")
+        (tmp_path / "state" / "files" / f"{file_id}.data").unlink()
+        response = await client.call("GET", f"/v1/files/{file_id}/content")
+        assert response.status_code == 404 and file_id in response.json()["error"]["message"]
+
+    with_server(scenario, files=FilesConfig(files_folder=tmp_path / "state"))

@@ -100,6 +100,8 @@ def test_the_fields_come_in_any_order_and_others_are_named(store: FileStore) -> 
     unnamed = FILE.replace(b'; filename="a"', b"")
     assert upload(store, unnamed + PURPOSE + b"--x--")[0].file_name == "file"
     assert upload(store, FILE + PURPOSE + b"--x--\r\nwhat follows the form")[0].num_bytes == 3
+    plain = FILE.replace(b"\r\n\r\n", b"\r\nContent-Transfer-Encoding: binary\r\n\r\n")
+    assert upload(store, plain + PURPOSE + b"--x--")[0].num_bytes == 3
     tricked = FILE.replace(b'"a"', b'"../../etc/cron.d/x"')
     assert upload(store, tricked + PURPOSE + b"--x--")[0].file_name == "x"
 
@@ -141,6 +143,16 @@ BAD: dict[str, tuple[bytes, str, type[ChairliftError], str]] = {
     "a form in a form": (
         b"--x\r\ncontent-type: multipart/mixed; boundary=y\r\n\r\n--y--\r\n--x--\r\n", TYPE, MalformedRequest, "within"
     ),
+    "lines before the form": (b"\n" * 300_000, TYPE, MalformedRequest, "more than 1024 lines besides its file"),
+    "a preamble": ((b"x" * 9000 + b"\n") * 9, TYPE, MalformedRequest, "more than 65536 bytes besides its file"),
+    "base64": (
+        PURPOSE + FILE.replace(b"\r\n\r\n", b"\r\nContent-Transfer-Encoding: BASE64\r\n\r\n") + b"--x--\r\n", TYPE,
+        InvalidRequest, "file must be sent as it is, got Content-Transfer-Encoding 'base64'",
+    ),
+    "a quoted field": (
+        PURPOSE.replace(b"\r\n\r\n", b"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n") + FILE + b"--x--\r\n",
+        TYPE, InvalidRequest, "purpose must be sent as it is",
+    ),
     "many fields": (
         b"".join(PURPOSE.replace(b"purpose", b"p%d" % index) for index in range(40)) + b"--x--\r\n", TYPE,
         MalformedRequest, "more than 32 fields",
@@ -154,7 +166,7 @@ def test_bad_forms_store_nothing(store: FileStore, tmp_path: Path, name: str) ->
     with pytest.raises(kind, match=message) as error:
         upload(store, body, content_type)
     assert len(error.value.message) < 400 and type(error.value) is not Unavailable
-    assert os.listdir(tmp_path / "files") == [] and store.num_bytes == 0
+    assert os.listdir(tmp_path / "files") == [] and store._usage.num_bytes() == 0
 
 
 def test_a_file_above_the_limit_is_not_read_to_its_end(store: FileStore, tmp_path: Path) -> None:
@@ -172,4 +184,4 @@ def test_a_file_above_the_limit_is_not_read_to_its_end(store: FileStore, tmp_pat
 def test_a_client_that_leaves_stores_nothing(store: FileStore, tmp_path: Path) -> None:
     with pytest.raises(ClientGone):
         upload(store, PURPOSE + FILE[:-2], is_cut=True)
-    assert os.listdir(tmp_path / "files") == [] and store.num_bytes == 0
+    assert os.listdir(tmp_path / "files") == [] and store._usage.num_bytes() == 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest
+from chairlift.web.batch_files import batch_lines as module
 from chairlift.web.batch_files.batch_lines import MAX_KEPT_PROBLEMS, MAX_REPORTED, BatchFile, read_batch
 
 PATHS = ("/v1/completions", "/v1/embeddings")
@@ -108,3 +109,28 @@ def test_a_line_that_is_too_long_is_named_and_the_others_are_read(tmp_path: Path
         (2, f"it has more than {len(text)} b"[:21])
     ]
     assert [(each.number, each.custom_id) for each in file] == [(1, "a"), (3, "c")]
+
+
+def test_a_check_ends_behind_the_limit_and_keeps_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a batch may have millions of lines."""
+    num_parsed, parse = 0, module._parse
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal num_parsed
+        num_parsed += 1
+        return parse(*arguments)
+
+    monkeypatch.setattr(module, "_parse", counted)
+    file = BatchFile(written(tmp_path, *(line(custom_id=str(number)) for number in range(500))), PATHS)
+    assert len(file.check(20).custom_ids) == 21 == num_parsed
+    assert len(file.check(500).custom_ids) == 500 == len(file.check().custom_ids)
+    bad = BatchFile(written(tmp_path, *("{" for _ in range(500))), PATHS)
+    assert bad.check(20).num_problems == 21 and bad.check().num_problems == 500
+
+
+def test_the_models_of_a_file_have_the_lines_that_name_them_first(tmp_path: Path) -> None:
+    models = ["a", None, "b", "a", 5, "", "c"]
+    entries = [line(custom_id=str(number), body={"model": model}) for number, model in enumerate(models)]
+    file = BatchFile(written(tmp_path, "{", *entries, line(url="x", body={"model": "d"})), PATHS)
+    assert file.check().models == {"a": 2, "": 3, "b": 4, "c": 8}
+    assert [each.model for each in file] == ["a", "", "b", "a", "", "", "c"]

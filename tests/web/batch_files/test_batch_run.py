@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.web.batch_files import batch_run
 from chairlift.web.batch_files.batch_lines import BatchLine
-from chairlift.web.batch_files.batch_run import BatchProgress, BatchResponse, output_entry, run_batch_file
+from chairlift.web.batch_files.batch_run import BatchAttempt, BatchProgress, BatchResponse, output_entry, run_batch_file
 from chairlift.web.batch_files.output_journal import OutputJournal
 
 LINES = [BatchLine(number, f"r{number}", "/v1/completions", b"{}") for number in range(50)]
@@ -81,7 +82,7 @@ def test_other_errors_and_the_last_attempt_are_the_response(tmp_path: Path) -> N
     assert found["r3"]["response"] is None and found["r3"]["error"] == {"code": "no_response", "message": "no"}
 
 
-def test_pauses_between_attempts_grow_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_attempts_grow_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -90,8 +91,12 @@ def test_pauses_between_attempts_grow_to_a_limit(monkeypatch: pytest.MonkeyPatch
     async def overloaded(line: BatchLine) -> BatchResponse:
         return BatchResponse(429, "", "", 7.0 if len(pauses) == 1 else None)
 
+    async def scenario() -> None:
+        with OutputJournal(tmp_path / "out", ["r0"]) as journal:
+            await run_batch_file(LINES[:1], 1, journal, overloaded, max_concurrent=1, max_retries=9)
+
     monkeypatch.setattr(batch_run.asyncio, "sleep", sleep)
-    asyncio.run(batch_run._send_until_answered(LINES[0], overloaded, 9))
+    asyncio.run(scenario())
     assert pauses == [0.5, 7.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
@@ -163,20 +168,98 @@ def test_an_entry_has_openai_s_fields() -> None:
     }  # fmt: skip
 
 
-def test_a_request_holds_a_slot_and_none_is_waited_for_without_a_request(tmp_path: Path) -> None:
-    sender, num_slots = ScriptedSender(seconds=0.001), 0
+class Slots:
+    """Slots whose requests are busy after the statuses `busy`; `most` were open at once."""
+
+    def __init__(self, busy: Collection[int] = ()) -> None:
+        self.busy = busy
+        self.num_slots = self.num_open = self.most = 0
+
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
+        assert num_attempts >= 1
+        return response.status in self.busy
 
     @asynccontextmanager
-    async def slot() -> AsyncIterator[None]:
-        nonlocal num_slots
-        num_slots += 1
-        yield
+    async def slot(self) -> AsyncIterator[BatchAttempt]:
+        self.num_slots += 1
+        self.num_open += 1
+        self.most = max(self.most, self.num_open)
+        yield self
+        self.num_open -= 1
 
-    run(tmp_path / "out", sender, slot=slot)
-    assert num_slots == len(LINES) and set(sender.sent.values()) == {1}
+
+def test_a_request_holds_a_slot_and_none_is_waited_for_without_a_request(tmp_path: Path) -> None:
+    sender, slots = ScriptedSender(seconds=0.001), Slots()
+    run(tmp_path / "out", sender, slot=slots.slot)
+    assert slots.num_slots == len(LINES) and set(sender.sent.values()) == {1}
 
 
-def test_busy_statuses_do_not_count_as_retries(tmp_path: Path) -> None:
-    sender = ScriptedSender({"r0": [429] * 9, "r1": [500] * 9})
-    progress = run(tmp_path / "out", sender, max_retries=2, busy_statuses=(429,))
-    assert (sender.sent["r0"], sender.sent["r1"]) == (10, 3) and progress.failed == 1
+def test_each_attempt_has_a_slot_of_its_own_and_no_pause_keeps_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    slots, sender = Slots(), ScriptedSender({"r0": [500] * 2, "r1": [503]})
+    num_open, sleep = list[int](), asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        if seconds == 0.0 and sender.in_flight == 0:  # a pause, the retry-after of the scripted responses
+            num_open.append(slots.num_open)
+        await sleep(0)
+
+    monkeypatch.setattr(batch_run.asyncio, "sleep", counted)
+    run(tmp_path / "out", sender, slot=slots.slot, max_concurrent=1)
+    assert slots.num_slots == len(LINES) + 3 and num_open == [0, 0, 0]
+
+
+def test_busy_attempts_do_not_count_as_retries(tmp_path: Path) -> None:
+    sender = ScriptedSender({"r0": [429] * 9, "r1": [500] * 9, "r2": [401] * 9})
+    options = {"slot": Slots(busy=(401, 429)).slot, "refused_statuses": ()}
+    progress = run(tmp_path / "out", sender, max_retries=2, **options)
+    assert [sender.sent[name] for name in ("r0", "r1", "r2")] == [10, 3, 10] and progress.failed == 1
+
+
+def test_a_response_that_cannot_be_written_waits_and_is_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    sender, num_failures, real = ScriptedSender(), 0, OutputJournal.append
+
+    def append(self: OutputJournal, custom_id: str, entry: Any) -> None:
+        if custom_id == "r7" and num_failures < 3:
+            raise OSError("no space left on the device")
+        real(self, custom_id, entry)
+
+    async def on_write_error(error: OSError) -> None:
+        nonlocal num_failures
+        num_failures += 1
+
+    monkeypatch.setattr(OutputJournal, "append", append)
+    progress = run(tmp_path / "out", sender, on_write_error=on_write_error)
+    assert progress.done == 50 and num_failures == 3 and set(sender.sent.values()) == {1}
+
+
+def test_lines_are_parsed_in_a_thread_some_at_a_time(tmp_path: Path) -> None:
+    threads, num_read = set[threading.Thread](), 0
+
+    def lines() -> Iterator[BatchLine]:
+        nonlocal num_read
+        for line in LINES:
+            threads.add(threading.current_thread())
+            num_read += 1
+            yield line
+
+    async def send(line: BatchLine) -> BatchResponse:
+        if line.custom_id == "r40":
+            assert num_read == 40 + 1, "those with a response are left out, and few are kept in memory"
+        return BatchResponse(200, "id", {})
+
+    async def scenario() -> None:
+        with OutputJournal(tmp_path / "out", IDS) as journal:
+            for custom_id in IDS[:40]:
+                journal.append(
+                    custom_id, output_entry(LINES[0], BatchResponse(200, "id", {})) | {"custom_id": custom_id}
+                )
+            await run_batch_file(lines(), 50, journal, send, max_concurrent=1, max_retries=0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_run, "READ_LINES", 1)
+        asyncio.run(scenario())
+    assert threading.current_thread() not in threads and num_read == 50

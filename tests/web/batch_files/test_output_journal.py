@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,19 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
         assert journal.done == {"a"} and path.read_bytes() == line("a")
         journal.append("b", entry("b"))
     assert path.read_bytes() == line("a") + line("b"), "a short write goes on where it ended"
+
+
+def test_the_lines_of_an_earlier_run_are_never_in_memory_together(tmp_path: Path) -> None:
+    path, ids = tmp_path / "out.jsonl", [f"r{number}" for number in range(2000)]
+    lines = [orjson.dumps(entry(custom_id, 500 if custom_id == "r7" else 200, "x" * 10_000)) for custom_id in ids]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    num_bytes = path.stat().st_size
+    del lines
+    tracemalloc.start()
+    try:
+        with OutputJournal(path, ids) as journal:
+            assert len(journal.done) == 1999 and "r7" not in journal.done
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < num_bytes / 10 and len(ids_in(path)) == 1999

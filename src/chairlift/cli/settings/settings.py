@@ -199,7 +199,8 @@ SERVER_SECTIONS: Sections = {
                 default_text="~/.local/state/chairlift/files-PORT, a temporary one with port 0",
                 help="folder of the files and batches of /v1/files and /v1/batches, for this server alone"),
         Setting(name="files_bytes", parse=num_bytes, metavar="BYTES", default="4GB",
-                help="maximum size of all files of /v1/files together; 0 stores none"),
+                help="maximum size of all files and running batches together, and half of it for each tenant with a "
+                     "key; 0 stores none"),
         Setting(name="max_file_bytes", parse=num_bytes, metavar="BYTES", default="200MB",
                 help="maximum size of a file that is uploaded to /v1/files"),
         Setting(name="max_batch_requests", parse=integer, metavar="N", default=32,

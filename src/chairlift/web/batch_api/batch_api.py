@@ -12,6 +12,7 @@ from chairlift.observability.tracing.tracer import Tracer
 from chairlift.protocol.batches.batch_fields import BATCHES_PATH
 from chairlift.protocol.batches.file_fields import FILES_PATH
 from chairlift.web.access_log import AccessRecord
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.batch_routes import BatchRoutes
 from chairlift.web.batch_api.batch_slots import BatchSlots, Room
 from chairlift.web.batch_api.batch_state import BatchState
@@ -32,13 +33,16 @@ BATCH_PRIORITY = 100
 """Priority of a batch's request that names none: with the default ageing, 1,000 s of waiting."""
 
 POLL_SECONDS = 0.2
+OPEN_RETRY_SECONDS = 30.0
+"""Seconds after which the folder of an earlier start is opened again where that has failed."""
 
 
 class BatchApi:
     """The files and batches of one service. Belongs to one event loop."""
 
     def __init__(
-        self, config: HttpConfig, lifecycle: Lifecycle, endpoints: Mapping[str, App], room: Room, *,
+        self, config: HttpConfig, lifecycle: Lifecycle, endpoints: Mapping[str, App], room: Room,
+        models: BatchModels, *,
         on_response: Callable[[AccessRecord], None] | None = None, tracer: Tracer | None = None,
         is_strict: bool = False, prioritized_paths: Collection[str] = (),
     ) -> None:  # fmt: skip
@@ -49,6 +53,7 @@ class BatchApi:
             lifecycle: whether the service accepts requests.
             endpoints: path of each of BATCH_ENDPOINTS -> its application.
             room: the load of the service.
+            models: the models of the service.
             on_response: counts the responses to requests of batches.
             tracer: traces them; None traces none.
             is_strict: whether fields without effect are rejected.
@@ -57,7 +62,7 @@ class BatchApi:
         self._lifecycle, self._prioritized_paths = lifecycle, frozenset(prioritized_paths)
         self._app = RequestMiddleware(_dispatch(endpoints), on_response=on_response, tracer=tracer)
         self._slots = BatchSlots(config.files.max_batch_requests, room)
-        self._state = BatchState(config.files, config.max_body_bytes, self._slots, self._sender_of)
+        self._state = BatchState(config.files, config.max_body_bytes, self._slots, self._sender_of, models)
         self._files = FileRoutes(self._state, config, lifecycle, is_strict=is_strict)
         self._batches = BatchRoutes(self._state, config, lifecycle, is_strict=is_strict)
 
@@ -77,15 +82,27 @@ class BatchApi:
         ]
 
     async def resume(self) -> None:
-        """Go on with the batches of an earlier start, once requests are served."""
+        """Go on with the batches of an earlier start, once requests are served and the folder can be opened."""
         if not self._state.has_earlier_files:
             return
         while self._lifecycle.state is not ReplicaState.READY:
             await asyncio.sleep(POLL_SECONDS)
-        try:
-            await self._state.open()
-        except Unavailable as error:
-            log.warning("files and batches are not served: %s", error.message)
+        has_failed = False
+        while True:
+            try:
+                await self._state.open()
+                return
+            except Unavailable as error:
+                if not has_failed:  # log only the first of a series of failures
+                    log.warning(
+                        "files and batches are not served: %s; trying again every %g s", error.message,
+                        OPEN_RETRY_SECONDS,
+                    )  # fmt: skip
+            except Exception:
+                if not has_failed:
+                    log.exception("internal error: files and batches are not served")
+            has_failed = True
+            await asyncio.sleep(OPEN_RETRY_SECONDS)
 
     def stop(self) -> None:
         """Let no further request of a batch begin; those that are open go on."""

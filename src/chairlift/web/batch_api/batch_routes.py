@@ -1,6 +1,5 @@
 """BatchRoutes: serves /v1/batches of OpenAI's API."""
 
-import asyncio
 import secrets
 import time
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from chairlift.core.validation import invalid_param
 from chairlift.protocol.batches.batch_fields import BatchRequest, read_batch_request
 from chairlift.protocol.batches.file_fields import BATCH_PURPOSE
 from chairlift.web.batch_api.batch_state import BatchState, OpenFolder
+from chairlift.web.batch_api.file_store import file_not_found
 from chairlift.web.batch_api.list_page import list_page
 from chairlift.web.batch_api.private_folder import storage_error
 from chairlift.web.batch_api.stored_batch import StoredBatch
@@ -35,7 +35,7 @@ class BatchRoutes:
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Begin a batch. Raises InvalidRequest, NotFound for an unknown file, RateLimited, Unavailable."""
-        self._lifecycle.check()
+        self._lifecycle.check_not_leaving()
         config = self._config
         body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_timeout)
         request = read_batch_request(parse_json_object(body))
@@ -46,9 +46,11 @@ class BatchRoutes:
             raise invalid_param(
                 "input_file_id", f"names a file of the purpose {file.purpose}, it must be {BATCH_PURPOSE}"
             )
-        opened.batches.check_room(tenant)
         batch = self._new_batch(tenant, request)
-        await asyncio.to_thread(opened.batches.add, batch, opened.files.path(file))
+        try:
+            await opened.batches.add(batch, opened.files.path(file))
+        except FileNotFoundError:
+            raise file_not_found(file.id, "input_file_id") from None
         opened.runner.start(batch)
         await send_object(send, batch.to_object(), headers=headers)
 
@@ -75,7 +77,6 @@ class BatchRoutes:
 
     async def _open(self, scope: Scope) -> tuple[str, OpenFolder]:
         """Return the tenant, and the folder of files and batches. Raises Unavailable."""
-        self._lifecycle.check()
         return request_info(scope).authenticated.tenant, await self._state.open()
 
     def _new_batch(self, tenant: str, request: BatchRequest) -> StoredBatch:

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.batch_runner import BatchRunner
 from chairlift.web.batch_api.batch_slots import BatchSlots
 from chairlift.web.batch_api.batch_store import BatchStore
+from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.file_store import FileStore
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.private_folder import PrivateFolder
@@ -32,9 +34,11 @@ class BatchState:
     """The folder of one service. Belongs to one event loop."""
 
     def __init__(
-        self, config: FilesConfig, max_body_bytes: int, slots: BatchSlots, sender_of: Callable[[str], Sender]
+        self, config: FilesConfig, max_body_bytes: int, slots: BatchSlots, sender_of: Callable[[str], Sender],
+        models: BatchModels,
     ) -> None:  # fmt: skip
         self._config, self._max_body_bytes, self._slots, self._sender_of = config, max_body_bytes, slots, sender_of
+        self._models = models
         self._folder = PrivateFolder(config.files_folder)
         self._opening = asyncio.Lock()
         self._open: OpenFolder | None = None
@@ -50,8 +54,8 @@ class BatchState:
             if self._open is None:
                 files, batches = await asyncio.to_thread(self._read)
                 runner = BatchRunner(
-                    batches, files, self._slots, self._sender_of, max_requests=self._config.max_batch_requests,
-                    max_body_bytes=self._max_body_bytes,
+                    batches, files, self._slots, self._sender_of, self._models,
+                    max_requests=self._config.max_batch_requests, max_body_bytes=self._max_body_bytes,
                 )  # fmt: skip
                 self._open = OpenFolder(files, batches, runner)
                 for batch in batches.unfinished():
@@ -71,4 +75,5 @@ class BatchState:
 
     def _read(self) -> tuple[FileStore, BatchStore]:
         path = self._folder.open()
-        return FileStore(path / "files", self._config), BatchStore(path / "batches")
+        usage = DiskUsage(self._config.files_bytes)
+        return FileStore(path / "files", self._config, usage), BatchStore(path / "batches", usage)

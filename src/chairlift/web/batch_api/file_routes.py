@@ -5,7 +5,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from chairlift.web.batch_api.batch_state import BatchState
-from chairlift.web.batch_api.file_store import FileStore
+from chairlift.web.batch_api.file_store import FileStore, file_not_found
 from chairlift.web.batch_api.list_page import list_page
 from chairlift.web.batch_api.private_folder import storage_error
 from chairlift.web.batch_api.read_upload import read_upload
@@ -32,6 +32,7 @@ class FileRoutes:
 
     async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Store a file. Raises as read_upload() does."""
+        self._lifecycle.check_not_leaving()
         tenant, files = await self._open(scope)
         config = self._config
         stored, headers = await read_upload(
@@ -64,6 +65,8 @@ class FileRoutes:
         stored = files.get(tenant, scope["path_params"]["id"])
         try:
             file = await asyncio.to_thread(files.path(stored).open, "rb")
+        except FileNotFoundError:  # deleted since
+            raise file_not_found(stored.id) from None
         except OSError as error:
             raise storage_error(error) from error
         with file, WriteTimeout(scope, send, self._config.write_timeout) as timed:
@@ -75,7 +78,6 @@ class FileRoutes:
 
     async def _open(self, scope: Scope) -> tuple[str, FileStore]:
         """Return the tenant and the files. Raises Unavailable."""
-        self._lifecycle.check()
         return request_info(scope).authenticated.tenant, (await self._state.open()).files
 
 

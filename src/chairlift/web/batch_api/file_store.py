@@ -4,10 +4,12 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,13 +17,14 @@ from typing import Any, Self
 import orjson
 
 from chairlift.core.errors import BodyTooLarge, InvalidRequest, NotFound
+from chairlift.web.batch_api.disk_usage import DiskUsage, tenant_share
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.private_folder import storage_error, write_atomically
 
 log = logging.getLogger(__name__)
 
 MAX_FILES = 10_000
-"""Files of all tenants together, at most; outputs of batches are always written."""
+"""Files of all tenants together, at most, and twice those of one with a key; outputs are always written."""
 
 MAX_FILE_NAME_CHARS = 255
 SHOWN_ID_CHARS = 80
@@ -59,11 +62,23 @@ class StoredFile:
 class FileStore:
     """The files of a folder. Any thread may use it; its calls block for short accesses of the disk."""
 
-    def __init__(self, folder: Path, config: FilesConfig, now: Callable[[], float] = time.time) -> None:
-        """Read what the folder has, and remove what an interrupted upload has left. Raises Unavailable."""
+    def __init__(
+        self, folder: Path, config: FilesConfig, usage: DiskUsage | None = None, now: Callable[[], float] = time.time
+    ) -> None:  # fmt: skip
+        """Read what the folder has, and remove what an interrupted upload has left.
+
+        Args:
+            folder: the folder.
+            config: limits of a file and of all.
+            usage: counts the bytes of all files and batches; its own by default.
+            now: seconds since 1970.
+
+        Raises Unavailable.
+        """
         self._folder, self._config, self._now = folder, config, now
+        self._usage = DiskUsage(config.files_bytes) if usage is None else usage
         self._files: dict[str, StoredFile] = {}
-        self._num_open_bytes = 0
+        self._num_files: Counter[str] = Counter()
         self._lock = threading.Lock()  # of the two above
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -71,49 +86,53 @@ class FileStore:
         except OSError as error:
             raise storage_error(error) from error
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all files, those that are being written included."""
+    def check_room(self, tenant: str) -> None:
+        """Raise BodyTooLarge or InvalidRequest unless the tenant may have another file."""
+        if problem := self._usage.problem(tenant, 1):
+            raise BodyTooLarge(problem)
+        self.check_number(tenant)
+
+    def check_number(self, tenant: str) -> None:
+        """Raise InvalidRequest unless the tenant's files and all are few enough for another one."""
         with self._lock:
-            return self._used_bytes()
+            num_files, num_own = self._num_files.total(), self._num_files[tenant]
+        if num_files >= MAX_FILES:
+            raise InvalidRequest(f"{num_files} files are stored, the limit is {MAX_FILES}; delete some")
+        if num_own >= (share := tenant_share(tenant, MAX_FILES)):
+            raise InvalidRequest(f"you have {num_own} files, the limit is {share}; delete some")
 
-    def check_room(self, num_bytes: int) -> None:
-        """Raise BodyTooLarge or InvalidRequest unless there is room for another file of this size."""
-        with self._lock:
-            self._check(num_bytes, self._used_bytes())
+    def reserve(self, name: str, tenant: str, num_bytes: int) -> None:
+        """Count the bytes of a file that is being written; for NewFile. Raises BodyTooLarge."""
+        if num_bytes > self._config.max_file_bytes:
+            raise BodyTooLarge(f"the file has {num_bytes} bytes or more, the limit is {self._config.max_file_bytes}")
+        if problem := self._usage.reserve(name, tenant, num_bytes):
+            raise BodyTooLarge(problem)
 
-    def reserve(self, written: int, more: int, *, is_limited: bool = True) -> None:
-        """Count `more` bytes of a file that has `written` ones; for NewFile. Raises as check_room() does."""
-        with self._lock:
-            if is_limited:
-                self._check(written + more, self._used_bytes() - written)
-            self._num_open_bytes += more
+    def begin(self, tenant: str) -> "NewFile":
+        """Return a file of a tenant that is written piece by piece."""
+        return NewFile(self, self._folder, self._usage, tenant)
 
-    def _used_bytes(self) -> int:
-        return sum(each.num_bytes for each in self._files.values()) + self._num_open_bytes
+    def adopt(self, path: Path, tenant: str, file_name: str, purpose: str, file_id: str) -> StoredFile:
+        """Store the content of a whole file, which is not copied where the disk has hard links.
 
-    def _check(self, num_bytes: int, used: int) -> None:
-        config = self._config
-        if num_bytes > config.max_file_bytes:
-            raise BodyTooLarge(f"the file has {num_bytes} bytes or more, the limit is {config.max_file_bytes}")
-        if used + num_bytes > config.files_bytes:
-            raise BodyTooLarge(
-                f"the stored files have {used} bytes and this one {num_bytes} or more, the limit of their sum is "
-                f"{config.files_bytes}; delete files that are not needed any more"
-            )
-        if len(self._files) >= MAX_FILES:
-            raise InvalidRequest(f"{len(self._files)} files are stored, the limit is {MAX_FILES}; delete some")
-
-    def begin(self, *, is_limited: bool = True) -> "NewFile":
-        """Return a file that is written piece by piece; without `is_limited` it may exceed the limits."""
-        return NewFile(self, self._folder, is_limited=is_limited)
+        An output is always stored: no limit applies. Raises OSError.
+        """
+        linked = self._folder / f".upload-{secrets.token_hex(12)}"
+        try:
+            try:
+                os.link(path, linked)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(path, linked)
+            return self.add(linked, linked.stat().st_size, tenant, file_name, purpose, file_id)
+        finally:
+            with contextlib.suppress(OSError):
+                linked.unlink(missing_ok=True)
 
     def get(self, tenant: str, file_id: str, param: str = "file_id") -> StoredFile:
         """Return a tenant's file. Raises NotFound."""
         file = self._files.get(file_id)
         if file is None or file.tenant != tenant:
-            shown = "".join(char for char in file_id[:SHOWN_ID_CHARS] if " " < char <= "~")
-            raise NotFound(f"there is no file {shown}: it was deleted, or it is of another server", param=param)
+            raise file_not_found(file_id, param)
         return file
 
     def of_tenant(self, tenant: str, purpose: str | None = None) -> list[StoredFile]:
@@ -135,12 +154,12 @@ class FileStore:
         except OSError as error:
             raise storage_error(error) from error
         with self._lock:
-            self._files.pop(file_id, None)
+            self._forget(file_id)
 
     def add(self, written: Path, num_bytes: int, tenant: str, file_name: str, purpose: str, file_id: str) -> StoredFile:
         """Take over a written file; for NewFile. Raises OSError."""
         file = StoredFile(
-            file_id or new_file_id(), tenant, num_bytes, int(self._now()), plain_file_name(file_name), purpose
+            file_id, tenant, num_bytes, int(self._now()), plain_file_name(file_name), purpose
         )  # fmt: skip
         written.replace(self.path(file))
         try:
@@ -150,36 +169,45 @@ class FileStore:
                 self.path(file).unlink(missing_ok=True)
             raise
         with self._lock:
-            self._files.pop(file.id, None)
-            self._files[file.id] = file
+            self._forget(file.id)
+            self._keep(file)
         return file
+
+    def _keep(self, file: StoredFile) -> None:
+        self._files[file.id] = file
+        self._num_files[file.tenant] += 1
+        self._usage.set(file.id, file.tenant, file.num_bytes, self.path(file).stat().st_ino)
+
+    def _forget(self, file_id: str) -> None:
+        if (file := self._files.pop(file_id, None)) is not None:
+            self._num_files[file.tenant] -= 1
+            self._usage.remove(file_id)
 
     def _described(self, file_id: str) -> Path:
         return self._folder / f"{file_id}.json"
 
     def _load(self) -> None:
         files: list[StoredFile] = []
-        names = {field.name for field in fields(StoredFile)}
         for path in self._folder.glob("file-*.json"):
             try:
-                values = orjson.loads(path.read_bytes())
-                file = StoredFile(**{name: values[name] for name in names})
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                log.warning("%s is no description of a file; it is left as it is", path)
-                continue
-            if self.path(file).is_file():
-                files.append(file)
-        self._files = {file.id: file for file in sorted(files, key=lambda file: (file.created_at, file.id))}
+                file = _read_stored_file(orjson.loads(path.read_bytes()), path.stem)
+                if self.path(file).is_file():
+                    files.append(file)
+            except (OSError, ValueError) as error:
+                log.warning("%s is no description of a file; it is left as it is: %s", path, error)
+        for file in sorted(files, key=lambda file: (file.created_at, file.id)):
+            self._keep(file)
         for path in (*self._folder.glob(".*.new"), *self._folder.glob(".upload-*"), *self._folder.glob("*.data")):
             if path.suffix != ".data" or not self._described(path.stem).exists():
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
 class NewFile:
     """A file that is being written. Leaving its context without commit() removes it. Its calls block."""
 
-    def __init__(self, store: FileStore, folder: Path, *, is_limited: bool) -> None:
-        self._store, self._is_limited = store, is_limited
+    def __init__(self, store: FileStore, folder: Path, usage: DiskUsage, tenant: str) -> None:
+        self._store, self._usage, self._tenant = store, usage, tenant
         self._path = folder / f".upload-{secrets.token_hex(12)}"
         self.num_bytes = 0
 
@@ -194,13 +222,13 @@ class NewFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
-        self._store.reserve(self.num_bytes, -self.num_bytes, is_limited=False)
+        self._usage.remove(self._path.name)
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 
     def write(self, data: bytes) -> None:
-        """Append to the file. Raises BodyTooLarge, InvalidRequest, and Unavailable where the disk is full."""
-        self._store.reserve(self.num_bytes, len(data), is_limited=self._is_limited)
+        """Append to the file. Raises BodyTooLarge, and Unavailable where the disk is full."""
+        self._store.reserve(self._path.name, self._tenant, self.num_bytes + len(data))
         self.num_bytes += len(data)
         rest = memoryview(data)
         try:
@@ -209,13 +237,33 @@ class NewFile:
         except OSError as error:
             raise storage_error(error) from error
 
-    def commit(self, tenant: str, file_name: str, purpose: str, file_id: str = "") -> StoredFile:
-        """Store the file for a tenant, with a new id unless there is one. Raises Unavailable."""
+    def commit(self, file_name: str, purpose: str) -> StoredFile:
+        """Store the file with a new id. Raises InvalidRequest for too many files, and Unavailable."""
+        self._store.check_number(self._tenant)
         try:
             os.fsync(self._file.fileno())
-            return self._store.add(self._path, self.num_bytes, tenant, file_name, purpose, file_id)
+            return self._store.add(self._path, self.num_bytes, self._tenant, file_name, purpose, new_file_id())
         except OSError as error:
             raise storage_error(error) from error
+
+
+def _read_stored_file(values: Any, file_id: str) -> StoredFile:
+    """Return the file that a description on the disk has. Raises ValueError."""
+    names = {"id": str, "tenant": str, "num_bytes": int, "created_at": int, "file_name": str, "purpose": str}
+    if not isinstance(values, dict):
+        raise ValueError("it is no object")
+    for name, kind in names.items():
+        if type(values.get(name)) is not kind:
+            raise ValueError(f"{name} is missing or of another type")
+    if values["id"] != file_id:
+        raise ValueError("it has the id of another file")
+    return StoredFile(**{name: values[name] for name in names})
+
+
+def file_not_found(file_id: str, param: str = "file_id") -> NotFound:
+    """Return the error for a file that is not there, or not any more."""
+    shown = "".join(char for char in file_id[:SHOWN_ID_CHARS] if " " < char <= "~")
+    return NotFound(f"there is no file {shown}: it was deleted, or it is of another server", param=param)
 
 
 def new_file_id() -> str:

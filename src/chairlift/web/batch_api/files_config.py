@@ -12,7 +12,8 @@ class FilesConfig:
 
     Attributes:
         files_folder: folder of the files and batches; None for one that is deleted at the end of the process.
-        files_bytes: size of all files together; 0 stores none. Outputs of batches count, but are always written.
+        files_bytes: size of all files and of what running batches need, together; half of it for each tenant with a
+            key; 0 stores none. Responses and outputs of batches count, but are always written.
         max_file_bytes: largest uploaded file.
         max_batch_requests: requests of all batches that run at the same time, at most.
     """

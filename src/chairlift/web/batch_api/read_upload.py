@@ -24,6 +24,9 @@ MAX_FORM_BYTES = 65_536
 MAX_VALUE_BYTES = 1024
 MAX_PARTS = 32
 MAX_SHOWN_CHARS = 200
+PLAIN_ENCODINGS = frozenset({"binary", "8bit", "7bit"})
+"""Transfer encodings of a part whose bytes are those of the file; forms of HTTP have no others (RFC 7578, 4.7)."""
+
 PIECE_BYTES = 262_144
 """Bytes that are written at once, by a thread."""
 
@@ -44,10 +47,12 @@ async def read_upload(
     length = header(scope, b"content-length") or b""
     if length.isdigit() and int(length[:20]) > max_file_bytes + MAX_FORM_BYTES:
         raise BodyTooLarge(f"the body has {length[:20].decode()} bytes, the limit of a file is {max_file_bytes}")
-    store.check_room(0)
-    stream = BodyStream(receive, max_bytes=max_file_bytes + MAX_FORM_BYTES, seconds=seconds)
+    store.check_room(tenant)
+    stream = BodyStream(
+        receive, max_bytes=max_file_bytes + MAX_FORM_BYTES, max_line_bytes=MAX_FORM_BYTES, seconds=seconds
+    )  # fmt: skip
     try:
-        with store.begin() as new_file:
+        with store.begin(tenant) as new_file:
             form = _Form(aiohttp.MultipartReader({"Content-Type": content_type}, cast("Any", stream)), new_file)
             await form.read()
             while await stream.read(PIECE_BYTES):  # what follows the form has no meaning
@@ -58,7 +63,7 @@ async def read_upload(
             if new_file.num_bytes == 0:
                 raise invalid_param("file", "is empty")
             headers = ignored_fields_header(ignored, is_strict=is_strict)
-            return await asyncio.to_thread(new_file.commit, tenant, form.file_name, purpose), headers
+            return await asyncio.to_thread(new_file.commit, form.file_name, purpose), headers
     except (ValueError, LookupError, AssertionError, RuntimeError, HttpProcessingError) as error:
         reason = error.message if isinstance(error, HttpProcessingError) else str(error)
         shown = "".join(char if char.isprintable() else " " for char in reason[:MAX_SHOWN_CHARS])
@@ -89,6 +94,7 @@ class _Form:
                 raise MalformedRequest("the form has a multipart body within a field")
             if part.name is None:
                 raise MalformedRequest("the form has a field without a name")
+            _check_encoding(part)
             if part.name != "file":
                 self.values[part.name] = await _text(part)
             elif self.file_name is not None:
@@ -108,6 +114,14 @@ class _Form:
                 pieces, size = [], 0
         if size:
             await asyncio.to_thread(self._new_file.write, b"".join(pieces))
+
+
+def _check_encoding(part: aiohttp.BodyPartReader) -> None:
+    encoding = part.headers.get("content-transfer-encoding", "binary").strip().lower()
+    if encoding not in PLAIN_ENCODINGS:
+        raise invalid_param(
+            str(part.name)[:40], f"must be sent as it is, got Content-Transfer-Encoding {encoding[:40]!r}"
+        )
 
 
 async def _text(part: aiohttp.BodyPartReader) -> str:

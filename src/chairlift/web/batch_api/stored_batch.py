@@ -4,9 +4,11 @@ validating ──> in_progress ──> finalizing ──> completed, or expired 
     │ ──> failed      └──> cancelling ──> cancelled
 """
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+
+import orjson
 
 
 class BatchStatus(StrEnum):
@@ -35,7 +37,7 @@ TIMES = (
 
 @dataclass(slots=True, kw_only=True)
 class StoredBatch:
-    """One batch; all of it but `storage_problem` is written to its folder.
+    """One batch; all of it but `storage_problem` and `model_problem` is written to its folder.
 
     Attributes:
         id: its id, `batch_` and hexadecimal digits.
@@ -51,7 +53,11 @@ class StoredBatch:
         errors: why the batch has failed: code, message, param and line of each error.
         total, completed, failed: number of its requests, of responses, and of those that are errors.
         output_file_id, error_file_id: ids of its outputs; None for none.
+        number: its place in the order of creation.
+        models: each model that its requests name, "" for none -> the served model that it meant when the batch began.
+        fingerprint: of that model, "" where the service has several.
         storage_problem: why its outputs cannot be written now; "" while they can.
+        model_problem: why its requests cannot be sent now; "" while they can.
     """
 
     id: str
@@ -71,7 +77,11 @@ class StoredBatch:
     failed: int = 0
     output_file_id: str | None = None
     error_file_id: str | None = None
+    number: int = 0
+    models: dict[str, str] = field(default_factory=dict)
+    fingerprint: str = ""
     storage_problem: str = ""
+    model_problem: str = ""
 
     def enter(self, status: BatchStatus, now: float) -> None:
         """Come to a state at a time."""
@@ -84,8 +94,8 @@ class StoredBatch:
 
     def to_object(self) -> dict[str, Any]:
         """Return the batch object of OpenAI's API."""
-        problems = [_error("storage_error", self.storage_problem)] if self.storage_problem else []
-        errors = [*self.errors, *problems]
+        problems = (("storage_error", self.storage_problem), ("model_not_served", self.model_problem))
+        errors = [*self.errors, *(_error(code, message) for code, message in problems if message)]
         return {
             "id": self.id, "object": "batch", "endpoint": self.endpoint,
             "errors": {"object": "list", "data": errors} if errors else None,
@@ -96,6 +106,43 @@ class StoredBatch:
             "request_counts": {"total": self.total, "completed": self.completed, "failed": self.failed},
             "metadata": self.metadata or None,
         }  # fmt: skip
+
+    def to_json(self) -> bytes:
+        """Return what is written to the batch's folder."""
+        return orjson.dumps({**asdict(self), "storage_problem": "", "model_problem": ""})
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "StoredBatch":
+        """Return the batch that a folder has; a field of a later version is left out. Raises ValueError."""
+        values = orjson.loads(content)
+        if not isinstance(values, dict):
+            raise ValueError("it is no object")
+        kept: dict[str, Any] = {}
+        for each in fields(cls):
+            if each.name in values:
+                kept[each.name] = _checked(each.name, values[each.name])
+            elif each.default is MISSING and each.default_factory is MISSING:
+                raise ValueError(f"{each.name} is missing")
+        return cls(**kept)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of a field as its type has it. Raises ValueError."""
+    if name in ("status", "ending"):
+        return BatchStatus(value)
+    if name in ("metadata", "models"):
+        is_valid = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+    elif name == "times":
+        is_valid = isinstance(value, dict) and all(type(each) is int for each in value.values())
+    elif name == "errors":
+        is_valid = isinstance(value, list) and all(isinstance(each, dict) for each in value)
+    elif name in ("created_at", "expires_at", "total", "completed", "failed", "number"):
+        is_valid = type(value) is int
+    else:
+        is_valid = isinstance(value, str) or (value is None and name in ("output_file_id", "error_file_id"))
+    if not is_valid:
+        raise ValueError(f"{name} has another type")
+    return value
 
 
 def _error(code: str, message: str, line: int | None = None) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 """
 
 import codecs
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +30,14 @@ class BatchLine:
         custom_id: the client's name of the request, unique in its file.
         path: route of the API.
         body: the JSON object that is sent, as bytes.
+        model: the model that the body names; "" where it names none.
     """
 
     number: int
     custom_id: str
     path: str
     body: bytes
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,13 @@ class BatchCheck:
         custom_ids: names of the valid requests, in the order of the file.
         problems: the first invalid lines, at most MAX_KEPT_PROBLEMS.
         num_problems: number of all invalid lines.
+        models: each model that the valid requests name, "" for none -> number of the first line that names it.
     """
 
     custom_ids: tuple[str, ...]
     problems: tuple[LineProblem, ...]
     num_problems: int
+    models: Mapping[str, int]
 
 
 class BatchFile:
@@ -73,9 +77,13 @@ class BatchFile:
         """Describe a file, whose requests may go to `paths`; a longer line than `max_line_bytes` is invalid."""
         self._path, self._paths, self._max_line_bytes = path, frozenset(paths), max_line_bytes
 
-    def check(self) -> BatchCheck:
-        """Check every line. Raises OSError for a file that cannot be read."""
+    def check(self, max_requests: int | None = None) -> BatchCheck:
+        """Check every line, but end at the request behind the first `max_requests`, if there is such a limit.
+
+        As many invalid lines end the check, too. Raises OSError for a file that cannot be read.
+        """
         numbers: dict[str, int] = {}
+        models: dict[str, int] = {}
         problems: list[LineProblem] = []
         num_problems = 0
         for number, text in self._numbered():
@@ -84,7 +92,11 @@ class BatchFile:
                 num_problems += 1
                 if len(problems) < MAX_KEPT_PROBLEMS:
                     problems.append(line)
-        return BatchCheck(tuple(numbers), tuple(problems), num_problems)
+            else:
+                models.setdefault(line.model, number)
+            if max_requests is not None and max(len(numbers), num_problems) > max_requests:
+                break
+        return BatchCheck(tuple(numbers), tuple(problems), num_problems, models)
 
     def __iter__(self) -> Iterator[BatchLine]:
         """Yield the requests; lines that are none are left out. Raises OSError."""
@@ -158,4 +170,5 @@ def _parse(number: int, text: bytes, known: frozenset[str]) -> BatchLine:
         raise InvalidRequest(f"body must be an object, got {type(body).__name__}")
     if body.get("stream"):
         raise InvalidRequest("body.stream must be false: a batch file has whole responses")
-    return BatchLine(number, custom_id, path, compact_json(body))
+    model = body.get("model")
+    return BatchLine(number, custom_id, path, compact_json(body), model if isinstance(model, str) else "")

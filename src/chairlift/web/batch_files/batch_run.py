@@ -2,19 +2,23 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from chairlift.core.errors import ConfigError
 from chairlift.web.batch_files.batch_lines import BatchLine
-from chairlift.web.batch_files.output_journal import RETRIED_STATUSES, OutputJournal
+from chairlift.web.batch_files.output_journal import RETRIED_STATUSES
 
 REFUSED_STATUSES = frozenset({401, 403})
 """Statuses of a key that the server refuses: all further requests would fail."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+
+READ_LINES, READ_BYTES = 64, 1_000_000
+"""Lines of a batch file that a thread reads at once, at most, and the bytes of their bodies, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,41 @@ class Sender(Protocol):
         ...
 
 
+class BatchAttempt(Protocol):
+    """One sending of a request."""
+
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
+        """Return whether the request is sent again, and no retry is counted, because the server could not take it.
+
+        `num_attempts`: how often it was sent so far.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """Keeps the responses of a batch."""
+
+    @property
+    def done(self) -> Collection[str]:
+        """Custom ids of the requests that have a response."""
+        ...
+
+    @property
+    def num_errors(self) -> int:
+        """Number of the responses that are an error."""
+        ...
+
+    def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
+        """Write the response of a request. Raises OSError; the request is not done then."""
+        ...
+
+
+@asynccontextmanager
+async def unlimited_slot() -> AsyncIterator[BatchAttempt]:
+    """Let a request be sent at once, and again after an error as often as `max_retries` says."""
+    yield _LimitedAttempt()
+
+
 @dataclass(slots=True)
 class BatchProgress:
     """What a run has done so far.
@@ -60,42 +99,45 @@ class BatchProgress:
 
 
 async def run_batch_file(
-    lines: Iterable[BatchLine], num_lines: int, journal: OutputJournal, send: Sender, *, max_concurrent: int,
+    lines: Iterable[BatchLine], num_lines: int, journal: Journal, send: Sender, *, max_concurrent: int,
     max_retries: int, on_progress: Callable[[BatchProgress], None] = lambda progress: None,
-    slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext, busy_statuses: Collection[int] = (),
+    slot: Callable[[], AbstractAsyncContextManager[BatchAttempt]] = unlimited_slot,
+    refused_statuses: Collection[int] = REFUSED_STATUSES,
+    on_write_error: Callable[[OSError], Awaitable[None]] | None = None,
 ) -> BatchProgress:  # fmt: skip
     """Run the requests without a response; returns when each has one.
 
     Args:
-        lines: all requests of the file, read one by one when they are sent.
+        lines: all requests of the file, read by a thread when they are sent.
         num_lines: their number.
-        journal: the output file.
+        journal: keeps the responses.
         send: sends a request.
         max_concurrent: open requests at most.
         max_retries: how often a request is sent again after one of RETRIED_STATUSES, or without a response.
         on_progress: called after each response.
-        slot: returns a context that is entered before each request and left after its response.
-        busy_statuses: statuses after which a request is sent again without a limit.
+        slot: returns a context that is entered before each attempt and left after its response, so that no pause
+            between two attempts keeps a place.
+        refused_statuses: statuses that end the run.
+        on_write_error: awaited when a response cannot be written, which is then tried again; by default the run ends.
 
     Raises OSError when a response cannot be written, and ConfigError when the server refuses the key; the open
     requests are cancelled, and a later run sends them.
     """
-    progress = BatchProgress(total=num_lines, done=len(journal.done), failed=journal.num_errors)
     done_before = frozenset(journal.done)
-    waiting = (line for line in lines if line.custom_id not in done_before)
+    progress = BatchProgress(total=num_lines, done=len(done_before), failed=journal.num_errors)
+    waiting = _LineReader(line for line in lines if line.custom_id not in done_before)
     num_waiting = num_lines - len(done_before)
 
     async def work() -> None:
         nonlocal num_waiting
         while num_waiting > 0:
             num_waiting -= 1  # before the slot, so that none is waited for without a request
-            async with slot():
-                if (line := next(waiting, None)) is None:
-                    return
-                response = await _send_until_answered(line, send, max_retries, busy_statuses)
-            if response.status in REFUSED_STATUSES:
+            if (answered := await _send_until_answered(waiting, send, slot, max_retries)) is None:
+                return
+            line, response = answered
+            if response.status in refused_statuses:
                 raise ConfigError(f"the server refuses the key (status {response.status}); set CHAIRLIFT_API_KEY")
-            journal.append(line.custom_id, output_entry(line, response))
+            await _write(journal, line, response, on_write_error)
             progress.done += 1
             progress.failed = journal.num_errors
             progress.tokens += _tokens_of(response.body)
@@ -121,18 +163,72 @@ def output_entry(line: BatchLine, response: BatchResponse) -> dict[str, Any]:
 
 
 async def _send_until_answered(
-    line: BatchLine, send: Sender, max_retries: int, busy_statuses: Collection[int] = ()
-) -> BatchResponse:  # fmt: skip
-    pause, num_retries = FIRST_PAUSE_SECONDS, 0
+    lines: "_LineReader", send: Sender, slot: Callable[[], AbstractAsyncContextManager[BatchAttempt]], max_retries: int
+) -> tuple[BatchLine, BatchResponse] | None:
+    """Send the next request until its response is final; returns both, None where no request is left."""
+    line: BatchLine | None = None
+    pause, num_retries, num_attempts = FIRST_PAUSE_SECONDS, 0, 0
     while True:
-        response = await send(line)
+        async with slot() as attempt:
+            if line is None and (line := await lines.read()) is None:
+                return None
+            response = await send(line)
+            num_attempts += 1
+            is_busy = attempt.is_busy(response, num_attempts)
+        if is_busy:  # the next slot begins when it is worth another attempt
+            continue
         is_final = response.status and response.status not in RETRIED_STATUSES - REFUSED_STATUSES
-        is_busy = response.status in busy_statuses
-        if is_final or (num_retries == max_retries and not is_busy):
-            return response
-        num_retries += not is_busy
+        if is_final or num_retries == max_retries:
+            return line, response
+        num_retries += 1
         await asyncio.sleep(min(pause if response.retry_after is None else response.retry_after, LONGEST_PAUSE_SECONDS))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+async def _write(
+    journal: Journal, line: BatchLine, response: BatchResponse,
+    on_error: Callable[[OSError], Awaitable[None]] | None,
+) -> None:  # fmt: skip
+    entry = output_entry(line, response)
+    while True:
+        try:
+            return journal.append(line.custom_id, entry)
+        except OSError as error:
+            if on_error is None:
+                raise
+            await on_error(error)
+
+
+class _LimitedAttempt:
+    """See BatchAttempt: no error of the server is waited for without a limit."""
+
+    def is_busy(self, response: BatchResponse, num_attempts: int) -> bool:
+        return False
+
+
+class _LineReader:
+    """Reads requests in a thread, some at a time: parsing those that have a response would stop the event loop."""
+
+    def __init__(self, lines: Iterator[BatchLine]) -> None:
+        self._lines, self._lock = lines, asyncio.Lock()
+        self._next: deque[BatchLine] = deque()
+
+    async def read(self) -> BatchLine | None:
+        """Return the next request, None at the end. Raises OSError."""
+        async with self._lock:
+            if not self._next:
+                self._next.extend(await asyncio.to_thread(self._read_some))
+            return self._next.popleft() if self._next else None
+
+    def _read_some(self) -> list[BatchLine]:
+        some: list[BatchLine] = []
+        num_bytes = 0
+        for line in self._lines:
+            some.append(line)
+            num_bytes += len(line.body)
+            if len(some) == READ_LINES or num_bytes >= READ_BYTES:
+                break
+        return some
 
 
 def _tokens_of(body: Any) -> int:

@@ -82,7 +82,7 @@ class OutputJournal:
 
     def _count(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         self.done.add(custom_id)
-        self.num_errors += not 200 <= _status_of(entry) < 300
+        self.num_errors += not 200 <= output_status(entry) < 300
 
     def _lock(self) -> None:
         if sys.platform == "win32":  # two commands on one file are not noticed there
@@ -97,25 +97,24 @@ class OutputJournal:
     def _recover(self, custom_ids: frozenset[str]) -> None:
         """Read the whole lines, remove what follows the last of them, and the lines of requests that are not done."""
         self._file.seek(0)
-        kept: list[bytes] = []
         num_removed = end = 0
         for number, line in enumerate(self._file, start=1):
             if not line.endswith(b"\n"):
                 if not (line.startswith(_BEGINNING) or _BEGINNING.startswith(line)):
                     raise self._foreign(number)
                 break
-            entry = _entry_of(line)
+            entry = parse_output_line(line)
             if entry is None or entry["custom_id"] not in custom_ids:
                 raise self._foreign(number)
             end += len(line)
-            if _status_of(entry) in (0, *RETRIED_STATUSES):
+            if _is_retried(entry):
                 num_removed += 1
                 continue
-            kept.append(line)
             self._count(entry["custom_id"], entry)
         self._file.truncate(end)
-        if num_removed:
-            self._replace(kept)
+        if num_removed:  # a second pass: the lines may be more than the memory
+            self._file.seek(0)
+            self._replace(line for line in self._file if not _is_retried(parse_output_line(line) or {}))
         self._file.seek(0, os.SEEK_END)
 
     def _replace(self, lines: Iterable[bytes]) -> None:
@@ -141,7 +140,11 @@ class OutputJournal:
         )
 
 
-def _entry_of(line: bytes) -> dict[str, Any] | None:
+def _is_retried(entry: Mapping[str, Any]) -> bool:
+    return output_status(entry) in (0, *RETRIED_STATUSES)
+
+
+def parse_output_line(line: bytes) -> dict[str, Any] | None:
     """Return a line of an output file; None for another line."""
     if not line.startswith(_BEGINNING):
         return None
@@ -153,7 +156,7 @@ def _entry_of(line: bytes) -> dict[str, Any] | None:
     return entry if is_entry else None
 
 
-def _status_of(entry: Mapping[str, Any]) -> int:
+def output_status(entry: Mapping[str, Any]) -> int:
     """Return the HTTP status of a response, 0 without one."""
     response = entry.get("response")
     status = response.get("status_code") if isinstance(response, Mapping) else None

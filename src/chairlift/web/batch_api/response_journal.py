@@ -1,0 +1,97 @@
+"""ResponseJournal: the responses of a running batch, in the two files that its outputs become.
+
+Whole responses of a status of 2xx are appended to the one, all others to the other. After an interruption, also of the
+power, what follows the last whole line of a file is removed, and its requests are sent again.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import orjson
+
+from chairlift.web.batch_files.output_journal import output_status, parse_output_line
+
+
+class ResponseJournal:
+    """Two files, open for appending. Its calls block, so threads call all but append().
+
+    Attributes:
+        done: custom ids of the requests that have a final response.
+        num_errors: number of responses that are an error.
+    """
+
+    def __init__(self, outputs_path: Path, errors_path: Path) -> None:
+        """Open or create the files, and read what they have. Raises OSError."""
+        self.done: set[str] = set()
+        self.num_errors = 0
+        self._files: list[IO[bytes]] = []
+        try:
+            for path in (outputs_path, errors_path):
+                self._files.append(path.open("a+b", buffering=0))
+                self._recover(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def num_bytes(self) -> tuple[int, int]:
+        """Sizes of the two files."""
+        outputs, errors = (os.fstat(file.fileno()).st_size for file in self._files)
+        return outputs, errors
+
+    def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
+        """Write a final response. Raises OSError; the request is not done then, and the file is as before."""
+        is_error = not _is_success(entry)
+        descriptor, rest = self._files[is_error].fileno(), memoryview(orjson.dumps(entry) + b"\n")
+        size = os.fstat(descriptor).st_size
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+        self.done.add(custom_id)
+        self.num_errors += is_error
+
+    def sync(self) -> None:
+        """Bring the content to the disk, so that a power failure does not take it. Raises OSError."""
+        for file in self._files:
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """Close the files, their content on the disk. May be called more than once."""
+        for file in self._files:
+            if not file.closed:
+                with contextlib.suppress(OSError):
+                    os.fsync(file.fileno())
+                file.close()
+
+    def _recover(self, path: Path) -> None:
+        """Read the whole lines up to the first that is none, and remove the rest."""
+        end = 0
+        with path.open("rb") as file:
+            for line in file:
+                entry = parse_output_line(line) if line.endswith(b"\n") else None
+                if entry is None:
+                    break
+                end += len(line)
+                self.done.add(entry["custom_id"])
+                self.num_errors += not _is_success(entry)
+        self._files[-1].truncate(end)
+
+
+def _is_success(entry: Mapping[str, Any]) -> bool:
+    return 200 <= output_status(entry) < 300

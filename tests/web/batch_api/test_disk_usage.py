@@ -1,0 +1,51 @@
+"""DiskUsage: bytes are counted once, for their tenant, and one tenant leaves room for others."""
+
+import pytest
+
+from chairlift.web.batch_api.disk_usage import DiskUsage, tenant_share
+
+
+def test_contents_are_counted_once_however_many_names_they_have() -> None:
+    usage = DiskUsage(100)
+    usage.set("file", "alice", 10, inode=7)
+    usage.set("requests", "alice", 10, inode=7)
+    usage.set("other", "bob", 5, inode=8)
+    assert (usage.num_bytes(), usage.num_bytes("alice"), usage.num_bytes("bob")) == (15, 10, 5)
+    usage.remove("file")
+    assert usage.num_bytes("alice") == 10
+    usage.remove("requests")
+    usage.remove("requests")
+    assert (usage.num_bytes(), usage.num_bytes("alice")) == (5, 0)
+
+
+def test_what_grows_is_counted_at_its_last_size_also_under_another_inode() -> None:
+    usage = DiskUsage(100)
+    for size in (1, 5, 3):
+        usage.set("journal", "alice", size, inode=7)
+        assert usage.num_bytes() == size
+    usage.set("journal", "alice", 4, inode=9)
+    assert usage.num_bytes("alice") == 4
+
+
+def test_a_reservation_replaces_that_of_the_same_name_or_changes_nothing() -> None:
+    usage = DiskUsage(10)
+    assert usage.reserve("upload", "", 6) == "" and usage.reserve("upload", "", 10) == ""
+    assert "have 0 bytes and this one 11 or more, the limit of their sum is 10" in usage.reserve("upload", "", 11)
+    assert usage.num_bytes() == 10 and usage.problem("") == "" and "have 10 bytes and this" in usage.problem("", 1)
+
+
+@pytest.mark.parametrize(
+    ("others", "more", "message"),
+    [
+        (0, 50, ""),
+        (0, 51, "your files and batches have 0 bytes"),
+        (50, 50, ""),
+        (51, 50, "the stored files and batches"),
+    ],
+)
+def test_a_tenant_with_a_key_may_use_half(others: int, more: int, message: str) -> None:
+    usage = DiskUsage(100)
+    usage.set("x", "bob", others)
+    problem = usage.problem("alice", more)
+    assert problem.startswith(message) and bool(problem) is bool(message)
+    assert (tenant_share("", 9), tenant_share("alice", 9)) == (9, 4)
