@@ -8,6 +8,7 @@ complement of a positive. Referenced schemas become definitions that are named b
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
@@ -16,7 +17,7 @@ from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, Lowe
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, SchemaDocument, cost_of, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
-from chairlift.engine.structured.json_schema.implied_types import ImpliedTypes
+from chairlift.engine.structured.json_schema.implied_types import INNER_KEYWORDS, ImpliedTypes
 from chairlift.engine.structured.json_schema.one_of_overlaps import is_contained, is_integer_in_number, means_any_of
 from chairlift.engine.structured.json_schema.patterns import (
     KNOWN_FORMATS,
@@ -65,6 +66,7 @@ class Lowering:
 
     Attributes:
         document: the schema with its references.
+        implied_types: the types of the schemas that say none.
         ignored: places of keywords that are not enforced.
         is_strict: whether a keyword that cannot be enforced raises UnsupportedSchemaError.
     """
@@ -74,8 +76,8 @@ class Lowering:
         self.ignored: list[str] = []
         self.is_strict = strict
         self._is_exact = False
-        self._implied_types = ImpliedTypes(document)
-        self._names: dict[tuple[str, bool], str] = {}
+        self.implied_types = ImpliedTypes(document)
+        self._names: dict[tuple[str, bool, frozenset[str] | None], str] = {}
         self._definitions: dict[str, Schema] = {}
         self._pending: list[tuple[str, Node]] = []
         self._depth = 0
@@ -103,7 +105,7 @@ class Lowering:
         if is_nullable(node.schema):
             return any_of([self.positive(node.reduced("nullable")), {"type": "null"}])
         with self.entered(node):
-            node = self._implied_types.add_to(node)
+            node = self.implied_types.add_to(node)
             if unevaluated.is_used(node):
                 try:
                     return unevaluated.lower_unevaluated(self, node)
@@ -121,6 +123,8 @@ class Lowering:
             return all_of(
                 [self.negative(node.reduced("nullable")), {"type": [name for name in TYPES if name != "null"]}]
             )
+        if node.value_types is not None:
+            node = replace(node, inner_types=node.value_types, inner_keywords=INNER_KEYWORDS)
         with self._exactly(), self.entered(node):
             return negation.lower_negative(self, node)
 
@@ -156,7 +160,9 @@ class Lowering:
         target = self.document.resolve(node, keyword)
         if isinstance(target.schema, bool):
             return target.schema is not negative
-        key = (target.pointer, negative)
+        if "type" in target.schema:  # it needs no other
+            target = replace(target, value_types=None)
+        key = target.pointer, negative, target.value_types
         if key not in self._names:
             name = self._names[key] = str(len(self._names))
             if negative:
@@ -165,7 +171,7 @@ class Lowering:
                 except UnsupportedSchemaError:
                     # A later reference must raise, too, and not refer to what could not be lowered.
                     del self._names[key]
-                    self._names[f"{target.pointer} failed", True] = name  # no other definition gets this number
+                    self._names[f"{name} failed", True, None] = name  # no other definition gets this number
                     self._definitions[name] = False
                     raise
             else:
@@ -177,7 +183,7 @@ class Lowering:
         if isinstance(schema, bool) or schema.keys() == {"$ref"}:
             return schema
         name = str(len(self._names))
-        self._names[f"defined {name}", False] = name
+        self._names[f"{name} defined", False, None] = name
         self._definitions[name] = schema
         return {"$ref": DEFINITION + name}
 

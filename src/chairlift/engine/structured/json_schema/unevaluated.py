@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
 from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
-from chairlift.engine.structured.json_schema.document import Node, Schema
+from chairlift.engine.structured.json_schema.document import Node, Schema, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ def _alternatives(lowering: "Lowering", node: Node, depth: int) -> list[_Alterna
         return [_Alternative()] if node.schema else []
     if depth > MAX_DEPTH:
         raise UnsupportedSchemaError(node.pointer, f"is one of more than {MAX_DEPTH} schemas of the same value")
+    if is_nullable(node.schema):
+        return [_Alternative(({"type": "null"},)), *_alternatives(lowering, node.reduced("nullable"), depth)]
+    node = lowering.implied_types.add_to(node)
     with lowering.entered(node):
         return [_closed(lowering, node, each) for each in _open_alternatives(lowering, node, depth)]
 
