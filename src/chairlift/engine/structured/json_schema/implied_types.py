@@ -128,10 +128,10 @@ class ImpliedTypes:
         for each in self._conjuncts(node):
             if _says_type(each):
                 nullable = {"null"} if each is not node and is_nullable(each.schema) else set[str]()
-                found = types_in_common(ALL_TYPES if found is None else found, self._stated_by(each) | nullable)
+                found = types_in_common(ALL_TYPES if found is None else found, self.stated_by(each) | nullable)
         return found
 
-    def _stated_by(self, node: Node) -> frozenset[str]:
+    def stated_by(self, node: Node) -> frozenset[str]:
         """Return the types that `type`, `const` and `enum` of a schema allow."""
         if node.pointer not in self._stated_types:
             found = frozenset(type_names(node.schema))

@@ -141,10 +141,11 @@ def _joined(
 
 def _one_of(lowering: "Lowering", node: Node, depth: int) -> list[_Alternative]:
     """Return the ways to match one part and no other."""
-    found: list[_Alternative] = []
-    for index, conditions in enumerate(lowering.one_of_conditions(node)):
+    conditions = lowering.one_of_conditions(node)
+    found = [_Alternative((other,)) for other in conditions.others]
+    for index, complements in enumerate(conditions.by_part):
         each = _alternatives(lowering, node.child("oneOf", index), depth + 1)
-        found += [replace(one, parts=(*one.parts, *conditions)) for one in each]
+        found += [replace(one, parts=(*one.parts, *complements)) for one in each]
     return found
 
 
