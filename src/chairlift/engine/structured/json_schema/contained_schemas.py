@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -51,8 +51,9 @@ def is_contained(types: PossibleTypes, inner: Node, outer: Node, depth: int = 0)
     if names != types_in_common(names, set(type_names(outer.schema))):
         return False
     inner = Node({}, f"any at {inner.pointer}", inner.base) if inner.schema is True else inner
-    inner = replace(inner, value_types=names)
+    inner = inner.limited(names)
     comparison = _Comparison(types, inner, types.conjuncts(inner), names, depth)
+    budget.remaining_containments -= sum(map(cost_of, comparison.parts[1:]))
     if all(comparison.holds(keyword, outer) for keyword in outer.schema):
         return True
     return any(
@@ -118,7 +119,7 @@ class _Comparison:
 
 def _reference(comparison: _Comparison, outer: Node) -> bool:
     try:
-        target = comparison.types.document.resolve(outer, "$ref")
+        target = comparison.types.document.resolve(outer, "$ref", cost=0)
     except UnsupportedSchemaError:  # another document
         return False
     return comparison.are_contained(comparison.inner, target)
@@ -138,7 +139,7 @@ def _one_of(comparison: _Comparison, outer: Node) -> bool:
     """Return whether all values match one part and certainly none of the others."""
     children = [outer.child("oneOf", index) for index in range(len(outer.schema["oneOf"]))]
     matching = [child for child in children if comparison.are_contained(comparison.inner, child)]
-    others = [replace(child, value_types=comparison.names) for child in children if child not in matching[:1]]
+    others = [child.limited(comparison.names) for child in children if child not in matching[:1]]
     return bool(matching) and all(are_disjoint(comparison.types, comparison.inner, other) for other in others)
 
 
@@ -217,8 +218,8 @@ def _properties(comparison: _Comparison, part: Node, outer: Node) -> bool:
             return False
     mine = part.schema.get("patternProperties", {})
     for pattern in patterns:
-        child = part.child("patternProperties", pattern) if pattern in mine else replace(part, schema=True)
-        if not comparison.are_contained(_value(child), outer.child("patternProperties", pattern)):
+        child = part.child("patternProperties", pattern) if pattern in mine else _any(part)
+        if not comparison.are_contained(child, outer.child("patternProperties", pattern)):
             return False
     if "additionalProperties" not in outer.schema:
         return True
@@ -233,25 +234,25 @@ def _property(node: Node, name: str) -> Node:
     """Return the schema of a property."""
     if name in node.schema.get("properties", ()):
         return node.child("properties", name)
-    return _value(replace(node, schema=True)) if "patternProperties" in node.schema else _other_property(node)
+    return _any(node) if "patternProperties" in node.schema else _other_property(node)
 
 
 def _other_property(node: Node) -> Node:
     """Return the schema of properties without one of their own."""
     if "additionalProperties" in node.schema:
         return node.child("additionalProperties")
-    return _value(replace(node, schema=True))
+    return _any(node)
 
 
-def _value(node: Node) -> Node:
-    """Return the schema of another value: it has any types."""
-    return replace(node, value_types=None)
+def _any(node: Node) -> Node:
+    """Return the schema of any value."""
+    return Node(True, node.pointer, node.base)
 
 
 def _items(comparison: _Comparison, part: Node, outer: Node) -> bool:
     """Return whether all items of a schema's arrays match prefixItems and items."""
     mine, yours = arrays.prefix_of(part), arrays.prefix_of(outer)
-    rest, outer_rest = _value(arrays.rest_of(part)), arrays.rest_of(outer)
+    rest, outer_rest = arrays.rest_of(part), arrays.rest_of(outer)
     longest = arrays.longest(part)
     for index in range(int(min(longest, max(len(mine), len(yours))))):
         item = mine[index] if index < len(mine) else rest
@@ -261,9 +262,9 @@ def _items(comparison: _Comparison, part: Node, outer: Node) -> bool:
 
 
 def _property_names(comparison: _Comparison, part: Node, outer: Node) -> bool:
-    names = part.child("propertyNames") if "propertyNames" in part.schema else _value(replace(part, schema=True))
+    names = part.child("propertyNames") if "propertyNames" in part.schema else _any(part)
     strings = frozenset({"string"})
-    return comparison.are_contained(replace(names, value_types=strings), outer.child("propertyNames"))
+    return comparison.are_contained(names.limited(strings), outer.child("propertyNames"))
 
 
 def _format(comparison: _Comparison, part: Node, outer: Node) -> bool:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from chairlift.engine.structured.json_schema.document import Node, cost_of, is_nullable, types_in_common
@@ -22,8 +21,8 @@ def are_disjoint(types: PossibleTypes, one: Node, other: Node, depth: int = 0) -
     shared = types_in_common(types.of(one), types.of(other))
     if not shared:
         return True
-    parts, others = (types.conjuncts(replace(node, value_types=shared)) for node in (one, other))
-    budget.remaining_comparisons -= len(parts) + len(others) - 2
+    parts, others = (types.conjuncts(node.limited(shared)) for node in (one, other))
+    budget.remaining_comparisons -= sum(map(cost_of, (*parts[1:], *others[1:])))
     sets = [[values for part in some if (values := _values(part, shared)) is not None] for some in (parts, others)]
     if any(not values for some in sets for values in some) or any(
         not values & among for values, among in itertools.product(*sets)

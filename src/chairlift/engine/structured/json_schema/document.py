@@ -78,6 +78,12 @@ class Node:
                 base = join_uri(base, schema["$id"].partition("#")[0])
         return Node(schema, pointer, base, self.inner_types if tokens[0] in self.inner_keywords else None)
 
+    def limited(self, value_types: frozenset[str] | None) -> "Node":
+        """Return the same schema with other `value_types`, and none of its own for those inside it."""
+        if self.value_types == value_types and self.inner_types is None:
+            return self
+        return Node(self.schema, self.pointer, self.base, value_types)
+
     def reduced(self, *keywords: str) -> "Node":
         """Return the same schema without some of its keywords."""
         return replace(self, schema={name: value for name, value in self.schema.items() if name not in keywords})
@@ -144,17 +150,20 @@ class SchemaDocument:
         if "$dynamicAnchor" in node.schema:
             self._dynamic.setdefault(node.schema["$dynamicAnchor"], {})[node.base] = node
 
-    def resolve(self, node: Node, keyword: str) -> Node:
-        """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError."""
+    def resolve(self, node: Node, keyword: str, *, cost: int = 1) -> Node:
+        """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError.
+
+        A caller that counts the work of a search or of a comparison itself has no other `cost`.
+        """
         target = self._target(node, keyword)
-        self.budget.spend(1, node.at(keyword))
+        self.budget.spend(cost, node.at(keyword))
         # A definition that nothing refers to may be malformed: the schema is still valid to use.
         if self._malformed:
             tokens = target.pointer.split("/")
             for length in range(len(tokens), 0, -1):
                 if (error := self._malformed.get("/".join(tokens[:length]))) is not None:
                     raise error
-        return replace(target, value_types=node.inner_types if keyword in node.inner_keywords else None)
+        return target.limited(node.inner_types if keyword in node.inner_keywords else None)
 
     def _target(self, node: Node, keyword: str) -> Node:
         reference = node.schema[keyword]

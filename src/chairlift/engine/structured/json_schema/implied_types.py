@@ -4,7 +4,7 @@ JSON Schema lets {"properties": ...} match a number, because `properties` limits
 means that number, so outputs have the types that the keywords are about.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from chairlift.engine.structured.json_schema.document import (
     ALL_TYPES,
@@ -78,13 +78,16 @@ class ImpliedTypes:
         if key not in self._found:
             self._found[key] = self._find(node)
         found, schema = self._found[key], node.schema
+        if found.inner is None:
+            return node
         if found.implied:
             schema = {"type": found.implied[0] if len(found.implied) == 1 else list(found.implied), **schema}
-        return replace(node, schema=schema, inner_types=found.inner, inner_keywords=found.keywords)
+        return Node(schema, node.pointer, node.base, node.value_types, found.inner, found.keywords)
 
     def _find(self, node: Node) -> _Types:
-        is_limited = node.value_types is not None
-        implied = () if is_limited else self._implied(node)
+        if node.value_types is not None:
+            return _Types((), types_in_common(node.value_types, self.stated_by(node)), INNER_KEYWORDS)
+        implied = () if _says_type(node) else self._implied(node)
         mentions_type = bool(implied) and self._mentions_type(node)
         if implied and not mentions_type:
             return _Types(implied, frozenset(implied), INNER_KEYWORDS)
@@ -92,11 +95,8 @@ class ImpliedTypes:
         own = stated = self._stated(node.reduced(*_REFERENCES))
         if node.schema.keys() & _REFERENCES and node.schema.keys() & _INNER:
             stated = self._stated(node)
-        if is_limited or stated is not None:
-            known = ALL_TYPES if stated is None else stated
-            if node.value_types is not None:
-                known = types_in_common(node.value_types, known)
-            return _Types((), known, INNER_KEYWORDS if is_limited or own is not None else _INNER)
+        if stated is not None:
+            return _Types((), stated, _INNER if own is None else INNER_KEYWORDS)
         if mentions_type:  # in an alternative, which the other conjuncts must not exclude
             is_own = self._mentions_type(node.reduced(*_REFERENCES))
             return _Types((), ALL_TYPES, _REFERENCES | {"allOf"} if is_own else frozenset({"allOf"}))

@@ -171,7 +171,7 @@ class Lowering:
         if isinstance(target.schema, bool):
             return target.schema is not negative
         if "type" in target.schema:  # it needs no other
-            target = replace(target, value_types=None)
+            target = target.limited(None)
         key = target.pointer, negative, target.value_types
         if key not in self._names:
             name = self._names[key] = str(len(self._names))
@@ -210,7 +210,7 @@ class Lowering:
             raise UnsupportedSchemaError(node.at("oneOf"), f"has {len(parts)} parts, the limit is {MAX_COMPARED_PARTS}")
         free = frozenset[str]() if is_finite else self._types_allowed_twice(parts)
         # Each part as its outputs are: with its implied types, and without the values that may match several parts.
-        limited = [replace(part, value_types=self.possible_types.of(part) - free) for part in parts]
+        limited = [part.limited(self.possible_types.of(part) - free) for part in parts]
         for one, other in itertools.combinations(range(0 if is_finite else len(parts)), 2):
             if not are_disjoint(self.possible_types, *_beside(limited[one], limited[other])):
                 overlaps[one].append(other)
@@ -295,7 +295,7 @@ class OneOfConditions:
 def _beside(one: Node, other: Node) -> tuple[Node, Node]:
     """Return two parts as they apply to outputs, which match either of them and so have its types."""
     types = (one.value_types or frozenset()) | (other.value_types or frozenset())
-    return replace(one, value_types=types), replace(other, value_types=types)
+    return one.limited(types), other.limited(types)
 
 
 # -- rules of single keywords ------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ number, and mean a value of either.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from chairlift.engine.structured.json_schema import arrays
 from chairlift.engine.structured.json_schema.contained_schemas import is_contained
@@ -52,10 +51,12 @@ def means_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
     """
     if are_disjoint(types, one, other):
         return True
+    if types.document.budget.remaining_comparisons < 0:
+        return False
     mine, yours = types.of(one), types.of(other)
     shared = types_in_common(mine, yours)
     for name in shared:
-        values, others = (replace(part, value_types=frozenset({name})) for part in (one, other))
+        values, others = (part.limited(frozenset({name})) for part in (one, other))
         if is_contained(types, values, other) or is_contained(types, others, one):
             return True
     parts, other_parts = types.conjuncts(one), types.conjuncts(other)
@@ -74,7 +75,7 @@ def _items_mean_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
         return False
     items, others = arrays.rest_of(one), arrays.rest_of(other)
     return not are_disjoint(types, items, others) and means_any_of(
-        types, *(replace(each, value_types=types.of(each)) for each in (items, others))
+        types, *(each.limited(types.of(each)) for each in (items, others))
     )
 
 
@@ -111,6 +112,8 @@ def _difference(document: SchemaDocument, inner: Node, outer: Node, depth: int) 
     is_boolean = isinstance(inner.schema, bool) or isinstance(outer.schema, bool)
     if is_boolean or depth > MAX_REF_DEPTH or document.budget.remaining_containments < 0:
         return _DIFFERENT
+    if _keywords(inner) != _keywords(outer):
+        return _DIFFERENT
     names, others = _explicit_types(inner), _explicit_types(outer)
     found = _EQUAL
     if names != others:
@@ -134,7 +137,7 @@ def _resolved(document: SchemaDocument, node: Node) -> Node:
     for _ in range(MAX_REF_DEPTH):
         if isinstance(node.schema, bool) or _keywords(node) != {"$ref"}:
             break
-        node = replace(document.resolve(node, "$ref"), value_types=node.value_types)
+        node = document.resolve(node, "$ref", cost=0).limited(node.value_types)
     return node
 
 

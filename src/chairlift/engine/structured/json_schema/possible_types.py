@@ -1,7 +1,5 @@
 """PossibleTypes: the types of the values that a JSON Schema may match, and the schemas that all of them match."""
 
-from dataclasses import replace
-
 from chairlift.engine.structured.json_schema.document import (
     ALL_TYPES,
     Node,
@@ -29,6 +27,7 @@ class PossibleTypes:
         self.document = document
         self._implied_types = implied_types
         self._found: dict[tuple[str, frozenset[str] | None], frozenset[str]] = {}
+        self._conjuncts: dict[tuple[str, frozenset[str]], list[Node]] = {}
 
     def of(self, node: Node, depth: int = 0) -> frozenset[str]:
         """Return the types of the values that match a schema and have its `value_types`."""
@@ -65,7 +64,10 @@ class PossibleTypes:
         They are those of allOf and `$ref`, and the one of anyOf and oneOf that alone has values of these types.
         """
         found: list[Node] = []
-        pending = [replace(node, value_types=self.of(node))]
+        key = node.pointer, self.of(node)
+        if key in self._conjuncts:
+            return self._conjuncts[key]
+        pending = [node.limited(key[1])]
         while pending and len(found) < MAX_CONJUNCTS:
             each = pending.pop(0)
             if isinstance(each.schema, bool):
@@ -78,6 +80,7 @@ class PossibleTypes:
             for keyword in ("anyOf", "oneOf"):
                 alternatives = [part for part in _parts(each, keyword) if self.of(part)]
                 pending += alternatives if len(alternatives) == 1 else []
+        self._conjuncts[key] = found
         return found
 
     def alternatives(self, node: Node) -> list[list[Node]]:
@@ -92,11 +95,14 @@ class PossibleTypes:
         Outputs match one of the schemas with its implied types, so they have none but the types of the two.
         """
         types = self.of(one) | self.of(other)
-        return tuple(replace(node, value_types=types) if node.value_types is None else node for node in (one, other))  # type: ignore[return-value]
+        return (
+            one if one.value_types is not None else one.limited(types),
+            other if other.value_types is not None else other.limited(types),
+        )
 
     def _targets(self, node: Node) -> list[Node]:
         try:
-            return [self.document.resolve(node, "$ref")] if "$ref" in node.schema else []
+            return [self.document.resolve(node, "$ref", cost=0)] if "$ref" in node.schema else []
         except UnsupportedSchemaError:  # another document
             return []
 
