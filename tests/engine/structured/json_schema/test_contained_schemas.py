@@ -62,7 +62,9 @@ def contained(inner: Any, outer: Any) -> bool:
         # Nullable.
         ({**TEXT, "nullable": True}, TEXT, False), (TEXT, {**TEXT, "nullable": True}, True), (NULL, {**TEXT,
          "nullable": True}, True), ({**COLORS, "nullable": True}, {"type": ["string", "null"]}, True),
-        ({"$ref": "#/$defs/text", "nullable": True}, {"anyOf": [TEXT, NULL]}, False),
+        ({"$ref": "#/$defs/text", "nullable": True}, {"anyOf": [TEXT, NULL]}, True),
+        ({"not": NULL, "nullable": True}, {"not": NULL}, False), ({"not": TEXT, "nullable": True}, {"not": TEXT},
+         False),
     ],
 )  # fmt: skip
 def test_types_and_values(inner: Any, outer: Any, expected: bool) -> None:

@@ -26,13 +26,13 @@ _NO_LIMITS = frozenset({"type", "nullable", "then", "else", "minContains", "maxC
 """Keywords that are compared together with another one."""
 
 _PROPERTIES = ("properties", "patternProperties", "additionalProperties")
+_ITEMS = ("prefixItems", "items", "additionalItems")
+_UNITS = (_PROPERTIES, _ITEMS)
+_CONTAINS = ("contains", "minContains", "maxContains")
 _LIMITS_OF_VALUES = frozenset({
     "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minimum", "exclusiveMinimum",
     "maximum", "exclusiveMaximum", "multipleOf", "required",
 })  # fmt: skip
-_ITEMS = ("prefixItems", "items", "additionalItems")
-_UNITS = (_PROPERTIES, _ITEMS)
-_CONTAINS = ("contains", "minContains", "maxContains")
 
 
 def is_contained(types: PossibleTypes, inner: Node, outer: Node, depth: int = 0) -> bool:
@@ -50,6 +50,9 @@ def is_contained(types: PossibleTypes, inner: Node, outer: Node, depth: int = 0)
         return False
     if names != types_in_common(names, set(type_names(outer.schema))):
         return False
+    if is_nullable(inner.schema) and "null" in names:  # null needs to match no other keyword of it
+        null = Node({"type": "null"}, f"null at {inner.pointer}", inner.base)
+        return all(is_contained(types, each, outer, depth + 1) for each in (inner.limited(names - {"null"}), null))
     inner = Node({}, f"any at {inner.pointer}", inner.base) if inner.schema is True else inner
     inner = inner.limited(names)
     comparison = _Comparison(types, inner, types.conjuncts(inner), names, depth)
@@ -68,8 +71,11 @@ class _Comparison:
     """The inner schema of a comparison.
 
     Attributes:
-        parts: schemas that each of its values matches.
+        types: the types of all schemas.
+        inner: the schema.
+        parts: schemas that each of its values matches, itself among them.
         names: the types of its values.
+        depth: how many comparisons this one is part of.
     """
 
     types: PossibleTypes
@@ -103,8 +109,7 @@ class _Comparison:
         for part in self.parts:
             if "const" in part.schema or "enum" in part.schema:
                 listed = [part.schema["const"]] if "const" in part.schema else part.schema["enum"]
-                nullable = [None] if is_nullable(part.schema) else []
-                return [value for value in (*listed, *nullable) if has_type(value, list(self.names))]
+                return [value for value in listed if has_type(value, list(self.names))]
         if self.names <= {"null", "boolean"}:
             return [value for value in (None, False, True) if type_of(value) in self.names]
         return None

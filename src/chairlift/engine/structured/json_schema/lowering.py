@@ -5,27 +5,19 @@ values, so `not` is sound in any nesting: a rule that needs the complement of a 
 complement of a positive. Referenced schemas become definitions that are named by number.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
 from chairlift.engine.structured.json_schema.all_of_and_any_of import all_of, any_of
-from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, LoweringBudget
-from chairlift.engine.structured.json_schema.contained_schemas import is_contained
-from chairlift.engine.structured.json_schema.disjoint_schemas import are_disjoint
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, SchemaDocument, cost_of, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
 from chairlift.engine.structured.json_schema.implied_types import INNER_KEYWORDS, ImpliedTypes
-from chairlift.engine.structured.json_schema.one_of_overlaps import (
-    are_nullable_twice,
-    is_integer_in_number,
-    means_any_of,
-    types_allowed_twice,
-)
+from chairlift.engine.structured.json_schema.one_of import one_of_conditions
 from chairlift.engine.structured.json_schema.patterns import (
     KNOWN_FORMATS,
     OTHER_FORMATS,
@@ -33,13 +25,6 @@ from chairlift.engine.structured.json_schema.patterns import (
     grammar_pattern,
 )
 from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
-from chairlift.engine.structured.json_schema.value_sets import finite_values, share_no_value
-
-MAX_ONE_OF = 24
-"""Most parts of a oneOf that overlap with others: each part needs the complements of those."""
-
-MAX_COMPARED_PARTS = 128
-"""Most parts of a oneOf that are compared in pairs."""
 
 MAX_MULTIPLE_DIGITS = 9
 """Most significant digits of a multipleOf."""
@@ -78,13 +63,14 @@ class Lowering:
         possible_types: the types of the values of all schemas.
         ignored: places of keywords that are not enforced.
         is_strict: whether a keyword that cannot be enforced raises UnsupportedSchemaError.
+        is_exact: whether the schema is a condition, in which no keyword is relaxed.
     """
 
     def __init__(self, document: SchemaDocument, *, strict: bool) -> None:
         self.document = document
         self.ignored: list[str] = []
         self.is_strict = strict
-        self._is_exact = False
+        self.is_exact = False
         self.implied_types = ImpliedTypes(document)
         self.possible_types = PossibleTypes(document, self.implied_types)
         self._names: dict[tuple[str, bool, frozenset[str] | None], str] = {}
@@ -158,12 +144,12 @@ class Lowering:
     @contextmanager
     def _exactly(self) -> Iterator[None]:
         """Ignore no keyword meanwhile: a condition that is only partly kept is not one."""
-        before = self.is_strict, self._is_exact
-        self.is_strict = self._is_exact = True
+        before = self.is_strict, self.is_exact
+        self.is_strict = self.is_exact = True
         try:
             yield
         finally:
-            self.is_strict, self._is_exact = before
+            self.is_strict, self.is_exact = before
 
     def reference(self, node: Node, keyword: str, *, negative: bool = False) -> Schema:
         """Return a reference to the definition of what `$ref` or `$dynamicRef` refers to."""
@@ -197,65 +183,6 @@ class Lowering:
         self._definitions[name] = schema
         return {"$ref": DEFINITION + name}
 
-    def one_of_conditions(self, node: Node) -> "OneOfConditions":
-        """Return what a value that matches a part of `oneOf` must match, too, so that it matches no other part.
-
-        Where the parts are alternatives that a value may match several of, nothing; `oneOf` is ignored then. Raises
-        UnsupportedSchemaError.
-        """
-        parts = [node.child("oneOf", index) for index in range(len(node.schema["oneOf"]))]
-        overlaps: list[list[int]] = [[] for _ in parts]
-        is_finite = share_no_value([finite_values(self.document, part) for part in parts])
-        if not is_finite and len(parts) > MAX_COMPARED_PARTS:
-            raise UnsupportedSchemaError(node.at("oneOf"), f"has {len(parts)} parts, the limit is {MAX_COMPARED_PARTS}")
-        free = frozenset[str]() if is_finite else self._types_allowed_twice(parts)
-        # Each part as its outputs are: with its implied types, and without the values that may match several parts.
-        limited = [part.limited(self.possible_types.of(part) - free) for part in parts]
-        for one, other in itertools.combinations(range(0 if is_finite else len(parts)), 2):
-            if not are_disjoint(self.possible_types, *_beside(limited[one], limited[other])):
-                overlaps[one].append(other)
-                overlaps[other].append(one)
-        if self.document.budget.remaining_comparisons < 0:
-            raise UnsupportedSchemaError(
-                node.at("oneOf"), f"needs too many comparisons: the limit of a request is {MAX_COMPARISONS}"
-            )
-        means_any_of = self._means_any_of(node, limited, overlaps)
-        if free or means_any_of:
-            self.ignored.append(node.at("oneOf"))
-        if means_any_of:
-            return OneOfConditions([[] for _ in parts], free)
-        needed = sorted(set(itertools.chain.from_iterable(overlaps)))
-        if len(needed) > MAX_ONE_OF:
-            raise UnsupportedSchemaError(
-                node.at("oneOf"), f"has {len(needed)} overlapping parts, the limit is {MAX_ONE_OF}"
-            )
-        # Defined once: each complement is a condition of all parts that overlap with its own.
-        complements = {index: self.define(self.negative(parts[index])) for index in needed}
-        return OneOfConditions([[complements[other] for other in others] for others in overlaps], free)
-
-    def _types_allowed_twice(self, parts: list[Node]) -> frozenset[str]:
-        """Return the types whose values may match several parts of a oneOf."""
-        if self._is_exact or (self.is_strict and not are_nullable_twice(self.document, parts)):
-            return frozenset()
-        found = types_allowed_twice(self.possible_types, parts)
-        return found & {"null"} if self.is_strict else found
-
-    def _means_any_of(self, node: Node, parts: list[Node], overlaps: list[list[int]]) -> bool:
-        """Return whether `oneOf` is meant as anyOf. Raises UnsupportedSchemaError if strict and no value is left."""
-        pairs = [(parts[one], parts[other]) for one, others in enumerate(overlaps) for other in others if one < other]
-        if self._is_exact or not pairs:
-            return False
-        if any(is_integer_in_number(self.possible_types, *pair) for pair in pairs):
-            return True
-        if not self.is_strict:
-            return any(means_any_of(self.possible_types, *pair) for pair in pairs)
-        if all(any(is_contained(self.possible_types, part, parts[other]) for other in others)
-               for part, others in zip(parts, overlaps, strict=True)):  # fmt: skip
-            raise UnsupportedSchemaError(
-                node.at("oneOf"), "allows no value, because each part is contained in another one; use anyOf"
-            )
-        return False
-
     def _conjunction(self, node: Node) -> Schema:
         parts: list[Schema] = []
         for keyword, rule in RULES.items():
@@ -271,31 +198,6 @@ class Lowering:
                     raise
                 self.ignored.append(node.at(keyword))
         return all_of(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class OneOfConditions:
-    """What makes the values of `oneOf` match exactly one part.
-
-    Attributes:
-        by_part: for each part the complements of the parts that overlap with it.
-        free_types: types whose values may match several parts.
-    """
-
-    by_part: list[list[Schema]]
-    free_types: frozenset[str]
-
-    @property
-    def others(self) -> list[Schema]:
-        """Return the values that match `oneOf` beside those of single parts, as one schema or none."""
-        names = [name for name in TYPES if name in self.free_types]
-        return [{"type": names[0] if len(names) == 1 else names}] if names and any(self.by_part) else []
-
-
-def _beside(one: Node, other: Node) -> tuple[Node, Node]:
-    """Return two parts as they apply to outputs, which match either of them and so have its types."""
-    types = (one.value_types or frozenset()) | (other.value_types or frozenset())
-    return one.limited(types), other.limited(types)
 
 
 # -- rules of single keywords ------------------------------------------------------------------------------------------
@@ -371,7 +273,7 @@ def _any_of(lowering: Lowering, node: Node) -> list[Schema]:
 def _one_of(lowering: Lowering, node: Node) -> list[Schema]:
     parts = [lowering.positive(node.child("oneOf", index)) for index in range(len(node.schema["oneOf"]))]
     try:
-        found = lowering.one_of_conditions(node)
+        found = one_of_conditions(lowering, node)
     except UnsupportedSchemaError:
         if lowering.is_strict:
             raise

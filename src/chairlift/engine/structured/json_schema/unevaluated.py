@@ -15,6 +15,7 @@ from chairlift.engine.structured.json_schema import arrays, objects
 from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
 from chairlift.engine.structured.json_schema.document import Node, Schema, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.one_of import one_of_conditions
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering
@@ -141,7 +142,7 @@ def _joined(
 
 def _one_of(lowering: "Lowering", node: Node, depth: int) -> list[_Alternative]:
     """Return the ways to match one part and no other."""
-    conditions = lowering.one_of_conditions(node)
+    conditions = one_of_conditions(lowering, node)
     found = [_Alternative((other,)) for other in conditions.others]
     for index, complements in enumerate(conditions.by_part):
         each = _alternatives(lowering, node.child("oneOf", index), depth + 1)
