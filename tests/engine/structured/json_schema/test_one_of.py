@@ -1,4 +1,4 @@
-"""one_of_conditions: outputs of a oneOf match exactly one part, or several where exactly one leaves out what is meant."""
+"""one_of_conditions: outputs of a oneOf match one part, or several where exactly one leaves out what is meant."""
 
 from typing import Any
 
@@ -11,8 +11,6 @@ from support_shares import for_each
 
 INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 COLORS = {"type": "string", "enum": ["red", "blue"]}
-
-
 NESTED: Any = [{"required": ["a"]}, {"required": ["a", "b"]}]
 PAIR: Any = {"type": "object", "properties": {"a": INTEGER, "b": INTEGER}}
 NULL: Any = {"type": "null"}

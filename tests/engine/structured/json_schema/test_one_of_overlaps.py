@@ -17,8 +17,6 @@ from support_shares import for_each
 
 INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 COLORS = {"type": "string", "enum": ["red", "blue"]}
-
-
 NULL: Any = {"type": "null"}
 
 
