@@ -72,6 +72,41 @@ def test_an_integer_or_a_number_is_a_number_and_named(strict: bool | None) -> No
     assert [accepts(grammar, value) for value in values] == [True, True, False, False, False]
 
 
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_types_of_a_value_by_several_schemas(strict: bool | None) -> None:
+    nullable = [{"type": "object", "required": [name], "nullable": True} for name in "ab"]
+    schema = {
+        "type": "object", "required": ["v", "list", "one", "low"], "$defs": {"low": {"minimum": 1}},
+        "properties": {
+            "v": {"type": "null", "$ref": "#/$defs/low"},
+            "list": {"oneOf": [{"type": "array", "items": {"type": name}} for name in ("integer", "number")]},
+            "one": {"oneOf": nullable}, "low": {"type": ["integer", "null"], "allOf": [{"$ref": "#/$defs/low"}]},
+        },
+    }  # fmt: skip
+    request = chat(response_format={"type": "json_schema", "json_schema": {
+        "name": "n", "schema": schema, "strict": strict,
+    }})  # fmt: skip
+    places = [f"response_format.json_schema.schema/properties/{name}/oneOf" for name in ("list", "one")]
+    assert list(request.ignored) == places
+    grammar = grammar_of(json_schema=request.params.structured.schema)
+    value: dict[str, Any] = {"v": None, "list": [1, 1.5], "one": None, "low": None}
+    for change in ({}, {"low": 1}, {"one": {"a": 1}}, {"list": [1]}, {"list": []}):
+        assert accepts(grammar, value | change), change
+    for change in ({"v": 1}, {"list": ["a"]}, {"one": {"a": 1, "b": 1}}, {"one": {}}, {"low": 0}, {"low": "a"}):
+        assert not accepts(grammar, value | change), change
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_parts_that_overlap_are_alternatives_unless_strict(strict: bool) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+              "oneOf": [{"required": ["a"]}, {"required": ["a", "b"]}]}  # fmt: skip
+    holder = {"name": "n", "schema": schema, "strict": strict}
+    request = chat(response_format={"type": "json_schema", "json_schema": holder})
+    assert request.ignored == (() if strict else ("response_format.json_schema.schema/oneOf",))
+    grammar = grammar_of(json_schema=request.params.structured.schema)
+    assert [accepts(grammar, value) for value in ({"a": 1}, {"a": 1, "b": 2}, {})] == [True, not strict, False]
+
+
 def test_options_without_effect_are_named() -> None:
     options = {"regex": "a", "disable_fallback": True, "backend": "xgrammar", "disable_any_whitespace": False}
     request = chat(structured_outputs=options, guided_decoding_backend="guidance", length_penalty=1.0)

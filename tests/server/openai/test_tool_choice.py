@@ -160,11 +160,19 @@ def test_a_tool_without_parameters_takes_any_object(parameters: Any) -> None:
 @pytest.mark.parametrize("strict", [True, False])
 def test_arguments_without_types_have_those_that_are_meant(strict: bool) -> None:
     level = {"oneOf": [{"type": "integer"}, {"type": "number"}]}
-    schema = {"properties": {"level": level, "name": {"pattern": "^a$"}, "note": {"type": "string", "nullable": True}}}
+    levels = {"oneOf": [{"type": "array", "items": {"type": name}} for name in ("integer", "number")]}
+    schema = {
+        "properties": {"level": level, "name": {"pattern": "^a$"}, "note": {"type": "string", "nullable": True},
+         "levels": levels, "low": {"type": ["integer", "null"], "$ref": "#/$defs/low"}},
+        "$defs": {"low": {"minimum": 1}},
+    }  # fmt: skip
     tools = [tool("f", schema, strict=strict)]
     result = read_tools({"tools": tools, "tool_choice": "required"}, HERMES)
-    assert result is not None and result.ignored == ("tools[0].function.parameters/properties/level/oneOf",)
+    assert result is not None and result.ignored == tuple(
+        f"tools[0].function.parameters/properties/{name}/oneOf" for name in ("level", "levels")
+    )
     for arguments, fits in (
+        ('{"levels": [1, 1.5], "low": null}', True), ('{"levels": [1], "low": 1}', True), ('{"low": 0}', False),
         ('{"level": 1, "name": "a", "note": null}', True), ('{"level": 1.5}', True), ('{"level": "a"}', False),
         ('{"name": 5}', False), ("5", False),
     ):  # fmt: skip

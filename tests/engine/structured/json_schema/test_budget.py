@@ -1,5 +1,6 @@
 """LoweringBudget: the schemas of one request share it, so that costly ones end soon, in any number."""
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.engine.structured.json_schema.budget import MAX_SCHEMAS, LoweringBudget
+from chairlift.engine.structured.json_schema.document import TYPES
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.lowering import lower
 from support_request_bodies import chat
@@ -25,6 +27,15 @@ def each(count: int, schema: Any, **more: Any) -> dict[str, Any]:
 
 
 NAMES = {"enum": [f"name {number}" for number in range(9000)]}
+PAIRS_OF_TYPES = [list(names) for names in itertools.combinations(TYPES, 2)]
+
+
+def nested(leaf: Any) -> Any:
+    for _ in range(5):
+        leaf = {"type": "object", "properties": {"a": leaf, "b": leaf}, "additionalProperties": leaf}
+    return leaf
+
+
 COSTLY: dict[str, dict[str, Any]] = {
     "many schemas": {"type": "object", "allOf": [{}] * 80_000},
     "malformed definitions": each(
@@ -38,6 +49,20 @@ COSTLY: dict[str, dict[str, Any]] = {
     ]}),
     "oneOf of references": each(
         2000, {"oneOf": [{"$ref": "#/$defs/e"}] * 2}, **{"$defs": {"e": {"enum": list(range(1000))}}}
+    ),
+    "oneOf of equal objects": {"oneOf": [each(100, {"type": "string"}, title=str(number)) for number in range(100)]},
+    "oneOf of nested objects": each(
+        1500, {"oneOf": [{"$ref": "#/$defs/one"}, {"$ref": "#/$defs/other"}]},
+        **{"$defs": {"one": nested({"type": "integer"}), "other": nested({"type": "number"})}},
+    ),
+    "oneOf of alternatives": {"oneOf": [{"anyOf": [{"type": names} for names in PAIRS_OF_TYPES]}] * 100},
+    "references from values of many types": each(
+        1, {}, allOf=[{"properties": {f"q{number}": {"type": names, "$ref": "#/$defs/0"}}}
+                      for number, names in enumerate(PAIRS_OF_TYPES * 40)],
+        **{"$defs": {"2000": {}, "2001": {}} | {
+            str(number): {"minimum": 0, "allOf": [{"$ref": f"#/$defs/{number + more}"} for more in (1, 2)]}
+            for number in range(2000)
+        }},
     ),
     "if": each(1000, {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"not": {"required": ["c"]}}}),
     "propertyNames": each(2000, {"propertyNames": {"$ref": "#/$defs/e"}}, **{"$defs": {"e": NAMES}}),

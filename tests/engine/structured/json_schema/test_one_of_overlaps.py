@@ -1,49 +1,40 @@
-"""oneOf: parts that overlap are alternatives where exactly one of them would leave out what is meant."""
+"""means_any_of: parts that overlap are alternatives where exactly one of them would leave out what is meant."""
 
+from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
-from chairlift.engine.structured.json_schema.document import SchemaDocument
-from chairlift.engine.structured.json_schema.lowering import lower
+from chairlift.engine.structured.json_schema.document import TYPES, SchemaDocument
+from chairlift.engine.structured.json_schema.implied_types import ImpliedTypes
 from chairlift.engine.structured.json_schema.one_of_overlaps import (
-    is_contained,
+    are_nullable_twice,
     is_integer_in_number,
     means_any_of,
+    types_allowed_twice,
 )
-from support_grammars import grammar_of
-from support_json_schema import accepts, check, rejection
+from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
 from support_shares import for_each
 
 INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 COLORS = {"type": "string", "enum": ["red", "blue"]}
+NULL: Any = {"type": "null"}
 
 
 def record(required: list[str], **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required}
 
 
-def parts(one: Any, other: Any) -> tuple[SchemaDocument, Any, Any]:
-    document = SchemaDocument({"oneOf": [one, other], "$defs": {"text": TEXT}}, LoweringBudget())
-    return document, document.root.child("oneOf", 0), document.root.child("oneOf", 1)
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
 
 
-@for_each(
-    ("inner", "outer", "expected"),
-    [
-        (INTEGER, NUMBER, True), (NUMBER, INTEGER, False), (COLORS, TEXT, True), (TEXT, COLORS, False),
-        (COLORS, {"enum": ["red", "blue", 1]}, True), ({"const": 1}, INTEGER, True), ({"const": 1.5}, INTEGER, False),
-        (COLORS, {"const": "red"}, False), (TEXT, {**TEXT, "title": "t"}, True), (TEXT, {}, True), (TEXT, True, True),
-        (False, TEXT, True), (TEXT, False, False), (True, {}, True), (True, TEXT, False), ({}, TEXT, False),
-        ({**TEXT, "minLength": 2}, TEXT, True), (TEXT, {**TEXT, "minLength": 2}, False),
-        ({**INTEGER, "minimum": 1}, {**NUMBER, "minimum": 1}, True), (TEXT, {"$ref": "#/$defs/text"}, True),
-        ({"$ref": "#/$defs/text"}, {"type": ["string", "null"]}, True), ({**TEXT, "nullable": True}, TEXT, False),
-        (TEXT, {**TEXT, "nullable": True}, False),
-    ],
-)  # fmt: skip
-def test_a_schema_that_is_contained_in_another_one(inner: Any, outer: Any, expected: bool) -> None:
-    assert is_contained(*parts(inner, outer)) is expected
+def parts(one: Any, other: Any) -> tuple[PossibleTypes, Any, Any]:
+    """Return two parts of a oneOf with their types."""
+    definitions = {"text": TEXT, "integers": {"type": "array", "items": INTEGER}}
+    document = SchemaDocument({"oneOf": [one, other], "$defs": definitions}, LoweringBudget())
+    types = PossibleTypes(document, ImpliedTypes(document))
+    children = (document.root.child("oneOf", index) for index in range(2))
+    return types, *(replace(child, value_types=types.of(child)) for child in children)  # type: ignore[return-value]
 
 
 @for_each(
@@ -52,6 +43,21 @@ def test_a_schema_that_is_contained_in_another_one(inner: Any, outer: Any, expec
         (INTEGER, NUMBER, True), (NUMBER, INTEGER, True), ({**INTEGER, "minimum": 1}, NUMBER, True),
         (INTEGER, {"minimum": 2}, False), (INTEGER, {}, False), (INTEGER, TEXT, False), (NUMBER, NUMBER, False),
         ({"type": ["integer", "null"]}, {"type": ["number", "null"]}, True), (True, NUMBER, False),
+        ({**INTEGER, "minimum": 5}, {**NUMBER, "minimum": 0}, True), ({**INTEGER, "minimum": 0}, {**NUMBER,
+         "minimum": 5}, False),
+        # Inside of arrays and objects, if nothing else differs: the complement of the rest can be expressed.
+        (array(INTEGER), array(NUMBER), True), (array(NUMBER), array(INTEGER), True),
+        (array(array(INTEGER)), array(array(NUMBER)), True), ({"$ref": "#/$defs/integers"}, array(NUMBER), True),
+        (array({**INTEGER, "minimum": 0}), array(NUMBER), False), (array(TEXT), array(COLORS), False),
+        (record(["v"], v=INTEGER, t=TEXT), record(["v"], t=TEXT, v=NUMBER), True),
+        (record(["v"], v=INTEGER, t=TEXT), record(["v"], v=NUMBER, t=COLORS), False),
+        (record(["v"], v=INTEGER), record([], v=NUMBER), False), (array(INTEGER), array(INTEGER), False),
+        ({"additionalProperties": INTEGER}, {"additionalProperties": NUMBER}, True),
+        ({"items": [INTEGER, TEXT], "additionalItems": False}, {"items": [NUMBER, TEXT], "additionalItems": False},
+         True), ({"items": [INTEGER, TEXT]}, {"items": [NUMBER]}, False),
+        ({"anyOf": [INTEGER, TEXT]}, {"anyOf": [NUMBER, TEXT]}, True),
+        ({"dependencies": {"a": ["b"], "v": {"items": INTEGER}}}, {"dependencies": {"a": ["b"], "v": {"items":
+         NUMBER}}}, True),
     ],
 )  # fmt: skip
 def test_an_integer_beside_a_number(one: Any, other: Any, expected: bool) -> None:
@@ -67,6 +73,26 @@ def test_an_integer_beside_a_number(one: Any, other: Any, expected: bool) -> Non
         (record(["a"], a=TEXT), record(["b"], b=TEXT), False), (True, False, True),
         ({"required": ["a"]}, {"required": ["b"]}, False), ({"enum": ["a", "b"]}, {"enum": ["b", "c"]}, False),
         ({**TEXT, "minLength": 2}, {**TEXT, "maxLength": 3}, False),
+        # Bounds.
+        ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 9}, True), ({**TEXT, "minLength": 1}, {**TEXT, "minLength":
+         3}, True), ({**INTEGER, "minimum": 0}, {**INTEGER, "minimum": 5}, True),
+        ({**INTEGER, "minimum": 0}, {**INTEGER, "maximum": 5}, False), ({"const": 7}, {**INTEGER, "minimum": 5}, True),
+        (array(TEXT), {**array(TEXT), "minItems": 1}, True), (INTEGER, {"minimum": 2}, True),
+        # Implied types.
+        ({"properties": {"a": INTEGER}}, {"properties": {"b": INTEGER}}, True), (TEXT, {"required": ["a"]}, True),
+        ({"required": ["a"]}, {"required": ["a", "b"]}, True), ({"items": TEXT}, {"minLength": 1}, True),
+        ({"$ref": "#/$defs/text"}, {"required": ["a"]}, True),
+        # Types of several.
+        ({"type": ["string", "null"], "maxLength": 5}, {"type": ["string", "integer"]}, True),
+        ({"type": ["string", "object"], "required": ["a"], "maxLength": 5}, {"type": "object", "required": ["b"]},
+         False), ({"allOf": [record(["a"]), {"required": ["c"]}]}, record(["a"], a=TEXT), True),
+        ({"allOf": [record(["a"]), {"required": ["c"]}]}, record(["a", "b"], a=TEXT), False),
+        ({"anyOf": [record(["a"]), TEXT]}, record(["a"], a=TEXT), True),
+        # Arrays, by their items.
+        (array(TEXT), array(COLORS), True), (array({"type": "object"}), array(record([], a=TEXT)), True),
+        (array(record(["a"], a=TEXT)), array(record(["a", "b"], b=TEXT)), True), (array(TEXT), array(INTEGER), False),
+        (array(record(["a"])), array(record(["b"])), False), (array(array(TEXT)), array(array(COLORS)), True),
+        (array(TEXT), array({"required": ["a"]}), True),
     ],
 )  # fmt: skip
 def test_parts_that_are_alternatives(one: Any, other: Any, expected: bool) -> None:
@@ -74,59 +100,23 @@ def test_parts_that_are_alternatives(one: Any, other: Any, expected: bool) -> No
 
 
 @for_each(
-    ("schema", "matching", "failing"),
+    ("one", "other", "expected", "by_keyword"),
     [
-        ({"oneOf": [TEXT, COLORS]}, ["red", "x"], [1]), ({"oneOf": [TEXT, TEXT]}, ["x"], [1]),
-        ({"oneOf": [{"$ref": "#/$defs/text"}, COLORS], "$defs": {"text": TEXT}}, ["red", "x"], [1]),
-        ({"oneOf": [record(["id"], id=TEXT), record(["id", "n"], id=TEXT, n=TEXT)]},
-         [{"id": "x"}, {"id": "x", "n": "y"}], [{}, 1]),
-        ({"oneOf": [{**TEXT, "format": "date"}, {**TEXT, "pattern": "^a"}]}, ["2026-01-31", "a"], ["x", 1]),
-        ({"oneOf": [record([], a=INTEGER), record([], b=TEXT)], "unevaluatedProperties": False},
-         [{"a": 1}, {"b": "x"}, {}], [{"c": 1}]),
+        ({"type": ["string", "null"]}, {"type": ["integer", "null"]}, ["null"], False),
+        ({**TEXT, "nullable": True}, {**INTEGER, "nullable": True}, ["null"], True),
+        ({**TEXT, "nullable": True}, {"type": ["integer", "null"]}, ["null"], False),
+        ({"anyOf": [TEXT, NULL]}, {"oneOf": [INTEGER, NULL]}, ["null"], False),
+        ({"anyOf": [TEXT, NULL]}, {"anyOf": [INTEGER, NULL]}, ["null"], False),
+        ({"enum": ["a", None]}, {"enum": ["b", None]}, ["null"], False), ({}, NULL, ["null"], False),
+        ({"$ref": "#/$defs/text", "nullable": True}, {"allOf": [INTEGER], "nullable": True}, ["null"], True),
+        ({"type": ["string", "integer"]}, {"type": ["string", "null"]}, ["string"], False),
+        ({"type": ["string", "integer"], "maxLength": 5}, {"type": ["string", "null"]}, [], False),
+        ({"type": ["object", "string"], "required": ["a"]}, {"type": ["object", "string"]}, ["string"], False),
+        ({"required": ["a"]}, {"required": ["b"]}, [], False), (TEXT, INTEGER, [], False), (NUMBER, INTEGER, [], False),
+        ({"type": "boolean"}, {"enum": [True, False, "auto"]}, ["boolean"], False), (True, {}, list(TYPES), False),
     ],
 )  # fmt: skip
-def test_alternatives_are_allowed_and_named_unless_strict(schema: Any, matching: list[Any], failing: list[Any]) -> None:
-    lowered, places = lower(schema, strict=False)
-    assert places == ("/oneOf",)
-    grammar = grammar_of(json_schema=lowered)
-    assert [value for value in matching if not accepts(grammar, value)] == []
-    assert [value for value in failing if accepts(grammar, value)] == []
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_an_integer_or_a_number_is_a_number_in_both_modes(strict: bool) -> None:
-    for schema, place in (
-        ({"oneOf": [INTEGER, NUMBER]}, "/oneOf"),
-        ({"type": "object", "properties": {"v": {"oneOf": [NUMBER, INTEGER, TEXT]}}}, "/properties/v/oneOf"),
-    ):
-        lowered, places = lower(schema, strict=strict)
-        assert places == (place,)
-        for value in (1, 1.5, -3):
-            assert accepts(grammar_of(json_schema=lowered), value if place == "/oneOf" else {"v": value})
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_parts_that_a_grammar_can_tell_apart_stay_exclusive(strict: bool) -> None:
-    for schema, matching, failing in (
-        ({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"a": 1}, {"a": 1, "b": 1}),
-        ({"oneOf": [{**TEXT, "minLength": 2}, {**TEXT, "maxLength": 3}]}, "a", "ab"),
-        ({"oneOf": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}]}, "a", "b"),
-        ({"oneOf": [record(["k"], k={"const": "a"}), record(["k"], k={"const": "b"})]}, {"k": "b"}, {"k": "c"}),
-    ):
-        lowered, places = lower(schema, strict=strict)
-        assert places == ()
-        check(lowered, [matching], [failing])
-
-
-def test_a_condition_is_exact() -> None:
-    """A value that two parts of a oneOf match fails the condition, whatever the mode is."""
-    schema = {"not": {"not": {"oneOf": [{"enum": [1, 2]}, {"enum": [2, 1, 3]}]}}}
-    lowered, places = lower(schema, strict=False)
-    grammar = grammar_of(json_schema=lowered)
-    assert places == () and accepts(grammar, 3) and not accepts(grammar, 1)
-
-
-def test_strict_parts_that_leave_no_value_are_rejected() -> None:
-    for one in (TEXT, {"$ref": "#/$defs/text"}):
-        message = rejection({"oneOf": [one, TEXT], "$defs": {"text": TEXT}})
-        assert message == "/oneOf allows no value, because each part is contained in another one; use anyOf"
+def test_types_all_of_whose_values_match_both(one: Any, other: Any, expected: list[str], by_keyword: bool) -> None:
+    types, *pair = parts(one, other)
+    assert types_allowed_twice(types, pair) == frozenset(expected)
+    assert are_nullable_twice(types.document, pair) is by_keyword

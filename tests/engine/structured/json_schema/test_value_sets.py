@@ -1,10 +1,10 @@
-"""Values: equality, finite sets and schemas that share no value."""
+"""Values: equality and finite sets."""
 
 from typing import Any
 
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import SchemaDocument
-from chairlift.engine.structured.json_schema.value_sets import are_disjoint, finite_values, has_type, key_of, type_of
+from chairlift.engine.structured.json_schema.value_sets import finite_values, has_type, key_of, type_of
 from support_shares import for_each
 
 
@@ -34,30 +34,3 @@ def test_finite_values(schema: Any, values: list[Any] | None) -> None:
         {"not": schema, "$defs": {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}}, LoweringBudget()
     )
     assert finite_values(document, document.root.child("not")) == values
-
-
-def tagged(value: Any) -> Any:
-    return {"type": "object", "properties": {"kind": {"const": value}}, "required": ["kind"]}
-
-
-@for_each(
-    ("one", "other", "expected"),
-    [
-        ({"type": "string"}, {"type": "null"}, True), ({"type": "integer"}, {"type": "number"}, False),
-        ({"const": 1}, {"const": 1.0}, False), ({"enum": [1, 2]}, {"enum": [3]}, True),
-         ({"const": 1}, {"type": "string"}, True),
-        (tagged("a"), tagged("b"), True), (tagged("a"), tagged("a"), False),
-         (tagged("a"), {**tagged("b"), "type": ["null", "object"]}, False),
-        ({"type": "object", "required": ["a"]}, {"type": "object", "properties": {"a": False}}, True),
-        ({"type": "object", "required": ["a"]}, {"type": "object", "additionalProperties": False}, True),
-        ({"type": "object", "required": ["a"]}, {"type": "object", "patternProperties": {"a": {}},
-         "additionalProperties": False}, False),
-        ({"$ref": "#/$defs/c"}, {"const": "d"}, True), ({"$ref": "#/$defs/loop"}, {"const": "d"}, False),
-         (True, False, True), (True, {}, False),
-    ],
-)  # fmt: skip
-def test_disjoint_schemas(one: Any, other: Any, expected: bool) -> None:
-    definitions = {"c": {"const": "c"}, "loop": {"$ref": "#/$defs/loop"}}
-    document = SchemaDocument({"allOf": [one, other], "$defs": definitions}, LoweringBudget())
-    first, second = document.root.child("allOf", 0), document.root.child("allOf", 1)
-    assert are_disjoint(document, first, second) == are_disjoint(document, second, first) == expected

@@ -11,6 +11,9 @@ MAX_COST = 10_000
 MAX_COMPARISONS = 10_000
 """Pairs of schemas that are compared to find disjoint ones; the others count as overlapping."""
 
+MAX_CONTAINMENTS = 10_000
+"""Pairs of schemas that are compared to find out whether one contains the other; from then on none does."""
+
 MAX_REQUEST_ALTERNATIVES = 10_000
 """Most alternatives, weighted by their size, that all keywords of a request may become."""
 
@@ -20,10 +23,12 @@ class LoweringBudget:
 
     Attributes:
         remaining_comparisons: how many pairs of schemas may still be compared.
+        remaining_containments: for how many pairs of schemas it may still be found out that one contains the other.
     """
 
     def __init__(self) -> None:
         self.remaining_comparisons = MAX_COMPARISONS
+        self.remaining_containments = MAX_CONTAINMENTS
         self._remaining_schemas = MAX_SCHEMAS
         self._remaining_cost = MAX_COST
         self._remaining_alternatives = MAX_REQUEST_ALTERNATIVES

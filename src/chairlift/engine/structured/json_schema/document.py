@@ -1,7 +1,7 @@
 """SchemaDocument: checks the form of a JSON Schema and resolves the references inside it."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
@@ -12,6 +12,8 @@ Schema = Any
 
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 """Types of JSON values; an integer is a number."""
+
+ALL_TYPES = frozenset(TYPES)
 
 _SCHEMA = ("not", "if", "then", "else", "contains", "propertyNames", "additionalProperties", "additionalItems",
            "unevaluatedProperties", "unevaluatedItems", "items")  # fmt: skip
@@ -54,11 +56,17 @@ class Node:
         schema: the schema as plain JSON.
         pointer: its JSON pointer in the document.
         base: URI that its references are relative to.
+        value_types: types that the value may have by other schemas that apply to it, too; None if none says a type.
+        inner_types: `value_types` of the schemas that `inner_keywords` apply to the same value.
+        inner_keywords: keywords whose schemas get `inner_types`, references among them.
     """
 
     schema: Schema
     pointer: str
     base: str
+    value_types: frozenset[str] | None = None
+    inner_types: frozenset[str] | None = None
+    inner_keywords: frozenset[str] = frozenset()
 
     def child(self, *tokens: str | int) -> "Node":
         """Return the schema at a path below this one."""
@@ -68,13 +76,17 @@ class Node:
             pointer += "/" + str(token).replace("~", "~0").replace("/", "~1")
             if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
                 base = join_uri(base, schema["$id"].partition("#")[0])
-        return Node(schema, pointer, base)
+        return Node(schema, pointer, base, self.inner_types if tokens[0] in self.inner_keywords else None)
+
+    def limited(self, value_types: frozenset[str] | None) -> "Node":
+        """Return the same schema with other `value_types`, and none of its own for those inside it."""
+        if self.value_types == value_types and self.inner_types is None:
+            return self
+        return Node(self.schema, self.pointer, self.base, value_types)
 
     def reduced(self, *keywords: str) -> "Node":
         """Return the same schema without some of its keywords."""
-        return Node(
-            {name: value for name, value in self.schema.items() if name not in keywords}, self.pointer, self.base
-        )
+        return replace(self, schema={name: value for name, value in self.schema.items() if name not in keywords})
 
     def has(self, keyword: str) -> bool:
         """Return whether the schema has a keyword, and its `type` allows values that the keyword limits."""
@@ -138,17 +150,20 @@ class SchemaDocument:
         if "$dynamicAnchor" in node.schema:
             self._dynamic.setdefault(node.schema["$dynamicAnchor"], {})[node.base] = node
 
-    def resolve(self, node: Node, keyword: str) -> Node:
-        """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError."""
+    def resolve(self, node: Node, keyword: str, *, cost: int = 1) -> Node:
+        """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError.
+
+        A caller that counts the work of a search or of a comparison itself has no other `cost`.
+        """
         target = self._target(node, keyword)
-        self.budget.spend(1, node.at(keyword))
+        self.budget.spend(cost, node.at(keyword))
         # A definition that nothing refers to may be malformed: the schema is still valid to use.
         if self._malformed:
             tokens = target.pointer.split("/")
             for length in range(len(tokens), 0, -1):
                 if (error := self._malformed.get("/".join(tokens[:length]))) is not None:
                     raise error
-        return target
+        return target.limited(node.inner_types if keyword in node.inner_keywords else None)
 
     def _target(self, node: Node, keyword: str) -> Node:
         reference = node.schema[keyword]
@@ -347,3 +362,9 @@ def type_names(schema: Mapping[str, Any]) -> list[str]:
     """Return the types that a schema's `type` allows; all of them without it."""
     names = schema.get("type", list(TYPES))
     return list(names) if isinstance(names, list) else [names]
+
+
+def types_in_common(some: Set[str], others: Set[str]) -> frozenset[str]:
+    """Return the types of the values that have one of the types of both sets; integers are numbers."""
+    found = {name for name in some if name in others or (name == "integer" and "number" in others)}
+    return frozenset(found | {name for name in others if name == "integer" and "number" in some})

@@ -4,15 +4,34 @@ JSON Schema lets {"properties": ...} match a number, because `properties` limits
 means that number, so outputs have the types that the keywords are about.
 """
 
-from chairlift.engine.structured.json_schema.document import APPLIES_TO, TYPES, Node, SchemaDocument
+from dataclasses import dataclass
+
+from chairlift.engine.structured.json_schema.document import (
+    ALL_TYPES,
+    APPLIES_TO,
+    KEYWORDS,
+    TYPES,
+    Node,
+    SchemaDocument,
+    is_nullable,
+    type_names,
+    types_in_common,
+)
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS
+from chairlift.engine.structured.json_schema.value_sets import type_of
 
 _IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
 _IN_PLACE = ("then", "else")
 _IN_PLACE_MAPS = ("dependentSchemas", "dependencies")
+_REFERENCES = frozenset({"$ref", "$dynamicRef"})
+_INNER = frozenset({*_IN_PLACE_LISTS, *_IN_PLACE, *_IN_PLACE_MAPS, "if", "not"})
+INNER_KEYWORDS = _INNER | _REFERENCES
+"""Keywords whose schemas apply to the value of the schema that has them."""
+
 _TYPE_KEYWORDS = frozenset({"type", "enum", "const", "$dynamicRef", "$recursiveRef"})
 """Keywords that say which types a value may have; where a dynamic reference goes is not known here."""
+_UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 
 MAX_SEARCHED = 256
 """Most schemas of the same value that are searched for a type; beyond them one of them is taken to say it."""
@@ -21,52 +40,120 @@ SEARCHED_PER_COST = 8
 """Searched schemas that are as much work as the lowering of one."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Types:
+    """What a schema implies.
+
+    Attributes:
+        implied: the types that it means, in the order of TYPES; none if it or another schema of the value says them.
+        inner: types that the value has for the schemas of `keywords`, which apply to it, too.
+        keywords: keywords whose schemas have no implied types of their own.
+    """
+
+    implied: tuple[str, ...]
+    inner: frozenset[str] | None = None
+    keywords: frozenset[str] = frozenset()
+
+
 class ImpliedTypes:
     """The implied types of the schemas of one document.
 
     A schema has some only if neither it, nor a schema that applies to the same value, says which types it allows. They
-    are those that its own keywords and those of its `allOf` limit.
+    are those that its own keywords and those of the schemas limit that it combines by `allOf` and `$ref`.
     """
 
     def __init__(self, document: SchemaDocument) -> None:
         self._document = document
-        self._types: dict[str, list[str]] = {}
-        self._limited: set[str] = set()
+        self._found: dict[tuple[str, frozenset[str] | None], _Types] = {}
+        self._stated_types: dict[str, frozenset[str]] = {}
 
     def add_to(self, node: Node) -> Node:
-        """Return a schema with its implied types as its `type`, itself if it has none.
+        """Return a schema with its implied types as its `type`, if it has some, and the types of those inside it.
 
-        A schema comes before those inside it, whose types it may limit. Raises ValueError for a malformed reference.
+        Raises ValueError for a malformed reference.
         """
-        if node.pointer not in self._types:
-            self._types[node.pointer] = self._find(node)
-        implied = self._types[node.pointer]
-        if not implied:
+        if isinstance(node.schema, bool):
             return node
-        kinds = implied[0] if len(implied) == 1 else implied
-        return Node({"type": kinds, **node.schema}, node.pointer, node.base)
+        key = node.pointer, node.value_types
+        if key not in self._found:
+            self._found[key] = self._find(node)
+        found, schema = self._found[key], node.schema
+        if found.inner is None:
+            return node
+        if found.implied:
+            schema = {"type": found.implied[0] if len(found.implied) == 1 else list(found.implied), **schema}
+        return Node(schema, node.pointer, node.base, node.value_types, found.inner, found.keywords)
 
-    def _find(self, node: Node) -> list[str]:
-        is_limited, kinds = node.pointer in self._limited, self._kinds(node)
-        inside, conjuncts = _in_place(node), _in_place(node, ("allOf",))
-        mentions_type = bool(kinds) and not is_limited and self._mentions_type(node)
-        if is_limited or mentions_type:
-            kinds = []
-        if inside and (is_limited or kinds or any(map(self._states_type, (node, *conjuncts)))):
-            self._limited |= {each.pointer for each in inside}
-        elif mentions_type:  # in an alternative, which the other conjuncts must not exclude
-            self._limited |= {each.pointer for each in conjuncts}
-        return kinds
+    def _find(self, node: Node) -> _Types:
+        if node.value_types is not None:
+            return _Types((), types_in_common(node.value_types, self.stated_by(node)), INNER_KEYWORDS)
+        implied = () if _says_type(node) else self._implied(node)
+        mentions_type = bool(implied) and self._mentions_type(node)
+        if implied and not mentions_type:
+            return _Types(implied, frozenset(implied), INNER_KEYWORDS)
+        # What only the referenced schema says of itself limits the other conjuncts, but not itself.
+        own = stated = self._stated(node.reduced(*_REFERENCES))
+        if node.schema.keys() & _REFERENCES and node.schema.keys() & _INNER:
+            stated = self._stated(node)
+        if stated is not None:
+            return _Types((), stated, _INNER if own is None else INNER_KEYWORDS)
+        if mentions_type:  # in an alternative, which the other conjuncts must not exclude
+            is_own = self._mentions_type(node.reduced(*_REFERENCES))
+            return _Types((), ALL_TYPES, _REFERENCES | {"allOf"} if is_own else frozenset({"allOf"}))
+        return _Types(())
 
-    def _kinds(self, node: Node) -> list[str]:
-        """Return the types that the keywords of a schema and its allOf limit, in the order of TYPES."""
-        found, pending = set[str](), [node]
-        while pending:
+    def _implied(self, node: Node) -> tuple[str, ...]:
+        """Return the types that the keywords of a schema, its allOf and what it refers to limit.
+
+        There are none for a schema that only refers to another one, whose own types are implied there. Null is among
+        them if `nullable` allows it in all of those that are combined.
+        """
+        if not node.schema.keys() & KEYWORDS - _REFERENCES:
+            return ()
+        found = set[str]()
+        for each in self._conjuncts(node):
+            found |= {APPLIES_TO[name] for name in each.schema if name in APPLIES_TO and _is_about(name, each)}
+        parts = [*self._target(node), *_in_place(node, ("allOf",))]
+        if (
+            found
+            and not node.schema.keys() & APPLIES_TO.keys() - _UNEVALUATED
+            and all(is_nullable(part.schema) for part in parts)
+        ):
+            found.add("null")
+        return tuple(name for name in TYPES if name in found)
+
+    def _stated(self, node: Node) -> frozenset[str] | None:
+        """Return the types that a schema, its allOf and what it refers to say; None if none of them says any."""
+        found: frozenset[str] | None = None
+        for each in self._conjuncts(node):
+            if _says_type(each):
+                nullable = {"null"} if each is not node and is_nullable(each.schema) else set[str]()
+                found = types_in_common(ALL_TYPES if found is None else found, self.stated_by(each) | nullable)
+        return found
+
+    def stated_by(self, node: Node) -> frozenset[str]:
+        """Return the types that `type`, `const` and `enum` of a schema allow."""
+        if node.pointer not in self._stated_types:
+            found = frozenset(type_names(node.schema))
+            for values in ([node.schema["const"]] if "const" in node.schema else None, node.schema.get("enum")):
+                if values is not None:
+                    found = types_in_common(found, {_exact_type(value) for value in values})
+            self._stated_types[node.pointer] = found
+        return self._stated_types[node.pointer]
+
+    def _conjuncts(self, node: Node) -> list[Node]:
+        """Return the first MAX_SEARCHED schemas that each value of a schema matches, itself among them."""
+        found: list[Node] = []
+        pending, visited = [node], set[str]()
+        while pending and len(found) < MAX_SEARCHED:
             each = pending.pop()
-            if isinstance(each.schema, dict):
-                found |= {APPLIES_TO[name] for name in each.schema if name in APPLIES_TO and _is_about(name, each)}
-                pending += _in_place(each, ("allOf",))
-        return [name for name in TYPES if name in found]
+            if isinstance(each.schema, bool) or each.pointer in visited:
+                continue
+            visited.add(each.pointer)
+            found.append(each)
+            pending += (*self._target(each), *_in_place(each, ("allOf",)))
+        self._document.budget.spend(len(found) // SEARCHED_PER_COST, node.pointer)
+        return found
 
     def _mentions_type(self, node: Node) -> bool:
         """Return whether a schema or one that applies to the same value says a type, in some of its alternatives."""
@@ -81,10 +168,6 @@ class ImpliedTypes:
         self._document.budget.spend(len(visited) // SEARCHED_PER_COST, node.pointer)
         return is_found
 
-    def _states_type(self, node: Node) -> bool:
-        """Return whether a schema itself or what it refers to says a type."""
-        return _says_type(node) or any(map(self._mentions_type, self._target(node)))
-
     def _target(self, node: Node) -> list[Node]:
         """Return what a schema refers to, if it does so within the document."""
         if isinstance(node.schema, bool) or "$ref" not in node.schema:
@@ -93,6 +176,11 @@ class ImpliedTypes:
             return [self._document.resolve(node, "$ref")]
         except UnsupportedSchemaError:  # another document
             return []
+
+
+def _exact_type(value: object) -> str:
+    is_integer = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+    return "integer" if is_integer else type_of(value)
 
 
 def _says_type(node: Node) -> bool:

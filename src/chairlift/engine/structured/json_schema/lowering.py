@@ -5,32 +5,26 @@ values, so `not` is sound in any nesting: a rule that needs the complement of a 
 complement of a positive. Referenced schemas become definitions that are named by number.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 
 from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
 from chairlift.engine.structured.json_schema.all_of_and_any_of import all_of, any_of
-from chairlift.engine.structured.json_schema.budget import MAX_COMPARISONS, LoweringBudget
+from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, SchemaDocument, cost_of, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
 from chairlift.engine.structured.json_schema.exclusive_bounds import exclude_integers
-from chairlift.engine.structured.json_schema.implied_types import ImpliedTypes
-from chairlift.engine.structured.json_schema.one_of_overlaps import is_contained, is_integer_in_number, means_any_of
+from chairlift.engine.structured.json_schema.implied_types import INNER_KEYWORDS, ImpliedTypes
+from chairlift.engine.structured.json_schema.one_of import one_of_conditions
 from chairlift.engine.structured.json_schema.patterns import (
     KNOWN_FORMATS,
     OTHER_FORMATS,
     UNENFORCED_FORMATS,
     grammar_pattern,
 )
-from chairlift.engine.structured.json_schema.value_sets import are_disjoint, finite_values, share_no_value
-
-MAX_ONE_OF = 24
-"""Most parts of a oneOf that overlap with others: each part needs the complements of those."""
-
-MAX_COMPARED_PARTS = 128
-"""Most parts of a oneOf that are compared in pairs."""
+from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
 
 MAX_MULTIPLE_DIGITS = 9
 """Most significant digits of a multipleOf."""
@@ -65,17 +59,21 @@ class Lowering:
 
     Attributes:
         document: the schema with its references.
+        implied_types: the types of the schemas that say none.
+        possible_types: the types of the values of all schemas.
         ignored: places of keywords that are not enforced.
         is_strict: whether a keyword that cannot be enforced raises UnsupportedSchemaError.
+        is_exact: whether the schema is a condition, in which no keyword is relaxed.
     """
 
     def __init__(self, document: SchemaDocument, *, strict: bool) -> None:
         self.document = document
         self.ignored: list[str] = []
         self.is_strict = strict
-        self._is_exact = False
-        self._implied_types = ImpliedTypes(document)
-        self._names: dict[tuple[str, bool], str] = {}
+        self.is_exact = False
+        self.implied_types = ImpliedTypes(document)
+        self.possible_types = PossibleTypes(document, self.implied_types)
+        self._names: dict[tuple[str, bool, frozenset[str] | None], str] = {}
         self._definitions: dict[str, Schema] = {}
         self._pending: list[tuple[str, Node]] = []
         self._depth = 0
@@ -103,7 +101,7 @@ class Lowering:
         if is_nullable(node.schema):
             return any_of([self.positive(node.reduced("nullable")), {"type": "null"}])
         with self.entered(node):
-            node = self._implied_types.add_to(node)
+            node = self.implied_types.add_to(node)
             if unevaluated.is_used(node):
                 try:
                     return unevaluated.lower_unevaluated(self, node)
@@ -121,6 +119,8 @@ class Lowering:
             return all_of(
                 [self.negative(node.reduced("nullable")), {"type": [name for name in TYPES if name != "null"]}]
             )
+        if node.value_types is not None:
+            node = replace(node, inner_types=node.value_types, inner_keywords=INNER_KEYWORDS)
         with self._exactly(), self.entered(node):
             return negation.lower_negative(self, node)
 
@@ -144,19 +144,21 @@ class Lowering:
     @contextmanager
     def _exactly(self) -> Iterator[None]:
         """Ignore no keyword meanwhile: a condition that is only partly kept is not one."""
-        before = self.is_strict, self._is_exact
-        self.is_strict = self._is_exact = True
+        before = self.is_strict, self.is_exact
+        self.is_strict = self.is_exact = True
         try:
             yield
         finally:
-            self.is_strict, self._is_exact = before
+            self.is_strict, self.is_exact = before
 
     def reference(self, node: Node, keyword: str, *, negative: bool = False) -> Schema:
         """Return a reference to the definition of what `$ref` or `$dynamicRef` refers to."""
         target = self.document.resolve(node, keyword)
         if isinstance(target.schema, bool):
             return target.schema is not negative
-        key = (target.pointer, negative)
+        if "type" in target.schema:  # it needs no other
+            target = target.limited(None)
+        key = target.pointer, negative, target.value_types
         if key not in self._names:
             name = self._names[key] = str(len(self._names))
             if negative:
@@ -165,7 +167,7 @@ class Lowering:
                 except UnsupportedSchemaError:
                     # A later reference must raise, too, and not refer to what could not be lowered.
                     del self._names[key]
-                    self._names[f"{target.pointer} failed", True] = name  # no other definition gets this number
+                    self._names[f"{name} failed", True, None] = name  # no other definition gets this number
                     self._definitions[name] = False
                     raise
             else:
@@ -177,55 +179,9 @@ class Lowering:
         if isinstance(schema, bool) or schema.keys() == {"$ref"}:
             return schema
         name = str(len(self._names))
-        self._names[f"defined {name}", False] = name
+        self._names[f"{name} defined", False, None] = name
         self._definitions[name] = schema
         return {"$ref": DEFINITION + name}
-
-    def one_of_conditions(self, node: Node) -> list[list[Schema]]:
-        """Return for each part of `oneOf` the complements of the parts that overlap with it.
-
-        There are none where the parts are alternatives that a value may match several of; `oneOf` is ignored then.
-        """
-        parts = [node.child("oneOf", index) for index in range(len(node.schema["oneOf"]))]
-        overlaps: list[list[int]] = [[] for _ in parts]
-        is_finite = share_no_value([finite_values(self.document, part) for part in parts])
-        if not is_finite and len(parts) > MAX_COMPARED_PARTS:
-            raise UnsupportedSchemaError(node.at("oneOf"), f"has {len(parts)} parts, the limit is {MAX_COMPARED_PARTS}")
-        for one, other in itertools.combinations(range(0 if is_finite else len(parts)), 2):
-            if not are_disjoint(self.document, parts[one], parts[other]):
-                overlaps[one].append(other)
-                overlaps[other].append(one)
-        if self.document.budget.remaining_comparisons < 0:
-            raise UnsupportedSchemaError(
-                node.at("oneOf"), f"needs too many comparisons: the limit of a request is {MAX_COMPARISONS}"
-            )
-        if self._means_any_of(node, parts, overlaps):
-            self.ignored.append(node.at("oneOf"))
-            return [[] for _ in parts]
-        needed = sorted(set(itertools.chain.from_iterable(overlaps)))
-        if len(needed) > MAX_ONE_OF:
-            raise UnsupportedSchemaError(
-                node.at("oneOf"), f"has {len(needed)} overlapping parts, the limit is {MAX_ONE_OF}"
-            )
-        # Defined once: each complement is a condition of all parts that overlap with its own.
-        complements = {index: self.define(self.negative(parts[index])) for index in needed}
-        return [[complements[other] for other in others] for others in overlaps]
-
-    def _means_any_of(self, node: Node, parts: list[Node], overlaps: list[list[int]]) -> bool:
-        """Return whether `oneOf` is meant as anyOf. Raises UnsupportedSchemaError if strict and no value is left."""
-        pairs = [(parts[one], parts[other]) for one, others in enumerate(overlaps) for other in others if one < other]
-        if self._is_exact or not pairs:
-            return False
-        if any(is_integer_in_number(self.document, *pair) for pair in pairs):
-            return True
-        if not self.is_strict:
-            return any(means_any_of(self.document, *pair) for pair in pairs)
-        if all(any(is_contained(self.document, part, parts[other]) for other in others)
-               for part, others in zip(parts, overlaps, strict=True)):  # fmt: skip
-            raise UnsupportedSchemaError(
-                node.at("oneOf"), "allows no value, because each part is contained in another one; use anyOf"
-            )
-        return False
 
     def _conjunction(self, node: Node) -> Schema:
         parts: list[Schema] = []
@@ -317,13 +273,14 @@ def _any_of(lowering: Lowering, node: Node) -> list[Schema]:
 def _one_of(lowering: Lowering, node: Node) -> list[Schema]:
     parts = [lowering.positive(node.child("oneOf", index)) for index in range(len(node.schema["oneOf"]))]
     try:
-        conditions = lowering.one_of_conditions(node)
+        found = one_of_conditions(lowering, node)
     except UnsupportedSchemaError:
         if lowering.is_strict:
             raise
         lowering.ignored.append(node.at("oneOf"))
         return [any_of(parts)]
-    return [any_of(all_of([part, *others]) for part, others in zip(parts, conditions, strict=True))]
+    each = [all_of([part, *others]) for part, others in zip(parts, found.by_part, strict=True)]
+    return [any_of([*each, *found.others])]
 
 
 def _not(lowering: Lowering, node: Node) -> list[Schema]:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
@@ -168,7 +169,7 @@ def _max_properties(lowering: "Lowering", node: Node) -> list[Schema]:
 def _dependent(keyword: str) -> Rule:
     def rule(lowering: "Lowering", node: Node) -> list[Schema]:
         alternatives: list[Schema] = []
-        for name, part in objects.dependencies(Node({keyword: node.schema[keyword]}, node.pointer, node.base)):
+        for name, part in objects.dependencies(replace(node, schema={keyword: node.schema[keyword]})):
             if isinstance(part, list):
                 # A property that requires itself never fails.
                 alternatives += [all_of([objects.present(name), objects.absent(each)]) for each in part if each != name]

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
@@ -218,7 +219,7 @@ def dependencies(node: Node) -> list[tuple[str, list[str] | Node]]:
 
 def _dependent(keyword: str) -> Callable[["Lowering", Node], list[Schema]]:
     def rule(lowering: "Lowering", node: Node) -> list[Schema]:
-        depends = dependencies(Node({keyword: node.schema[keyword]}, node.pointer, node.base))
+        depends = dependencies(replace(node, schema={keyword: node.schema[keyword]}))
         if len(dependencies(node)) > MAX_DEPENDENCIES:
             raise UnsupportedSchemaError(node.at(keyword), f"has more than {MAX_DEPENDENCIES} properties, the limit")
         parts: list[Schema] = []

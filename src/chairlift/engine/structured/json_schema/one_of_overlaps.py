@@ -4,74 +4,132 @@ JSON Schema forbids the values that match two parts. Authors often list a part a
 number, and mean a value of either.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
-from chairlift.engine.structured.json_schema.document import Node, SchemaDocument, is_nullable, type_names
-from chairlift.engine.structured.json_schema.value_sets import (
-    ANNOTATIONS,
-    MAX_REF_DEPTH,
-    finite_values,
-    has_type,
-    key_of,
+from chairlift.engine.structured.json_schema import arrays
+from chairlift.engine.structured.json_schema.contained_schemas import is_contained
+from chairlift.engine.structured.json_schema.disjoint_schemas import are_disjoint, required_of
+from chairlift.engine.structured.json_schema.document import (
+    KEYWORDS,
+    TYPES,
+    Node,
+    SchemaDocument,
+    cost_of,
+    is_nullable,
+    subschemas,
+    type_names,
+    types_in_common,
 )
+from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
+from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, key_of
+
+_EQUAL, _NARROWER, _DIFFERENT = range(3)
 
 
-def means_any_of(document: SchemaDocument, one: Node, other: Node) -> bool:
+def types_allowed_twice(types: PossibleTypes, parts: Sequence[Node]) -> frozenset[str]:
+    """Return the types all of whose values match at least two parts, such as null in parts that are nullable."""
+    found = set[str]()
+    for name in TYPES:
+        among = [part for part in parts if name in types.of(part)]
+        every = Node({"type": name}, f"every {name}", "")
+        if len(among) > 1 and sum(is_contained(types, every, part) for part in among) > 1:
+            found.add(name)
+    return frozenset(found)
+
+
+def are_nullable_twice(document: SchemaDocument, parts: Sequence[Node]) -> bool:
+    """Return whether at least two parts allow null by `nullable`, which JSON Schema does not have."""
+    return sum(is_nullable(_resolved(document, part).schema) for part in parts) > 1
+
+
+def means_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
     """Return whether exactly one of two overlapping parts leaves out values that the schema's author means.
 
-    That is so if a part is contained in the other one, if the complement of integers among numbers is needed, which
-    no grammar has, or if an object with the required properties of one part has those of the other, too.
+    That is so if the parts overlap only by types that their keywords are not about, if one contains all values of the
+    other that have a type of both, if the complement of integers among numbers is needed, which no grammar has, or if
+    an object with the required properties of one has those of the other, too. Arrays are alternatives if items are.
     """
-    one, other = _resolved(document, one), _resolved(document, other)
-    if is_contained(document, one, other) or is_contained(document, other, one):
+    if are_disjoint(types, one, other):
         return True
-    if isinstance(one.schema, bool) or isinstance(other.schema, bool):
+    if types.document.budget.remaining_comparisons < 0:
         return False
-    mine, yours = set(type_names(one.schema)), set(type_names(other.schema))
-    if _has_integers(mine) != _has_integers(yours) and {"integer", "number"} <= mine | yours:
+    mine, yours = types.of(one), types.of(other)
+    shared = types_in_common(mine, yours)
+    for name in shared:
+        values, others = (part.limited(frozenset({name})) for part in (one, other))
+        if is_contained(types, values, other) or is_contained(types, others, one):
+            return True
+    parts, other_parts = types.conjuncts(one), types.conjuncts(other)
+    if _has_integers(parts) != _has_integers(other_parts) and {"integer", "number"} <= mine | yours:
         return True
-    required, also_required = set(one.schema.get("required", ())), set(other.schema.get("required", ()))
-    return mine == yours == {"object"} and (required <= also_required or also_required <= required)
+    if shared == {"object"}:
+        required, also_required = required_of(parts), required_of(other_parts)
+        return required <= also_required or also_required <= required
+    return shared == {"array"} and any(
+        _items_mean_any_of(types, part, other_part) for part in parts for other_part in other_parts
+    )
 
 
-def is_integer_in_number(document: SchemaDocument, one: Node, other: Node) -> bool:
-    """Return whether one of two schemas has integers of the numbers of the other one, and both name these types."""
+def _items_mean_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
+    if not all("items" in node.schema and not arrays.prefix_of(node) for node in (one, other)):
+        return False
+    items, others = arrays.rest_of(one), arrays.rest_of(other)
+    return not are_disjoint(types, items, others) and means_any_of(
+        types, *(each.limited(types.of(each)) for each in (items, others))
+    )
+
+
+def _has_integers(parts: Sequence[Node]) -> bool:
+    """Return whether a schema says that integers are its only numbers."""
+    return any("type" in part.schema and "integer" in _explicit_types(part) for part in parts) and not any(
+        "number" in _explicit_types(part) for part in parts
+    )
+
+
+def is_integer_in_number(types: PossibleTypes, one: Node, other: Node) -> bool:
+    """Return whether one of two schemas has integers of the numbers of the other one, and both name these types.
+
+    The schemas may also be those of arrays and objects that are equal apart from that, such as arrays of them.
+    """
+    document = types.document
     one, other = _resolved(document, one), _resolved(document, other)
     for inner, outer in ((one, other), (other, one)):
         if isinstance(inner.schema, dict) and isinstance(outer.schema, dict):
             names = _explicit_types(inner), _explicit_types(outer)
-            if "integer" in names[0] - names[1] and "number" in names[1] and is_contained(document, inner, outer):
+            if "integer" in names[0] - names[1] and "number" in names[1] and is_contained(types, inner, outer):
                 return True
+        if _difference(document, inner, outer, 0) == _NARROWER:
+            return True
     return False
 
 
-def is_contained(document: SchemaDocument, inner: Node, outer: Node) -> bool:
-    """Return whether each value of a schema certainly matches another one."""
+def _difference(document: SchemaDocument, inner: Node, outer: Node, depth: int) -> int:
+    """Return whether two schemas are equal, or apart from integers of the first that are numbers in the other."""
     inner, outer = _resolved(document, inner), _resolved(document, outer)
-    if isinstance(outer.schema, bool) or isinstance(inner.schema, bool):
-        is_all = outer.schema is True or (outer.schema is not False and not _keywords(outer))
-        return is_all or inner.schema is False
-    document.budget.remaining_comparisons -= 1
-    if is_nullable(inner.schema) and not is_nullable(outer.schema):
-        return False
-    values, names = finite_values(document, inner), type_names(outer.schema)
-    if values is not None:
-        among = finite_values(document, outer)
-        if among is not None:
-            return {key_of(value) for value in values} <= {key_of(value) for value in among}
-        if _keywords(outer) <= {"type"}:
-            return all(has_type(value, names) for value in values)
-    if not all(name in names or (name == "integer" and "number" in names) for name in type_names(inner.schema)):
-        return False
-    return inner.base == outer.base and all(
-        name in inner.schema and _is_equal(inner.schema[name], outer.schema[name])
-        for name in _keywords(outer) - {"type"}
-    )
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal; the comparison of Python, which is fast, has True equal 1."""
-    return bool(one == other) and key_of(one) == key_of(other)
+    document.budget.remaining_containments -= cost_of(inner) + cost_of(outer) - 1
+    if inner.schema is outer.schema:
+        return _EQUAL
+    is_boolean = isinstance(inner.schema, bool) or isinstance(outer.schema, bool)
+    if is_boolean or depth > MAX_REF_DEPTH or document.budget.remaining_containments < 0:
+        return _DIFFERENT
+    if _keywords(inner) != _keywords(outer):
+        return _DIFFERENT
+    names, others = _explicit_types(inner), _explicit_types(outer)
+    found = _EQUAL
+    if names != others:
+        if names - others != {"integer"} or others - names != {"number"}:
+            return _DIFFERENT
+        found = _NARROWER
+    children = [{each.pointer[len(node.pointer) :]: each for each in subschemas(node)} for node in (inner, outer)]
+    with_schemas = {place.split("/")[1] for place in children[0]}
+    rest = [{key: node.schema[key] for key in _keywords(node) - with_schemas - {"type"}} for node in (inner, outer)]
+    if children[0].keys() != children[1].keys() or key_of(rest[0]) != key_of(rest[1]):
+        return _DIFFERENT
+    for place, child in children[0].items():
+        found = max(found, _difference(document, child, children[1][place], depth + 1))
+        if found == _DIFFERENT:
+            break
+    return found
 
 
 def _resolved(document: SchemaDocument, node: Node) -> Node:
@@ -79,18 +137,13 @@ def _resolved(document: SchemaDocument, node: Node) -> Node:
     for _ in range(MAX_REF_DEPTH):
         if isinstance(node.schema, bool) or _keywords(node) != {"$ref"}:
             break
-        node = document.resolve(node, "$ref")
+        node = document.resolve(node, "$ref", cost=0).limited(node.value_types)
     return node
 
 
 def _keywords(node: Node) -> set[str]:
-    return set(node.schema) - ANNOTATIONS
+    return set(node.schema) & KEYWORDS
 
 
 def _explicit_types(node: Node) -> set[str]:
     return set(type_names(node.schema)) if "type" in node.schema else set()
-
-
-def _has_integers(names: set[str]) -> bool:
-    """Return whether integers are the only numbers of these types."""
-    return "integer" in names and "number" not in names

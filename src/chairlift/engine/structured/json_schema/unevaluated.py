@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from chairlift.engine.structured.json_schema import arrays, objects
 from chairlift.engine.structured.json_schema.all_of_and_any_of import MAX_ALTERNATIVES, all_of, any_of
-from chairlift.engine.structured.json_schema.document import Node, Schema
+from chairlift.engine.structured.json_schema.document import Node, Schema, is_nullable
 from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.one_of import one_of_conditions
 
 if TYPE_CHECKING:
     from chairlift.engine.structured.json_schema.lowering import Lowering
@@ -77,6 +78,9 @@ def _alternatives(lowering: "Lowering", node: Node, depth: int) -> list[_Alterna
         return [_Alternative()] if node.schema else []
     if depth > MAX_DEPTH:
         raise UnsupportedSchemaError(node.pointer, f"is one of more than {MAX_DEPTH} schemas of the same value")
+    if is_nullable(node.schema):
+        return [_Alternative(({"type": "null"},)), *_alternatives(lowering, node.reduced("nullable"), depth)]
+    node = lowering.implied_types.add_to(node)
     with lowering.entered(node):
         return [_closed(lowering, node, each) for each in _open_alternatives(lowering, node, depth)]
 
@@ -138,10 +142,11 @@ def _joined(
 
 def _one_of(lowering: "Lowering", node: Node, depth: int) -> list[_Alternative]:
     """Return the ways to match one part and no other."""
-    found: list[_Alternative] = []
-    for index, conditions in enumerate(lowering.one_of_conditions(node)):
+    conditions = one_of_conditions(lowering, node)
+    found = [_Alternative((other,)) for other in conditions.others]
+    for index, complements in enumerate(conditions.by_part):
         each = _alternatives(lowering, node.child("oneOf", index), depth + 1)
-        found += [replace(one, parts=(*one.parts, *conditions)) for one in each]
+        found += [replace(one, parts=(*one.parts, *complements)) for one in each]
     return found
 
 

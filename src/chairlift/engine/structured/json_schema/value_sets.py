@@ -1,4 +1,4 @@
-"""Finite sets of values in JSON Schemas: equality, listing, complement, and schemas that share no value."""
+"""Finite sets of values in JSON Schemas: equality, listing and complement."""
 
 import json
 from collections.abc import Sequence
@@ -8,8 +8,6 @@ from chairlift.engine.structured.json_schema.document import (
     Node,
     Schema,
     SchemaDocument,
-    cost_of,
-    is_nullable,
     type_names,
 )
 
@@ -97,62 +95,3 @@ def literal_schema(value: Any) -> Schema:
         return {"type": "array", "prefixItems": parts, "items": False, "minItems": len(parts)}
     parts_by_name = {name: {"const": each} for name, each in value.items()}
     return {"type": "object", "properties": parts_by_name, "required": list(value), "additionalProperties": False}
-
-
-def are_disjoint(document: SchemaDocument, one: Node, other: Node, depth: int = 0) -> bool:
-    """Return whether two schemas certainly share no value."""
-    if one.schema is False or other.schema is False:
-        return True
-    document.budget.remaining_comparisons -= cost_of(one) + cost_of(other)
-    if one.schema is True or other.schema is True or depth > MAX_REF_DEPTH:
-        return False
-    if document.budget.remaining_comparisons < 0:
-        return False
-    for node, rest in ((one, other), (other, one)):
-        if "$ref" in node.schema and are_disjoint(document, document.resolve(node, "$ref"), rest, depth + 1):
-            return True
-    mine, yours = _kinds(one.schema), _kinds(other.schema)
-    if not mine & yours:
-        return True
-    values, others = _values(one.schema), _values(other.schema)
-    if values is not None and others is not None and not values & others:
-        return True
-    return mine == yours == {"object"} and _differ_in_property(document, one, other, depth)
-
-
-def _differ_in_property(document: SchemaDocument, one: Node, other: Node, depth: int) -> bool:
-    parts, others = one.schema.get("properties", {}), other.schema.get("properties", {})
-    required, also_required = set(one.schema.get("required", ())), set(other.schema.get("required", ()))
-    if any(_forbids(one.schema, name) for name in also_required) or any(
-        _forbids(other.schema, name) for name in required
-    ):
-        return True
-    return any(
-        are_disjoint(document, one.child("properties", name), other.child("properties", name), depth + 1)
-        for name in sorted(required & also_required)
-        if name in parts and name in others
-    )
-
-
-def _forbids(schema: dict[str, Any], name: str) -> bool:
-    parts = schema.get("properties", {})
-    if name in parts or "patternProperties" in schema:
-        return parts.get(name) is False
-    return schema.get("additionalProperties") is False
-
-
-def _kinds(schema: dict[str, Any]) -> set[str]:
-    """Return the types of the values that a schema may match."""
-    kinds = {"number" if name == "integer" else name for name in type_names(schema)}
-    for values in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
-        if values is not None:
-            kinds &= {type_of(value) for value in values}
-    return kinds | {"null"} if is_nullable(schema) else kinds
-
-
-def _values(schema: dict[str, Any]) -> set[str] | None:
-    if is_nullable(schema):
-        return None
-    if "const" in schema:
-        return {key_of(schema["const"])}
-    return {key_of(value) for value in schema["enum"]} if "enum" in schema else None

@@ -1,0 +1,327 @@
+"""is_contained: whether each value of a JSON Schema certainly matches another one."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from chairlift.engine.structured.json_schema import arrays
+from chairlift.engine.structured.json_schema.disjoint_schemas import are_disjoint, required_of
+from chairlift.engine.structured.json_schema.document import (
+    APPLIES_TO,
+    KEYWORDS,
+    Node,
+    cost_of,
+    is_nullable,
+    type_names,
+    types_in_common,
+)
+from chairlift.engine.structured.json_schema.errors import UnsupportedSchemaError
+from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, UNENFORCED_FORMATS
+from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
+from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, has_type, key_of, type_of
+
+_NO_LIMITS = frozenset({"type", "nullable", "then", "else", "minContains", "maxContains"})
+"""Keywords that are compared together with another one."""
+
+_PROPERTIES = ("properties", "patternProperties", "additionalProperties")
+_ITEMS = ("prefixItems", "items", "additionalItems")
+_UNITS = (_PROPERTIES, _ITEMS)
+_CONTAINS = ("contains", "minContains", "maxContains")
+_LIMITS_OF_VALUES = frozenset({
+    "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minimum", "exclusiveMinimum",
+    "maximum", "exclusiveMaximum", "multipleOf", "required",
+})  # fmt: skip
+
+
+def is_contained(types: PossibleTypes, inner: Node, outer: Node, depth: int = 0) -> bool:
+    """Return whether each value of a schema, which has its implied types, certainly matches another one."""
+    if outer.schema is True or inner.schema is False or inner.schema is outer.schema:
+        return True
+    names = types.of(inner)
+    if outer.schema is False or not names:
+        return not names
+    if is_nullable(outer.schema):
+        names -= {"null"}
+    budget = types.document.budget
+    budget.remaining_containments -= cost_of(inner) + cost_of(outer) - 1
+    if depth > MAX_REF_DEPTH or budget.remaining_containments < 0:
+        return False
+    if names != types_in_common(names, set(type_names(outer.schema))):
+        return False
+    if is_nullable(inner.schema) and "null" in names:  # null needs to match no other keyword of it
+        null = Node({"type": "null"}, f"null at {inner.pointer}", inner.base)
+        return all(is_contained(types, each, outer, depth + 1) for each in (inner.limited(names - {"null"}), null))
+    inner = Node({}, f"any at {inner.pointer}", inner.base) if inner.schema is True else inner
+    inner = inner.limited(names)
+    comparison = _Comparison(types, inner, types.conjuncts(inner), names, depth)
+    budget.remaining_containments -= sum(map(cost_of, comparison.parts[1:]))
+    if all(comparison.holds(keyword, outer) for keyword in outer.schema):
+        return True
+    return any(
+        alternatives and all(is_contained(types, each, outer, depth + 1) for each in alternatives)
+        for part in comparison.parts
+        for alternatives in types.alternatives(part)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The inner schema of a comparison.
+
+    Attributes:
+        types: the types of all schemas.
+        inner: the schema.
+        parts: schemas that each of its values matches, itself among them.
+        names: the types of its values.
+        depth: how many comparisons this one is part of.
+    """
+
+    types: PossibleTypes
+    inner: Node
+    parts: list[Node]
+    names: frozenset[str]
+    depth: int
+
+    def holds(self, keyword: str, outer: Node) -> bool:
+        """Return whether all values certainly match a keyword of another schema."""
+        kind = APPLIES_TO.get(keyword)
+        is_about = kind is None or kind in self.names or (kind == "number" and "integer" in self.names)
+        if keyword not in KEYWORDS or keyword in _NO_LIMITS or not is_about:
+            return True
+        if any(keyword in unit and any(map(outer.schema.__contains__, unit[: unit.index(keyword)])) for unit in _UNITS):
+            return True  # compared with the first keyword of these
+        if keyword in _APPLICATORS:
+            return _APPLICATORS[keyword](self, outer)
+        values = self.values()
+        if keyword in ("const", "enum"):
+            listed = [outer.schema["const"]] if keyword == "const" else outer.schema["enum"]
+            return values is not None and {key_of(value) for value in values} <= {key_of(value) for value in listed}
+        if values is not None and keyword in _LIMITS_OF_VALUES:
+            return all(_value_matches(value, keyword, outer.schema) for value in values)
+        if keyword in _RULES:
+            return any(_RULES[keyword](self, part, outer) for part in self.parts)
+        return any(_is_equal(part, outer, keyword) for part in self.parts)
+
+    def values(self) -> list[Any] | None:
+        """Return all values, if they are listed or of types that have few."""
+        for part in self.parts:
+            if "const" in part.schema or "enum" in part.schema:
+                listed = [part.schema["const"]] if "const" in part.schema else part.schema["enum"]
+                return [value for value in listed if has_type(value, list(self.names))]
+        if self.names <= {"null", "boolean"}:
+            return [value for value in (None, False, True) if type_of(value) in self.names]
+        return None
+
+    def are_contained(self, inner: Node, outer: Node) -> bool:
+        """Return whether the schema of a part of the value is contained in another one."""
+        return is_contained(self.types, inner, outer, self.depth + 1)
+
+
+# -- keywords that apply schemas to the same value ---------------------------------------------------------------------
+
+
+def _reference(comparison: _Comparison, outer: Node) -> bool:
+    try:
+        target = comparison.types.document.resolve(outer, "$ref", cost=0)
+    except UnsupportedSchemaError:  # another document
+        return False
+    return comparison.are_contained(comparison.inner, target)
+
+
+def _all_of(comparison: _Comparison, outer: Node) -> bool:
+    children = [outer.child("allOf", index) for index in range(len(outer.schema["allOf"]))]
+    return all(comparison.are_contained(comparison.inner, child) for child in children)
+
+
+def _any_of(comparison: _Comparison, outer: Node) -> bool:
+    children = [outer.child("anyOf", index) for index in range(len(outer.schema["anyOf"]))]
+    return any(comparison.are_contained(comparison.inner, child) for child in children)
+
+
+def _one_of(comparison: _Comparison, outer: Node) -> bool:
+    """Return whether all values match one part and certainly none of the others."""
+    children = [outer.child("oneOf", index) for index in range(len(outer.schema["oneOf"]))]
+    matching = [child for child in children if comparison.are_contained(comparison.inner, child)]
+    others = [child.limited(comparison.names) for child in children if child not in matching[:1]]
+    return bool(matching) and all(are_disjoint(comparison.types, comparison.inner, other) for other in others)
+
+
+def _required(comparison: _Comparison, outer: Node) -> bool:
+    values = comparison.values()
+    found = required_of(comparison.parts)
+    return found >= set(outer.schema["required"]) or (
+        values is not None and all(_value_matches(value, "required", outer.schema) for value in values)
+    )
+
+
+_APPLICATORS: dict[str, Callable[[_Comparison, Node], bool]] = {
+    "$ref": _reference, "allOf": _all_of, "anyOf": _any_of, "oneOf": _one_of, "required": _required,
+}  # fmt: skip
+
+# -- keywords of one schema --------------------------------------------------------------------------------------------
+
+_Rule = Callable[[_Comparison, Node, Node], bool]
+"""Returns whether values that match a schema certainly match a keyword of another one."""
+
+
+def _at_least(keyword: str) -> _Rule:
+    def rule(comparison: _Comparison, part: Node, outer: Node) -> bool:
+        low: float = part.schema.get(keyword, 0)
+        if keyword == "minProperties":
+            low = max(low, len(required_of([part])))
+        return low >= float(outer.schema[keyword])
+
+    return rule
+
+
+def _at_most(keyword: str) -> _Rule:
+    def rule(comparison: _Comparison, part: Node, outer: Node) -> bool:
+        high: float = arrays.longest(part) if keyword == "maxItems" else part.schema.get(keyword, math.inf)
+        return high <= float(outer.schema[keyword])
+
+    return rule
+
+
+def _number_bound(sign: int) -> _Rule:
+    """Return the rule of the lower bounds of numbers, or with sign -1 of the upper ones."""
+
+    def rule(comparison: _Comparison, part: Node, outer: Node) -> bool:
+        bound, is_excluded = _bound(part.schema, sign)
+        if "number" not in comparison.names and bound != -math.inf:
+            bound, is_excluded = (math.floor(bound) + 1 if is_excluded else math.ceil(bound)), False
+        return (bound, is_excluded) >= _bound(outer.schema, sign)
+
+    return rule
+
+
+def _bound(schema: dict[str, Any], sign: int) -> tuple[float, bool]:
+    """Return the lower bound of the numbers of a schema times `sign`, and whether it is excluded."""
+    included, excluded = ("minimum", "exclusiveMinimum") if sign > 0 else ("maximum", "exclusiveMaximum")
+    found: list[tuple[float, bool]] = [(-math.inf, False)]
+    if included in schema:
+        found.append((sign * schema[included], schema.get(excluded) is True))  # JSON Schema 4
+    if not isinstance(schema.get(excluded, False), bool):
+        found.append((sign * schema[excluded], True))
+    return max(found)
+
+
+def _multiple_of(comparison: _Comparison, part: Node, outer: Node) -> bool:
+    inner, divisor = (Fraction(repr(node.schema.get("multipleOf", 0))) for node in (part, outer))
+    if inner == 0 and "number" not in comparison.names:
+        inner = Fraction(1)
+    return inner != 0 and divisor > 0 and (inner / divisor).denominator == 1
+
+
+def _properties(comparison: _Comparison, part: Node, outer: Node) -> bool:
+    """Return whether all properties of a schema's objects match properties, patternProperties and their rest."""
+    names, patterns = outer.schema.get("properties", {}), outer.schema.get("patternProperties", {})
+    for name in names:
+        inner = [_property(each, name) for each in comparison.parts]
+        if not any(comparison.are_contained(each, outer.child("properties", name)) for each in inner):
+            return False
+    mine = part.schema.get("patternProperties", {})
+    for pattern in patterns:
+        child = part.child("patternProperties", pattern) if pattern in mine else _any(part)
+        if not comparison.are_contained(child, outer.child("patternProperties", pattern)):
+            return False
+    if "additionalProperties" not in outer.schema:
+        return True
+    rest = [part.child("properties", name) for name in part.schema.get("properties", ()) if name not in names]
+    rest += [part.child("patternProperties", pattern) for pattern in mine if pattern not in patterns]
+    return all(
+        comparison.are_contained(each, outer.child("additionalProperties")) for each in (*rest, _other_property(part))
+    )
+
+
+def _property(node: Node, name: str) -> Node:
+    """Return the schema of a property."""
+    if name in node.schema.get("properties", ()):
+        return node.child("properties", name)
+    return _any(node) if "patternProperties" in node.schema else _other_property(node)
+
+
+def _other_property(node: Node) -> Node:
+    """Return the schema of properties without one of their own."""
+    if "additionalProperties" in node.schema:
+        return node.child("additionalProperties")
+    return _any(node)
+
+
+def _any(node: Node) -> Node:
+    """Return the schema of any value."""
+    return Node(True, node.pointer, node.base)
+
+
+def _items(comparison: _Comparison, part: Node, outer: Node) -> bool:
+    """Return whether all items of a schema's arrays match prefixItems and items."""
+    mine, yours = arrays.prefix_of(part), arrays.prefix_of(outer)
+    rest, outer_rest = arrays.rest_of(part), arrays.rest_of(outer)
+    longest = arrays.longest(part)
+    for index in range(int(min(longest, max(len(mine), len(yours))))):
+        item = mine[index] if index < len(mine) else rest
+        if not comparison.are_contained(item, yours[index] if index < len(yours) else outer_rest):
+            return False
+    return longest <= max(len(mine), len(yours)) or comparison.are_contained(rest, outer_rest)
+
+
+def _property_names(comparison: _Comparison, part: Node, outer: Node) -> bool:
+    names = part.child("propertyNames") if "propertyNames" in part.schema else _any(part)
+    strings = frozenset({"string"})
+    return comparison.are_contained(names.limited(strings), outer.child("propertyNames"))
+
+
+def _format(comparison: _Comparison, part: Node, outer: Node) -> bool:
+    is_known = outer.schema["format"] in (*KNOWN_FORMATS, *OTHER_FORMATS, *UNENFORCED_FORMATS)
+    return not is_known or _is_equal(part, outer, "format")
+
+
+def _together(*keywords: str) -> _Rule:
+    """Return the rule of keywords that are equal in both schemas."""
+    return lambda _, part, outer: all(_is_equal(part, outer, keyword) for keyword in keywords)
+
+
+def _unevaluated(comparison: _Comparison, part: Node, outer: Node) -> bool:
+    keywords = outer.schema.keys() & KEYWORDS
+    return keywords == part.schema.keys() & KEYWORDS and _together(*keywords)(comparison, part, outer)
+
+
+_RULES: dict[str, _Rule] = {
+    **{keyword: _at_least(keyword) for keyword in ("minLength", "minItems", "minProperties")},
+    **{keyword: _at_most(keyword) for keyword in ("maxLength", "maxItems", "maxProperties")},
+    **{keyword: _number_bound(1) for keyword in ("minimum", "exclusiveMinimum")},
+    **{keyword: _number_bound(-1) for keyword in ("maximum", "exclusiveMaximum")},
+    "multipleOf": _multiple_of, "format": _format, "propertyNames": _property_names,
+    **dict.fromkeys(_PROPERTIES, _properties), **dict.fromkeys(_ITEMS, _items),
+    "contains": _together(*_CONTAINS), "if": _together("if", "then", "else"),
+    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), _unevaluated),
+    "uniqueItems": lambda _, part, outer: part.schema.get("uniqueItems", False) or not outer.schema["uniqueItems"],
+}  # fmt: skip
+
+
+def _is_equal(part: Node, outer: Node, keyword: str) -> bool:
+    """Return whether two schemas have the same value of a keyword; the comparison of Python has True equal 1."""
+    one, other = part.schema.get(keyword), outer.schema.get(keyword)
+    return part.base == outer.base and bool(one == other) and key_of(one) == key_of(other)
+
+
+# -- listed values -----------------------------------------------------------------------------------------------------
+
+
+def _value_matches(value: Any, keyword: str, schema: dict[str, Any]) -> bool:
+    """Return whether a value matches one of _LIMITS_OF_VALUES."""
+    limit = schema[keyword]
+    if APPLIES_TO[keyword] != type_of(value):
+        return True
+    if keyword in ("minLength", "minItems", "minProperties"):
+        return len(value) >= float(limit)
+    if keyword in ("maxLength", "maxItems", "maxProperties"):
+        return len(value) <= float(limit)
+    if keyword in ("minimum", "exclusiveMinimum"):
+        return (value, False) >= _bound(schema, 1)
+    if keyword in ("maximum", "exclusiveMaximum"):
+        return (-value, False) >= _bound(schema, -1)
+    if keyword == "required":
+        return bool(set(limit) <= value.keys())
+    return bool(limit > 0 and (Fraction(repr(value)) / Fraction(repr(limit))).denominator == 1)

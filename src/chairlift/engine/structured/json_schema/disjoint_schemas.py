@@ -1,0 +1,72 @@
+"""are_disjoint: whether two JSON Schemas certainly share no value."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from chairlift.engine.structured.json_schema.document import Node, cost_of, is_nullable, types_in_common
+from chairlift.engine.structured.json_schema.possible_types import PossibleTypes
+from chairlift.engine.structured.json_schema.value_sets import MAX_REF_DEPTH, has_type, key_of
+
+
+def are_disjoint(types: PossibleTypes, one: Node, other: Node, depth: int = 0) -> bool:
+    """Return whether two schemas certainly share no value of their `value_types`."""
+    if one.schema is False or other.schema is False:
+        return True
+    budget = types.document.budget
+    budget.remaining_comparisons -= cost_of(one) + cost_of(other)
+    if one.schema is True or other.schema is True or depth > MAX_REF_DEPTH or budget.remaining_comparisons < 0:
+        return False
+    one, other = types.beside(one, other)
+    shared = types_in_common(types.of(one), types.of(other))
+    if not shared:
+        return True
+    parts, others = (types.conjuncts(node.limited(shared)) for node in (one, other))
+    budget.remaining_comparisons -= sum(map(cost_of, (*parts[1:], *others[1:])))
+    sets = [[values for part in some if (values := _values(part, shared)) is not None] for some in (parts, others)]
+    if any(not values for some in sets for values in some) or any(
+        not values & among for values, among in itertools.product(*sets)
+    ):
+        return True
+    return shared == {"object"} and _differ_in_property(types, parts, others, depth)
+
+
+def _differ_in_property(types: PossibleTypes, parts: list[Node], others: list[Node], depth: int) -> bool:
+    required, also_required = required_of(parts), required_of(others)
+    if _forbid(parts, also_required) or _forbid(others, required):
+        return True
+    return any(
+        are_disjoint(types, part.child("properties", name), other.child("properties", name), depth + 1)
+        for name in sorted(required & also_required)
+        for part, other in itertools.product(_with_property(parts, name), _with_property(others, name))
+    )
+
+
+def required_of(parts: Iterable[Node]) -> set[str]:
+    """Return the properties that some of these schemas require."""
+    return {name for part in parts for name in part.schema.get("required", ())}
+
+
+def _with_property(parts: list[Node], name: str) -> list[Node]:
+    return [part for part in parts if name in part.schema.get("properties", ())]
+
+
+def _forbid(parts: list[Node], names: set[str]) -> bool:
+    return any(_forbids(part.schema, name) for part in parts for name in names)
+
+
+def _forbids(schema: dict[str, Any], name: str) -> bool:
+    properties = schema.get("properties", {})
+    if name in properties or "patternProperties" in schema:
+        return properties.get(name) is False
+    return schema.get("additionalProperties") is False
+
+
+def _values(node: Node, types: frozenset[str]) -> set[str] | None:
+    """Return the values of these types that `const` and `enum` of a schema allow; None without them."""
+    schema = node.schema
+    if "const" not in schema and "enum" not in schema:
+        return None
+    values = [schema["const"]] if "const" in schema else schema["enum"]
+    nullable = [None] if is_nullable(schema) else []
+    return {key_of(value) for value in (*values, *nullable) if has_type(value, list(types))}
