@@ -23,6 +23,19 @@ def open_in(path: Path) -> ResponseJournal:
     return ResponseJournal(path / "outputs", path / "errors")
 
 
+def test_a_response_that_is_nested_too_deeply_becomes_an_error(tmp_path: Path) -> None:
+    nested: Any = {}
+    for _ in range(300):
+        nested = [nested]
+    deep = entry("a") | {"response": {"status_code": 200, "request_id": "r", "body": nested}}
+    with open_in(tmp_path) as journal:
+        journal.append("a", deep)
+        assert journal.done == {"a"} and journal.num_errors == 1
+    written = orjson.loads((tmp_path / "errors").read_bytes())
+    assert (written["custom_id"], written["response"]) == ("a", None)
+    assert written["error"]["code"] == "response_not_written"
+
+
 def test_responses_and_errors_are_in_two_files_across_starts(tmp_path: Path) -> None:
     with open_in(tmp_path) as journal:
         for custom_id, status in (("a", 200), ("b", 500), ("c", 0), ("d", 201)):

@@ -59,6 +59,7 @@ def test_lines_take_memory_of_their_size(tmp_path: Path) -> None:
         (line(url=None), "url must be one of"), (line(url=["x"]), "url must be one of"),
         (line(body=[]), "body must be"),
         (line(body={"stream": True}), r"body\.stream"), ('{"a": NaN}', "it is no JSON"),
+        (json.dumps(line(body={})).replace("{}", '{"a": ' + "[" * 300 + "]" * 300 + "}"), "body is nested too deeply"),
     ],
 )  # fmt: skip
 def test_an_invalid_line_is_named(tmp_path: Path, entry: Any, message: str) -> None:

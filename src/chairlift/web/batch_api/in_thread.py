@@ -9,10 +9,14 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any, executor: Executor | None = None) -> T:
-    """Run some work in a thread, and wait for its end also when the task is cancelled: it uses the folder."""
+    """Run some work in a thread, and wait for its end however often the task is cancelled: it uses the folder."""
     running = asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return running.result()

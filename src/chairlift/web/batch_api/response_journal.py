@@ -11,9 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import orjson
-
-from chairlift.web.batch_files.output_journal import output_status, parse_output_line
+from chairlift.web.batch_files.output_journal import output_status, parse_output_line, writable_entry
 
 
 class ResponseJournal:
@@ -53,8 +51,9 @@ class ResponseJournal:
 
     def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         """Write a final response. Raises OSError; the request is not done then, and the file is as before."""
+        entry, text = writable_entry(entry)
         is_error = not _is_success(entry)
-        descriptor, rest = self._files[is_error].fileno(), memoryview(orjson.dumps(entry) + b"\n")
+        descriptor, rest = self._files[is_error].fileno(), memoryview(text)
         size = os.fstat(descriptor).st_size
         try:
             while rest:

@@ -171,4 +171,8 @@ def _parse(number: int, text: bytes, known: frozenset[str]) -> BatchLine:
     if body.get("stream"):
         raise InvalidRequest("body.stream must be false: a batch file has whole responses")
     model = body.get("model")
-    return BatchLine(number, custom_id, path, compact_json(body), model if isinstance(model, str) else "")
+    try:
+        content = compact_json(body)
+    except orjson.JSONEncodeError:
+        raise InvalidRequest("body is nested too deeply") from None
+    return BatchLine(number, custom_id, path, content, model if isinstance(model, str) else "")

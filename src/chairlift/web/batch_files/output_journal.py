@@ -60,7 +60,8 @@ class OutputJournal:
 
     def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         """Write the response of a request. Raises OSError; the request is not done then, and the file is as before."""
-        rest = memoryview(orjson.dumps(entry) + b"\n")
+        entry, text = writable_entry(entry)
+        rest = memoryview(text)
         descriptor, num_written = self._file.fileno(), 0
         try:
             while num_written < len(rest):  # unbuffered: a failure leaves nothing that close() would have to write
@@ -154,6 +155,16 @@ def parse_output_line(line: bytes) -> dict[str, Any] | None:
         return None
     is_entry = isinstance(entry, dict) and isinstance(entry.get("custom_id"), str) and "response" in entry
     return entry if is_entry else None
+
+
+def writable_entry(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
+    """Return an entry and its line; a response that is nested too deeply to be written becomes an error."""
+    try:
+        return entry, orjson.dumps(entry) + b"\n"
+    except orjson.JSONEncodeError:
+        error = {"code": "response_not_written", "message": "the response is nested too deeply to be written"}
+        entry = {**entry, "response": None, "error": error}
+        return entry, orjson.dumps(entry) + b"\n"
 
 
 def output_status(entry: Mapping[str, Any]) -> int:
