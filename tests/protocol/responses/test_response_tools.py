@@ -129,6 +129,20 @@ def test_tools_of_items_are_added_once() -> None:
     assert caught.value.details["param"] == "input[0].tools"
 
 
+@for_each("name", [["x"], {"a": 1}, 7, None])
+def test_a_name_that_is_no_string_is_an_error_of_chat_completions(name: Any) -> None:
+    tool = {"type": "function", "name": name}
+    for tools, of_items in (([tool], [([], "input[0].tools")]), (None, [([tool], "input[0].tools")])):
+        assert chat_names(ResponseTools.read(tools, of_items)) == [name]
+
+
+def test_tools_of_items_count_for_the_limit() -> None:
+    of_items = [([{"type": "function", "name": f"f{number}"}], f"input[{number}].tools") for number in range(200)]
+    with pytest.raises(InvalidRequest) as caught:
+        ResponseTools.read(None, of_items)
+    assert caught.value.details["param"] == "input[128].tools"
+
+
 def test_what_describes_a_tool_may_be_beside_its_function() -> None:
     (tool,) = ResponseTools.read([{
         "type": "function", "description": "outer", "strict": True, "parameters": None,

@@ -315,6 +315,13 @@ def test_comments_do_not_keep_a_request_at_a_replica_that_fails_its_health_check
     world.timers.clear()
     world.step(ev.TimerFired(TimerKind.FIRST_TOKEN, 1, is_replica_unhealthy=True))
     assert world.outcome() is FAULT and list(world.picking) == [2]
+    world = script()
+    world.begin(A, num_tokens=1)
+    world.now += 10.0
+    world.step(ev.CommentReceived(1))
+    world.timers.clear()
+    world.step(ev.TimerFired(TimerKind.INTER_TOKEN, 1, is_replica_unhealthy=True))
+    assert world.outcome() is FAULT and list(world.picking) == [2]
 
 
 def test_a_client_that_is_gone_aborts_every_attempt_and_gets_no_answer() -> None:

@@ -308,7 +308,7 @@ def test_what_has_no_response_at_the_end_of_the_window_expires(tmp_path: Path) -
             return 200
 
         batches = Batches(tmp_path, script)
-        batches.now = 1000 + WINDOW - 0.1
+        batches.now = 1000 + WINDOW - 1.0  # of real time, within which r0 has its response
         batch = await batches.start(batch_lines(4))
         await ended(batch)
         assert batch.status is BatchStatus.EXPIRED and counts(batch) == (4, 1, 3)

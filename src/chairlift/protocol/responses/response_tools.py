@@ -45,7 +45,9 @@ class _DescribedTool(NamedTuple):
 
     @property
     def own_name(self) -> OwnName:
-        return OwnName(self.tool.get("name", ""), self.namespace)
+        """What the response calls the tool; without a name that is a string, which chat completions reject, none."""
+        name = self.tool.get("name")
+        return OwnName(name if isinstance(name, str) else "", self.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,13 @@ class ResponseTools:
         """
         left_out = LeftOutTypes()
         entries = _entries([] if tools is None else tools, "tools", "", left_out)
+        _check_number(entries, "tools")
+        known = {entry.own_name for entry in entries}
         for later, place in of_items:
-            known = {entry.own_name for entry in entries}
             more = _entries([] if later is None else later, place, "", left_out)
             entries += [entry for entry in more if entry.own_name not in known]
-        if len(entries) > MAX_TOOLS:
-            raise invalid_param("tools", f"has {len(entries)} functions, the limit is {MAX_TOOLS}")
+            known |= {entry.own_name for entry in more}
+            _check_number(entries, place)
         chat_names = _chat_names(entries)
         chat, own_names = list[Json](), dict[str, OwnName]()
         for entry, chat_name in zip(entries, chat_names, strict=True):
@@ -136,6 +139,11 @@ class ResponseTools:
         if not isinstance(tool.get("name"), str):
             raise invalid_param(f"{at}.name", f"must be a string, got {format_short(tool.get('name'))}")
         return {"type": kind, kind: {"name": self.chat_name(tool["name"], tool.get(NAMESPACE))}}
+
+
+def _check_number(entries: list[_DescribedTool], at: str) -> None:
+    if len(entries) > MAX_TOOLS:
+        raise invalid_param(at, f"has {len(entries)} functions, the limit is {MAX_TOOLS}")
 
 
 def _entries(tools: Any, at: str, namespace: str, left_out: LeftOutTypes) -> list[_DescribedTool]:

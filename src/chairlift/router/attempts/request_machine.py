@@ -321,8 +321,10 @@ class RequestMachine:
 
     def _on_attempt_timer(self, attempt: Attempt, kind: TimerKind, *, is_unhealthy: bool) -> None:
         is_lost = is_unhealthy and kind is TimerKind.FIRST_TOKEN
-        if attempt.last_sign_at is not None and not is_lost:
-            left = attempt.last_sign_at + self._open.limit(kind) - self._now
+        # Where probes fail, comments prove nothing.
+        last_sign_at = attempt.last_token_at if is_unhealthy else attempt.last_sign_at
+        if last_sign_at is not None and not is_lost:
+            left = last_sign_at + self._open.limit(kind) - self._now
             if left > ev.TIMER_TOLERANCE_SECONDS:  # tokens do not set the timer anew; that would cost more than they do
                 self._open.set_timer(attempt, kind, left)
                 return

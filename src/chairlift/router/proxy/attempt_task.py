@@ -183,9 +183,9 @@ class RunningAttempt:
                     num_unreported += len(received)
                     events = reader.push(received)
                     self._response.comment = reader.comment
+                    has_comment, num_comments = reader.num_comments > num_comments, reader.num_comments
                     if not events:
-                        if reader.num_comments > num_comments:
-                            num_comments = reader.num_comments
+                        if has_comment:
                             report([CommentReceived(self._number)])
                         continue  # the client has nothing to read, so it cannot be slow
                     report(events)
