@@ -1,5 +1,6 @@
 """one_of_conditions: outputs of a oneOf match one part, or several where exactly one leaves out what is meant."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -166,6 +167,16 @@ def test_parts_that_a_grammar_can_tell_apart_stay_exclusive(strict: bool) -> Non
         lowered, places = lower(schema, strict=strict)
         assert places == ()
         check(lowered, [matching], [failing])
+
+
+def test_recursive_arrays_are_compared_to_a_depth() -> None:
+    definitions = {
+        name: {"type": "array", "minItems": least, "maxItems": 4, "items": {"$ref": f"#/$defs/{name}"}}
+        for name, least in (("A", 1), ("B", 2))
+    }  # fmt: skip
+    schema = {"$defs": definitions, "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]}
+    with contextlib.suppress(ValueError):  # no value ends
+        lower(schema, strict=False)
 
 
 def test_a_condition_is_exact() -> None:

@@ -42,7 +42,7 @@ def are_nullable_twice(document: SchemaDocument, parts: Sequence[Node]) -> bool:
     return sum(is_nullable(_resolved(document, part).schema) for part in parts) > 1
 
 
-def means_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
+def means_any_of(types: PossibleTypes, one: Node, other: Node, depth: int = 0) -> bool:
     """Return whether exactly one of two overlapping parts leaves out values that the schema's author means.
 
     That is so if the parts overlap only by types that their keywords are not about, if one contains all values of the
@@ -51,7 +51,7 @@ def means_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
     """
     if are_disjoint(types, one, other):
         return True
-    if types.document.budget.remaining_comparisons < 0:
+    if depth > MAX_REF_DEPTH or types.document.budget.remaining_comparisons < 0:
         return False
     mine, yours = types.of(one), types.of(other)
     shared = types_in_common(mine, yours)
@@ -66,17 +66,17 @@ def means_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
         required, also_required = required_of(parts), required_of(other_parts)
         return required <= also_required or also_required <= required
     return shared == {"array"} and any(
-        _items_mean_any_of(types, part, other_part) for part in parts for other_part in other_parts
+        _items_mean_any_of(types, part, other_part, depth) for part in parts for other_part in other_parts
     )
 
 
-def _items_mean_any_of(types: PossibleTypes, one: Node, other: Node) -> bool:
+def _items_mean_any_of(types: PossibleTypes, one: Node, other: Node, depth: int) -> bool:
     if not all("items" in node.schema and not arrays.prefix_of(node) for node in (one, other)):
         return False
     items, others = arrays.rest_of(one), arrays.rest_of(other)
-    return not are_disjoint(types, items, others) and means_any_of(
-        types, *(each.limited(types.of(each)) for each in (items, others))
-    )
+    if are_disjoint(types, items, others):
+        return False
+    return means_any_of(types, items.limited(types.of(items)), others.limited(types.of(others)), depth + 1)
 
 
 def _has_integers(parts: Sequence[Node]) -> bool:
