@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.field_check import format_short, split_fields, string_member
+from chairlift.protocol.field_check import SHOWN_ID_CHARS, format_short, shown_id, split_fields, string_member
 from chairlift.protocol.request_fields import CHAT, Effect, Field
 
 TABLE = {
@@ -65,3 +65,8 @@ def test_a_member_is_a_string() -> None:
     for value, shown in (({}, "NoneType"), ({"id": 5}, "5"), ({"id": ["x"]}, "list")):
         with pytest.raises(InvalidRequest, match=rf"^input\[0\]\.id must be a string, got {shown}$"):
             string_member(value, "id", "input[0]")
+
+
+def test_an_id_is_shown_without_what_is_not_plain() -> None:
+    assert shown_id("resp_1") == "resp_1" and shown_id("a\r\n b\u2028é~") == "ab~"
+    assert shown_id("x" * 1000) == "x" * SHOWN_ID_CHARS

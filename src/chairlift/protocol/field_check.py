@@ -10,6 +10,8 @@ from chairlift.protocol.request_schemas import CONTINUOUS_USAGE, INCLUDE_USAGE
 MAX_EXACT = 2**53
 """Up to this absolute value every integer is a float."""
 
+SHOWN_ID_CHARS = 80
+
 
 def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest.
@@ -53,6 +55,11 @@ def format_short(value: Any) -> str:
     if isinstance(value, str):
         return repr(value[:40])
     return format_value(value)[:40] if isinstance(value, int | float) else type(value).__name__
+
+
+def shown_id(value: str) -> str:
+    """Return a client's id for an error message: its beginning, without characters that are not plain."""
+    return "".join(char for char in value[:SHOWN_ID_CHARS] if " " < char <= "~")
 
 
 def string_member(value: Mapping[str, Any], name: str, at: str) -> str:

@@ -1,6 +1,5 @@
 """CompactionResponse: answers a request of /v1/responses that ends with a trigger by one compaction item."""
 
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -8,10 +7,11 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.responses.compaction_item import compaction_item
 from chairlift.protocol.responses.event_stream import ResponseEvents
+from chairlift.protocol.responses.new_response import NewResponse
 from chairlift.protocol.responses.request import ResponseRequest
-from chairlift.protocol.responses.response_ids import item_id, new_response_id
+from chairlift.protocol.responses.response_ids import item_id
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.responses.response_writer import COMPLETED, INCOMPLETE, INCOMPLETE_REASONS, ResponseWriter
+from chairlift.protocol.responses.response_writer import COMPLETED, INCOMPLETE, INCOMPLETE_REASONS
 from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
 from chairlift.protocol.translation.base import EVENT_STREAM, Json
 
@@ -26,38 +26,30 @@ class CompactionResponse:
     stream_type = EVENT_STREAM
 
     def __init__(self, request: ResponseRequest, store: ResponseStore, tenant: str) -> None:
-        self._request, self._store, self._tenant = request, store, tenant
-        self._id = new_response_id()
+        self._new = NewResponse(request, store, tenant)
         self.body, self.names = summary_body(request.chat), request.names
         self.ignored: Sequence[str] = request.ignored
 
     def response(self, response: Json) -> Json:
         """See Translation. Raises InvalidRequest for a summary that was cut off or is empty."""
-        writer = self._writer(response)
+        writer = self._new.writer(response)
         written = writer.whole(response)
         item = self._item(text_of(written["output"]), written["usage"], is_whole=written["status"] != INCOMPLETE)
         translated = writer.response(COMPLETED, [item], usage=written["usage"])
-        self._save(translated)
+        self._new.save(translated)
         return translated
 
     def stream(self) -> "CompactionEvents":
         """See Translation."""
-        events = ResponseEvents(self._writer, self._save, self.body.get("model") or "")
+        events = ResponseEvents(self._new.writer, self._new.save, self.body.get("model") or "")
         return CompactionEvents(events, self._item)
-
-    def _writer(self, chunk: Json) -> ResponseWriter:
-        return ResponseWriter(self._request, self._id, chunk["model"], chunk.get("created") or int(time.time()))
 
     def _item(self, summary: str, usage: Json, *, is_whole: bool) -> Json:
         if not is_whole:
             raise cut_off_error(self.body, usage["output_tokens"])
         if not summary:
             raise invalid_param("input", "has no summary: the model has written nothing")
-        return compaction_item(item_id("cmp", self._id, 0), summary)
-
-    def _save(self, response: Json) -> None:
-        if self._request.is_stored:
-            response["store"] = self._store.add(self._tenant, response, self._request.items)
+        return compaction_item(item_id("cmp", self._new.id, 0), summary)
 
 
 class MakeItem(Protocol):

@@ -13,6 +13,7 @@ import orjson
 
 from chairlift.core.errors import NotFound
 from chairlift.core.validation import invalid_param
+from chairlift.protocol.field_check import shown_id
 from chairlift.protocol.json_without_spare_memory import compact_json
 from chairlift.protocol.translation.base import Json
 
@@ -24,8 +25,6 @@ MAX_CHAIN = 8192
 
 DEFAULT_READ_BYTES = 4_000_000
 """Bytes of stored items that one request may use, as many as a body has by default."""
-
-SHOWN_ID_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +158,9 @@ class ResponseStore:
 
     def _get(self, tenant: str, response_id: str, param: str) -> _Entry:
         if (entry := self._find(tenant, response_id)) is None:
-            shown = "".join(char for char in response_id[:SHOWN_ID_CHARS] if " " < char <= "~")
             raise NotFound(
-                f"no response {shown} is stored: it was deleted, not stored, stored by another server, or dropped for "
-                "newer ones; send the conversation itself as input", param=param,
+                f"no response {shown_id(response_id)} is stored: it was deleted, not stored, stored by another server, "
+                "or dropped for newer ones; send the conversation itself as input", param=param,
             )  # fmt: skip
         return entry
 

@@ -1,15 +1,13 @@
 """ResponsesTranslator: serves /v1/responses by /v1/chat/completions."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.protocol.responses.compaction_response import CompactionResponse
 from chairlift.protocol.responses.event_stream import ResponseEvents
+from chairlift.protocol.responses.new_response import NewResponse
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
-from chairlift.protocol.responses.response_ids import new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
-from chairlift.protocol.responses.response_writer import ResponseWriter
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, Translation
 
 
@@ -34,24 +32,16 @@ class ResponseTranslation:
     stream_type = EVENT_STREAM
 
     def __init__(self, request: ResponseRequest, store: ResponseStore, tenant: str) -> None:
-        self._request, self._store, self._tenant = request, store, tenant
-        self._id = new_response_id()
+        self._new = NewResponse(request, store, tenant)
         self.body, self.names = request.chat, request.names
         self.ignored: Sequence[str] = request.ignored
 
     def response(self, response: Json) -> Json:
         """See Translation."""
-        translated = self._writer(response).whole(response)
-        self._save(translated)
+        translated = self._new.writer(response).whole(response)
+        self._new.save(translated)
         return translated
 
     def stream(self) -> ResponseEvents:
         """See Translation."""
-        return ResponseEvents(self._writer, self._save, self.body.get("model") or "")
-
-    def _writer(self, chunk: Json) -> ResponseWriter:
-        return ResponseWriter(self._request, self._id, chunk["model"], chunk.get("created") or int(time.time()))
-
-    def _save(self, response: Json) -> None:
-        if self._request.is_stored:
-            response["store"] = self._store.add(self._tenant, response, self._request.items)
+        return ResponseEvents(self._new.writer, self._new.save, self.body.get("model") or "")

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from chairlift.core.errors import NotFound, RateLimited
+from chairlift.protocol.field_check import shown_id
 from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.in_thread import in_thread
 from chairlift.web.batch_api.private_folder import storage_error, write_atomically
@@ -22,7 +23,6 @@ MAX_OPEN_BATCHES = 100
 MAX_BATCHES = 10_000
 """Batches of all tenants, at most: the oldest that have ended are forgotten."""
 
-SHOWN_ID_CHARS = 80
 FULL_RETRY_SECONDS = 60.0
 
 
@@ -79,8 +79,7 @@ class BatchStore:
         """Return a tenant's batch. Raises NotFound."""
         batch = self._batches.get(batch_id)
         if batch is None or batch.tenant != tenant:
-            shown = "".join(char for char in batch_id[:SHOWN_ID_CHARS] if " " < char <= "~")
-            raise NotFound(f"there is no batch {shown}; it may be of another server", param="batch_id")
+            raise NotFound(f"there is no batch {shown_id(batch_id)}; it may be of another server", param="batch_id")
         return batch
 
     def of_tenant(self, tenant: str) -> list[StoredBatch]:

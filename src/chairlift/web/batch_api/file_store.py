@@ -17,6 +17,7 @@ from typing import Any, Self
 import orjson
 
 from chairlift.core.errors import BodyTooLarge, InvalidRequest, NotFound
+from chairlift.protocol.field_check import shown_id
 from chairlift.web.batch_api.disk_usage import DiskUsage, tenant_share
 from chairlift.web.batch_api.files_config import FilesConfig
 from chairlift.web.batch_api.private_folder import storage_error, write_atomically
@@ -27,7 +28,6 @@ MAX_FILES = 10_000
 """Files of all tenants together, at most, and twice those of one with a key; outputs are always written."""
 
 MAX_FILE_NAME_CHARS = 255
-SHOWN_ID_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +262,7 @@ def _read_stored_file(values: Any, file_id: str) -> StoredFile:
 
 def file_not_found(file_id: str, param: str = "file_id") -> NotFound:
     """Return the error for a file that is not there, or not any more."""
-    shown = "".join(char for char in file_id[:SHOWN_ID_CHARS] if " " < char <= "~")
-    return NotFound(f"there is no file {shown}: it was deleted, or it is of another server", param=param)
+    return NotFound(f"there is no file {shown_id(file_id)}: it was deleted, or it is of another server", param=param)
 
 
 def new_file_id() -> str:

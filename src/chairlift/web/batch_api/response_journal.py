@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from chairlift.web.batch_files.output_journal import output_status, parse_output_line, writable_entry
+from chairlift.web.batch_files.output_journal import append_whole, is_success, parse_output_line, writable_entry
 
 
 class ResponseJournal:
@@ -52,16 +52,8 @@ class ResponseJournal:
     def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         """Write a final response. Raises OSError; the request is not done then, and the file is as before."""
         entry, text = writable_entry(entry)
-        is_error = not _is_success(entry)
-        descriptor, rest = self._files[is_error].fileno(), memoryview(text)
-        size = os.fstat(descriptor).st_size
-        try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, size)
-            raise
+        is_error = not is_success(entry)
+        append_whole(self._files[is_error].fileno(), text)
         self.done.add(custom_id)
         self.num_errors += is_error
 
@@ -88,9 +80,5 @@ class ResponseJournal:
                     break
                 end += len(line)
                 self.done.add(entry["custom_id"])
-                self.num_errors += not _is_success(entry)
+                self.num_errors += not is_success(entry)
         self._files[-1].truncate(end)
-
-
-def _is_success(entry: Mapping[str, Any]) -> bool:
-    return 200 <= output_status(entry) < 300

@@ -1,6 +1,6 @@
 """RetryGate: lets requests begin again after the server was busy, first one alone, then all."""
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+from chairlift.web.batch_files.batch_run import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 
 
 class RetryGate:

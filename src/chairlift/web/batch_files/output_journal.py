@@ -61,16 +61,7 @@ class OutputJournal:
     def append(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         """Write the response of a request. Raises OSError; the request is not done then, and the file is as before."""
         entry, text = writable_entry(entry)
-        rest = memoryview(text)
-        descriptor, num_written = self._file.fileno(), 0
-        try:
-            while num_written < len(rest):  # unbuffered: a failure leaves nothing that close() would have to write
-                num_written += os.write(descriptor, rest[num_written:])
-        except OSError:
-            if num_written:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - num_written)
-            raise
+        append_whole(self._file.fileno(), text)
         self._count(custom_id, entry)
 
     def close(self) -> None:
@@ -83,7 +74,7 @@ class OutputJournal:
 
     def _count(self, custom_id: str, entry: Mapping[str, Any]) -> None:
         self.done.add(custom_id)
-        self.num_errors += not 200 <= output_status(entry) < 300
+        self.num_errors += not is_success(entry)
 
     def _lock(self) -> None:
         if sys.platform == "win32":  # two commands on one file are not noticed there
@@ -165,6 +156,24 @@ def writable_entry(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
         error = {"code": "response_not_written", "message": "the response is nested too deeply to be written"}
         entry = {**entry, "response": None, "error": error}
         return entry, orjson.dumps(entry) + b"\n"
+
+
+def append_whole(descriptor: int, text: bytes) -> None:
+    """Write a line at the end of a file that is open for appending. Raises OSError; the file is as before then."""
+    rest, num_written = memoryview(text), 0
+    try:
+        while num_written < len(rest):  # unbuffered: a failure leaves nothing that close() would have to write
+            num_written += os.write(descriptor, rest[num_written:])
+    except OSError:
+        if num_written:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - num_written)
+        raise
+
+
+def is_success(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry has a response with a status of 2xx."""
+    return 200 <= output_status(entry) < 300
 
 
 def output_status(entry: Mapping[str, Any]) -> int:
