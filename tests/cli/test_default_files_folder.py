@@ -7,9 +7,10 @@ import pytest
 
 from chairlift.cli import default_files_folder
 from chairlift.cli.default_files_folder import with_files_folder
+from support_shares import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "environ", "folder"),
     [
         ({}, {"XDG_STATE_HOME": "/state"}, "/state/chairlift/files-8000"),

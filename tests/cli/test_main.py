@@ -199,13 +199,15 @@ def test_a_refused_url_is_shown_without_its_password(capsys: pytest.CaptureFixtu
 
 def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
     command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--max-tokens", "900", "--ignore-eos"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
-        assert running.stdout is not None and running.stderr is not None
+    start = process_start(is_forked=True, modules=TORCH_MODULES)
+    running = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    try:
         assert os.read(running.stdout.fileno(), 1)  # it streams
         running.send_signal(signal.SIGINT)
-        running.stdout.read()
-        assert running.stderr.read() == b"chairlift: interrupted\n"
-        assert running.wait(60) == 130
+        assert running.communicate(timeout=60)[1] == b"chairlift: interrupted\n"
+        assert running.returncode == 130
+    finally:
+        running.kill()
 
 
 def test_a_broken_pipe_ends_the_command_quietly() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import multiprocessing
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,8 +13,10 @@ import pytest
 from chairlift import LLM, AsyncLLM, SamplingParams
 from chairlift.llm.profiling_client import ProfilingClient, open_profile
 from chairlift.llm.text_service import TextService
+from support_forks import TORCH_MODULES, run_process
 from support_os_fork import run_in_fork
 from support_services import fake_service, text_of
+from support_shares import for_each
 
 PARAMS = SamplingParams(max_tokens=4, seed=3)
 MESSAGE = "EngineDead: this process was forked from process"
@@ -41,7 +42,7 @@ CALLS: dict[str, Callable[[LLM], Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", CALLS)
+@for_each("case", CALLS)
 def test_a_call_in_a_fork_raises_at_once(service: TextService, case: str) -> None:
     llm = LLM.from_service(service)
     assert run_in_fork(lambda: CALLS[case](llm)).startswith(MESSAGE)
@@ -135,9 +136,7 @@ print("parent:", text(llm) == first, flush=True)
 
 @pytest.mark.parametrize("engine_mode", ["inline", pytest.param("process", marks=pytest.mark.full)])
 def test_a_fork_with_a_model_of_its_own_generates_and_the_parent_goes_on_after_its_end(engine_mode: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WHOLE, engine_mode], check=False, capture_output=True, text=True, timeout=300
-    )  # fmt: skip
+    done = run_process([sys.executable, "-c", WHOLE, engine_mode], modules=TORCH_MODULES, text=True, timeout=300)
     assert done.stdout.split("\n") == [
         "fork: EngineDead", "own: True", "exit code: 7", "parent: True", "",
     ], done.stderr[-3000:]  # fmt: skip

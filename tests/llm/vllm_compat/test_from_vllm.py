@@ -22,6 +22,7 @@ from chairlift.llm.vllm_compat.model_tokenizer import ModelTokenizer
 from chairlift.llm.vllm_compat.vllm_options import VLLM_OPTIONS
 from support_async_llm import LONG, SLOW_ENGINE
 from support_doc_tables import table
+from support_forks import TORCH_MODULES, run_process
 from support_grammars import grammar_of
 from support_json_schema import accepts
 from support_services import FAKE, fake_service, is_idle
@@ -68,7 +69,7 @@ def check_no_close(llm: LLM) -> None:
         "from chairlift import LLM\nllm = LLM('chairlift:random', num_blocks=40, max_model_len=64, dtype='float32')"
     )
     script += "\nprint(len(llm.generate([5, 6], use_tqdm=False)[0].outputs[0].token_ids))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = run_process([sys.executable, "-c", script], modules=TORCH_MODULES, text=True)
     assert (done.returncode, done.stdout) == (0, "16\n"), done.stderr
 
 

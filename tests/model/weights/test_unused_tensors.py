@@ -1,8 +1,7 @@
 """changes_tokens: a table of tensors that real checkpoints have beside those that an architecture uses."""
 
-import pytest
-
 from chairlift.model.weights.unused_tensors import changes_tokens, modules_of, shown_names, unused_tensor_error
+from support_shares import for_each
 
 MODULES = modules_of([
     "model.embed_tokens.weight", "model.norm.weight", "model.layers.0.input_layernorm.weight",
@@ -18,7 +17,7 @@ def test_modules_are_those_around_each_parameter() -> None:
     } == MODULES  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [
+@for_each("name", [
     "model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.q_norm.weight",
     "model.layers.0.self_attn.sinks", "model.layers.0.self_attn.q_proj.lora_A.weight",
     "model.layers.0.mlp.down_proj.weight_scale", "model.layers.0.mlp.down_proj.qzeros",
@@ -36,7 +35,7 @@ def test_what_is_computed_with(name: str) -> None:
     assert changes_tokens(name, MODULES)
 
 
-@pytest.mark.parametrize("name", [
+@for_each("name", [
     "model.score.weight", "model.value_head.weight", "model.classifier.bias", "model.layers.0.self_attn.k_scale",
     "model.layers.0.self_attn.v_scale", "model.layers.0.self_attn.k_proj.k_scale", "model.layers.0.self_attn.kv_scale",
     "model.layers.0.self_attn.prob_scale", "output.weight", "exploration_head.weight",

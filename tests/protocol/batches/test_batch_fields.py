@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.batches.batch_fields import BATCH_FIELDS, read_batch_request
 from chairlift.protocol.openapi import body_schema
+from support_shares import for_each
 
 BODY = {"input_file_id": "file-1", "endpoint": "/v1/completions", "completion_window": "24h"}
 SCHEMA = Draft202012Validator(body_schema(BATCH_FIELDS, ()))
@@ -25,7 +26,7 @@ def test_windows(window: str, hours: int) -> None:
     assert SCHEMA.is_valid(BODY | {"completion_window": window})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         *(("completion_window", value) for value in ("", "h", "0h", "169h", "999h", "1000h", "024h", "24", "24m",
