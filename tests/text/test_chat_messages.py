@@ -97,6 +97,8 @@ def test_parts_of_the_other_roles_are_one_text() -> None:
     content = [{"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}]
     for role in ("user", "system", "developer"):
         assert parsed({"role": role, "content": content}) == (ChatMessage(role=role, content="a\nb"),)
+        assert parsed({"role": role, "content": ["a", content[1]]}) == (ChatMessage(role=role, content="a\nb"),)
+    assert parsed(answer(content=["a", "b"])) == (ChatMessage(role="assistant", content="a\nb"),)
     assert parsed(calling(call()), tool_result("c", content=content))[1].content == "a\nb"
 
 

@@ -266,7 +266,7 @@ MALFORMED = [
     ([*user("a"), {"role": "root", "content": ""}], "messages[1].role", "must be one of"),
     ([{"role": ["user"], "content": ""}], "messages[0].role", "must be one of"), ([{}], "messages[0].role", "one of"),
     (user([{"type": "image_url", "image_url": "http://x"}]), "messages[0].content[0]", "'image_url'"),
-    (user(["a"]), "messages[0].content[0]", "'str'"), (user([{"type": "text"}]), "messages[0].content[0].text", "Non"),
+    (user([7]), "messages[0].content[0]", "'int'"), (user([{"type": "text"}]), "messages[0].content[0].text", "Non"),
     (user(b"a"), "messages[0].content", "JSON data, got bytes"), ([{1: 2}], "messages[0]", "key"),
     ([{"role": "assistant"}], "messages[0].content", "missing"),
 ]  # fmt: skip

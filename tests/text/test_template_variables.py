@@ -64,7 +64,9 @@ def test_only_the_effort_none_switches_reasoning_off(effort: str) -> None:
 
 def test_an_effort_that_the_template_does_not_name_is_the_nearest() -> None:
     found = [effort_variables(effort, {"reasoning_effort"}, "")["reasoning_effort"] for effort in REASONING_EFFORTS]
-    assert found == ["low", "low", "low", "medium", "high", "high"]
+    assert found == ["low", "low", "low", "medium", "high", "high", "high"]
+    source = "{% if reasoning_effort == 'xhigh' %}"
+    assert effort_variables("max", {"reasoning_effort"}, source) == {"reasoning_effort": "xhigh"}
     for effort in REASONING_EFFORTS:
         source = f"{{% if reasoning_effort == '{effort}' %}}"
         assert effort_variables(effort, {"reasoning_effort"}, source) == {"reasoning_effort": effort}

@@ -4,7 +4,7 @@ MAX_VARIABLES = 64
 MAX_VARIABLES_CHARS = 65_536
 """Most characters of all variables of a request together, as JSON."""
 
-REASONING_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+REASONING_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """OpenAI's values of reasoning_effort, in order."""
 
 REQUEST_FIELDS = frozenset({"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"})

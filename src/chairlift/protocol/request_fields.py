@@ -6,6 +6,7 @@ Parsing, the list of ignored fields, the rejection of unsupported ones and the O
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from chairlift.core.chat_template_names_and_limits import (
     MAX_VARIABLES,
@@ -87,7 +88,7 @@ class Field:
     effect: Effect = Effect.USED
     sampling: bool = False
     required: bool = False
-    neutral: tuple[bool | int | str, ...] = ()
+    neutral: tuple[Any, ...] = ()
 
 
 _ID: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS}
@@ -123,7 +124,7 @@ def _ignored(kind: str = "", help: str = "") -> Field:
     return Field({"type": kind} if kind else {}, help or "has no effect here", Effect.IGNORED)
 
 
-def _refused(help: str, *neutral: bool | int) -> Field:
+def _refused(help: str, *neutral: Any) -> Field:
     schema: Schema = {"enum": [None, *neutral]} if neutral else {"type": "null"}
     return Field(schema, help, Effect.REFUSED, neutral=neutral)
 
@@ -230,7 +231,7 @@ _COMMON: Mapping[str, Field] = {
     "truncate_prompt_tokens": _refused("shorten the prompt"),
     "spaces_between_special_tokens": _ignored("boolean", "the tokenizer decides"),
     "return_tokens_as_token_ids": _refused("use return_token_ids", False),
-    "logprob_token_ids": _refused("use logprobs"),
+    "logprob_token_ids": _refused("use logprobs", []),
     "repetition_detection": _refused("use repetition_penalty or no_repeat_ngram_size"),
     "thinking_token_budget": _refused("use max_tokens"),
     "chat_template": _refused("the operator chooses the chat template"),
@@ -277,11 +278,11 @@ CHAT: Mapping[str, Field] = {
     "tool_choice": Field(TOOL_CHOICE, "none, auto, required, the function to call, or allowed_tools"),
     "parallel_tool_calls": _flag("whether a response may have several calls (default)"),
     "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "only text is supported"),
-    "functions": _refused("use tools"),
+    "functions": _refused("use tools", []),
     "best_of": _refused("use n, or best_of of /v1/completions", 1),
     "echo": _refused("use echo of /v1/completions", False),
     "add_special_tokens": _refused("the chat template adds them", False),
-    "function_call": _refused("use tool_choice"),
+    "function_call": _refused("use tool_choice", "none", "auto"),
     **dict.fromkeys(("store", "audio", "metadata", "moderation", "prediction", "safety_identifier",
                      "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "verbosity",
                      "web_search_options"), _ignored()),
@@ -310,7 +311,7 @@ COMPLETION: Mapping[str, Field] = {
         {"type": "integer", "minimum": 0, "maximum": MAX_TOP_LOGPROBS},
         "number of likeliest tokens to return with each token",
     ),
-    "suffix": _refused("no model here supports infilling"),
+    "suffix": _refused("no model here supports infilling", ""),
     "add_special_tokens": _refused("send token ids as the prompt", True),
     "prompt_embeds": _refused("send text or token ids"),
 }  # fmt: skip

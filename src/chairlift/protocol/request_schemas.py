@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from chairlift.core.chat_template_names_and_limits import REASONING_FIELDS, ROLES, TEXT_PARTS
+from chairlift.protocol.plain_choice import ANY, CHOICES, NAMED_TOOL
 
 Schema = dict[str, Any]
 
 MAX_TOOLS = 128
-MAX_TOOL_NAME_CHARS = 64
+MAX_TOOL_NAME_CHARS = 128
 MAX_DOCUMENTS = 1024
 
 
@@ -22,9 +23,12 @@ def _part(types: tuple[str, ...], **fields: Schema) -> Schema:
 
 _TEXT_PART = _part(TEXT_PARTS, text={"type": "string"})
 _ANSWER_PARTS: list[Schema] = [
-    _TEXT_PART, _part(("refusal",), refusal={"type": "string"}), _part(("thinking", "reasoning", "redacted_thinking")),
+    {"type": "string"}, _TEXT_PART, _part(("refusal",), refusal={"type": "string"}),
+    _part(("thinking", "reasoning", "redacted_thinking")),
 ]  # fmt: skip
-_CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_PART}]}
+_CONTENT: Schema = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"anyOf": [_TEXT_PART, {"type": "string"}]}}]
+}
 _ANSWER: Schema = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": {"anyOf": _ANSWER_PARTS}}]}
 _OF_CUSTOM_TYPE: Schema = {"required": ["type"], "properties": {"type": {"const": "custom"}}}
 _FUNCTION_CALL: Schema = {
@@ -108,9 +112,13 @@ _NAMED_FUNCTION: Schema = {"anyOf": [
     for kind in _OWN_TYPES for each in _of_type(kind, {"type": {"const": kind}}, _NAMED)
 ]}  # fmt: skip
 
+_WORD: Schema = {"enum": [*CHOICES, ANY]}
 TOOL_CHOICE: Schema = {
     "anyOf": [
-        {"enum": ["none", "auto", "required"]},
+        _WORD,
+        {"type": "object", "required": ["type"], "properties": {"type": _WORD}},
+        {"type": "object", "required": ["type", "name"],
+         "properties": {"type": {"const": NAMED_TOOL}, "name": {"type": "string"}}},
         _NAMED_FUNCTION,
         {"type": "object", "required": ["type", "allowed_tools"],
          "properties": {"type": {"const": "allowed_tools"},

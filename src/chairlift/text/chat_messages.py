@@ -307,7 +307,9 @@ def _text(content: Any, at: str, thoughts: list[str] | None) -> str:
 
 
 def _part_text(part: Any, at: str) -> str:
-    """Return the text of a content part of type text. Raises InvalidRequest."""
+    """Return the text of a content part, one of type text or a string. Raises InvalidRequest."""
+    if isinstance(part, str):
+        return part
     if not isinstance(part, dict) or part.get("type") != "text":
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         raise invalid_param(at, f"must be a part of type 'text', got {str(kind)[:40]!r}")

@@ -50,14 +50,19 @@ def check_variables(value: Any, named_tokens: Collection[str], param: str = "cha
     return dict(value)
 
 
+_NEAREST_EFFORTS = {"none": ("low",), "minimal": ("low",), "xhigh": ("high",), "max": ("xhigh", "high")}
+"""Reasoning effort that few templates name -> those to use in its place, the nearest first."""
+
+
 def effort_variables(effort: str, variables: Collection[str], template: str) -> dict[str, Any]:
     """Return the variables that tell a template this reasoning effort; empty if it reads none of them.
 
-    A template that does not name `none`, `minimal` or `xhigh` itself gets the nearest of low, medium and high.
+    A template that does not name `none`, `minimal`, `xhigh` or `max` itself gets the nearest one that it names, or low
+    or high.
     """
     found: dict[str, Any] = {name: effort != "none" for name in SWITCHES if name in variables}
     if "reasoning_effort" in variables:
-        is_named = any(f"{quote}{effort}{quote}" in template for quote in "'\"")
-        nearest = {"none": "low", "minimal": "low", "xhigh": "high"}
-        found["reasoning_effort"] = effort if is_named else nearest.get(effort, effort)
+        candidates = (effort, *_NEAREST_EFFORTS.get(effort, ()))
+        named = (each for each in candidates if f"'{each}'" in template or f'"{each}"' in template)
+        found["reasoning_effort"] = next(named, candidates[-1])
     return found

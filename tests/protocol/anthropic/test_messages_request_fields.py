@@ -36,7 +36,7 @@ def test_equal_fields_are_those_of_chat_completions() -> None:
       ]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"},
                                        {"type": "tool_result", "tool_use_id": "t", "is_error": True}]}], True),
     ([{"role": "user", "content": [CALL]}], False),
-    ([{"role": "assistant", "content": [{**CALL, "input": "{}"}]}], False),
+    ([{"role": "assistant", "content": [{**CALL, "input": 7}]}], False),
     ([{"role": "user", "content": [{"type": "image", "source": {}}]}], False),
     ([{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "x"}}]}], True),
     ([{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": "x"}}]}], False),

@@ -60,7 +60,7 @@ def test_an_answer_goes_on_behind_a_text_of_the_assistant() -> None:
     ({}, None, "thinking"),
     ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "medium", "thinking"),
     ({"thinking": {"type": "adaptive", "display": "summarized"}}, "medium", "thinking"),
-    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "xhigh", "output_config.effort"),
+    ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "max", "output_config.effort"),
     ({"output_config": {"effort": "low", "format": None}}, "low", "output_config.effort"),
     ({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}, "none", "thinking"),
 ])  # fmt: skip

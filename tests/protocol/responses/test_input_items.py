@@ -51,6 +51,14 @@ def test_two_answers_in_a_row_stay_two() -> None:
     assert messages_of([call(1), answers[0]]).messages[1] == answers[0]
 
 
+@for_each("arguments", [None, {"a": 1}, '{"a": 1}', ""])
+def test_arguments_are_those_of_chat_completions(arguments: Any) -> None:
+    (message,) = messages_of([{**call(1), "arguments": arguments}]).messages[-1:]
+    assert message["tool_calls"][0]["function"]["arguments"] == arguments
+    nameless = {name: value for name, value in call(1).items() if name != "arguments"}
+    assert messages_of([nameless]).messages[-1]["tool_calls"][0]["function"]["arguments"] is None
+
+
 def test_reasoning_belongs_to_what_follows() -> None:
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Short."}]}
     first, second = messages_of(
@@ -162,7 +170,7 @@ def test_a_result_may_have_no_output(output: Any) -> None:
     ({"type": ["message"]}, "input[0].type"),
     ({"role": "robot", "content": "x"}, "input[0].role"), ({"type": "message"}, "input[0].role"),
     ({"role": [], "content": "x"}, "input[0].role"),
-    ({**call(1), "arguments": {}}, "input[0].arguments"), ({**call(1), "name": None}, "input[0].name"),
+    ({**call(1), "arguments": []}, "input[0].arguments"), ({**call(1), "name": None}, "input[0].name"),
     ({**call(1), "call_id": 7}, "input[0].call_id"),
     ({"type": "function_call_output", "output": "x"}, "input[0].call_id"),
     ({"type": "reasoning", "content": "x"}, "input[0].content"),

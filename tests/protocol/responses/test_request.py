@@ -108,7 +108,7 @@ def test_fields_without_effect_are_named() -> None:
     ({"metadata": []}, "metadata"), ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
     ({"metadata": {"a" * 65: ""}}, "metadata"), ({"metadata": {"a": "b" * 513}}, "metadata"),
     ({"n": 2}, "n"), ({"response_format": {"type": "text"}}, "response_format"), ({"logprobs": True}, "logprobs"),
-    ({"messages": [{"role": "user", "content": "Hi"}]}, "messages"), ({"functions": []}, "functions"),
+    ({"messages": [{"role": "user", "content": "Hi"}]}, "messages"), ({"functions": [{"name": "f"}]}, "functions"),
     ({"background": True}, "background"), ({"prompt": {"id": "x"}}, "prompt"),
 ])  # fmt: skip
 def test_a_bad_field_is_named(fields: dict[str, Any], param: str) -> None:

@@ -93,7 +93,7 @@ def test_a_choice_without_tools_is_an_error_of_chat_completions() -> None:
     assert ResponseTools.read([]).chat_choice(choice) == choice
 
 
-LONG = "n" * 60
+LONG = "n" * 124
 
 
 @for_each(("tools", "expected"), [
@@ -111,7 +111,7 @@ def test_every_function_of_a_namespace_has_a_name_of_its_own(tools: list[tuple[s
         for space, name in tools
     ]  # fmt: skip
     read = ResponseTools.read(listed)
-    assert chat_names(read) == expected and all(len(name) <= 64 for name in expected)
+    assert chat_names(read) == expected and all(len(name) <= 128 for name in expected)
     for (space, name), chat_name in zip(tools, expected, strict=True):
         assert read.own_name(chat_name) == OwnName(name, space) and read.chat_name(name, space or None) == chat_name
 

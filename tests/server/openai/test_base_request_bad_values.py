@@ -93,10 +93,10 @@ CHAT_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
     (31, "max_completion_tokens", [{"max_completion_tokens": value} for value in (0, -2, "5", 1.5, 2**31, True)]),
     (37, "logprobs", [{"logprobs": value} for value in (5, 0, "yes", [])]),
     (37, "top_logprobs", [{"logprobs": True, "top_logprobs": value} for value in (21, -1, 100_000, "5", 1.5, True)]),
-    (37, "top_logprobs", [{"top_logprobs": 5}, {"logprobs": False, "top_logprobs": 0}]),
+    (37, "top_logprobs", [{"top_logprobs": 5}, {"logprobs": False, "top_logprobs": 1}]),
     (26, "modalities", [{"modalities": value} for value in (["audio"], ["text", "audio"], "audio", 5, [["text"]])]),
-    (26, "functions", [{"functions": [{"name": "f"}]}, {"functions": []}]),
-    (26, "function_call", [{"function_call": "auto"}]),
+    (26, "functions", [{"functions": [{"name": "f"}]}, {"functions": {}}]),
+    (26, "function_call", [{"function_call": "f"}, {"function_call": {"name": "f"}}]),
     (47, "tools", [{"tools": [TOOL] * 129}, {"tools": {}}, {"tools": "f"}]),
     (47, "tool_choice", [{"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
                          {"tool_choice": "required"}, {"tools": [], "tool_choice": "required"},
@@ -127,7 +127,7 @@ COMPLETION_ONLY: list[tuple[int, str, list[dict[str, Any]]]] = [
                      {"best_of": 0}, {"best_of": 129}, {"best_of": "2"}]),
     (37, "logprobs", [{"logprobs": value} for value in (21, 100_000, -1, "5", 1.5, True)]),
     (26, "echo", [{"echo": "yes"}, {"echo": 1}]),
-    (26, "suffix", [{"suffix": "x"}, {"suffix": ""}]),
+    (26, "suffix", [{"suffix": "x"}, {"suffix": 0}]),
     (26, "resume", [{"prompt": ["a", "b"], "resume": [[1], [2], [3]]}]),
 ]  # fmt: skip
 

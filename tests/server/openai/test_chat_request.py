@@ -17,12 +17,19 @@ def test_scores_of_a_chat() -> None:
     for body, logprobs, has_logprobs in (
         ({}, None, False),
         ({"logprobs": False}, None, False),
+        ({"logprobs": False, "top_logprobs": 0}, None, False),
+        ({"top_logprobs": 0}, None, False),
         ({"logprobs": True}, 0, True),
         ({"logprobs": True, "top_logprobs": 0}, 0, True),
         ({"logprobs": True, "top_logprobs": 20}, 20, True),
     ):
         request = chat(**body)
         assert (request.params.logprobs, request.logprobs) == (logprobs, has_logprobs)
+
+
+def test_empty_values_of_older_fields_are_as_absent() -> None:
+    assert chat(functions=[], function_call="auto") == chat(function_call="none") == chat()
+    assert completion(suffix="") == completion()
 
 
 def test_text_in_place_of_other_modalities_is_fine() -> None:

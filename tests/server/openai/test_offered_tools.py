@@ -36,6 +36,12 @@ def test_a_custom_tool_is_a_function_with_one_string() -> None:
         assert offered.custom_names == {"patch"} and offered.schemas["patch"] == INPUT
 
 
+def test_a_name_has_up_to_128_characters() -> None:
+    assert len(OfferedTools.read([{"name": "n" * 128}]).tools) == 1
+    with pytest.raises(InvalidRequest, match="1 to 128 characters"):
+        OfferedTools.read([{"name": "n" * 129}])
+
+
 def test_other_types_are_left_out_and_named() -> None:
     kinds = ["web_search", "namespace", "x" * 99]
     offered = OfferedTools.read([{"type": kind} for kind in (*kinds, *kinds)])

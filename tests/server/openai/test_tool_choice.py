@@ -274,11 +274,12 @@ def test_tools_that_the_server_would_have_to_run_are_left_out_and_named() -> Non
     hosted = [{"type": "web_search"}, {"type": "local_shell"}, {"type": "web_search", "filters": {}}]
     named = ("tools.web_search", "tools.local_shell")
     for choice in (None, "auto", {"type": "web_search"}, "none"):
+        ignored = (*named, "tool_choice") if isinstance(choice, dict) else named
         result = read_tools({"tools": [*hosted, *TOOLS], "tool_choice": choice}, HERMES)
-        assert result is not None and result.ignored == named
+        assert result is not None and result.ignored == ignored
         assert result.tools == (None if choice == "none" else TOOLS)
         alone = read_tools({"tools": hosted, "tool_choice": choice}, HERMES)
-        assert alone == ToolChoice(ignored=named)
+        assert alone == ToolChoice(ignored=ignored)
     forced = {
         "type": "allowed_tools",
         "allowed_tools": {"mode": "required", "tools": [hosted[0], function_choice("g")]},
@@ -289,6 +290,16 @@ def test_tools_that_the_server_would_have_to_run_are_left_out_and_named() -> Non
     assert "not among the tools" in rejection_message("tool_choice", tools=hosted, tool_choice=function_choice("g"))
     for wrong in ({"type": "custom", "name": 1.9e170}, {"type": "function"}, {"type": "allowed_tools"}):
         assert "must be none, auto" in rejection_message("tool_choice", tools=hosted, tool_choice=wrong)
+
+
+def test_a_choice_in_the_words_of_other_apis_is_the_same_choice() -> None:
+    for choice, same in (("any", "required"), ({"type": "any"}, "required"), ({"type": "none"}, "none"),
+                         ({"type": "tool", "name": "g"}, function_choice("g"))):  # fmt: skip
+        assert read_tools({"tools": TOOLS, "tool_choice": choice}, HERMES) == read_tools(
+            {"tools": TOOLS, "tool_choice": same}, HERMES
+        )  # fmt: skip
+        if same != "none":
+            assert "needs tools" in rejection_message("tool_choice", tool_choice=choice)
 
 
 @pytest.mark.parametrize("name", ["h", "", "F", "f ", "x" * 10_000])

@@ -147,7 +147,7 @@ class MessagesFromBlocks:
                     self.left_out.add("messages", other)
 
     def _add_call(self, answer: Json, block: Json, at: str) -> None:
-        if not isinstance(arguments := block.get("input"), dict):
+        if not isinstance(arguments := block.get("input"), dict | str | None):
             raise invalid_param(f"{at}.input", f"must be an object, got {format_short(arguments)}")
         call_id, name = string_member(block, "id", at), string_member(block, "name", at)
         calls = answer.setdefault("tool_calls", [])

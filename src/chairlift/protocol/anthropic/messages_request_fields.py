@@ -12,7 +12,7 @@ COUNT_PATH = "/v1/messages/count_tokens"
 THINKING_TYPES = ("enabled", "disabled", "adaptive")
 DISPLAYS = ("summarized", "omitted")
 """Displays of thinking that have an effect; clients send others, whose thinking is shown, too."""
-EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
+EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 """Effort of Anthropic's API -> reasoning_effort of chat completions."""
 
 SAME_FIELDS = (
@@ -71,7 +71,7 @@ _MESSAGE: Schema = {"anyOf": [
     _message("user", _content(*_READ_BLOCKS, _RESULT, _LEFT_OUT)),
     _message("assistant", _content(
         _TEXT_BLOCK, _block("thinking", thinking=_TEXT), _block("redacted_thinking"),
-        _block("tool_use", id=_TEXT, name=_TEXT, input={"type": "object"}), _LEFT_OUT,
+        _block("tool_use", {"input": {"type": ["object", "string", "null"]}}, id=_TEXT, name=_TEXT), _LEFT_OUT,
     )),
     _message("system", _content(_TEXT_BLOCK)),
 ]}  # fmt: skip

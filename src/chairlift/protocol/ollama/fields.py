@@ -29,23 +29,22 @@ _CALL: Schema = {
     "type": "object", "required": ["function"],
     "properties": {"function": {
         "type": "object", "required": ["name"],
-        "properties": {"name": {"type": "string"}, "arguments": {"type": ["object", "null"]}},
+        "properties": {"name": {"type": "string"}, "arguments": {"type": ["object", "string", "null"]}},
     }},
 }  # fmt: skip
 
 
 def _message(roles: tuple[str, ...], **properties: Schema) -> Schema:
     return {
-        "type": "object", "required": ["role", *(name for name in ("content",) if properties[name] != _MAYBE_TEXT)],
-        "properties": {"role": {"enum": [*roles]}, "images": _NO_IMAGES, **properties},
+        "type": "object", "required": ["role"],
+        "properties": {"role": {"enum": [*roles]}, "content": _MAYBE_TEXT, "images": _NO_IMAGES, **properties},
     }  # fmt: skip
 
 
-_TEXT: Schema = {"type": "string"}
 _MESSAGE: Schema = {"anyOf": [
-    _message(ROLES[:2], content=_TEXT),
-    _message(("tool",), content=_TEXT, tool_name=_MAYBE_TEXT, name=_MAYBE_TEXT),
-    _message(("assistant",), content=_MAYBE_TEXT, thinking=_MAYBE_TEXT,
+    _message(ROLES[:2]),
+    _message(("tool",), tool_name=_MAYBE_TEXT, name=_MAYBE_TEXT),
+    _message(("assistant",), thinking=_MAYBE_TEXT,
              tool_calls={"type": ["array", "null"], "items": _CALL}),
 ]}  # fmt: skip
 """A call has no id: a result is of the call with the name of its tool, or of the first one without a result."""

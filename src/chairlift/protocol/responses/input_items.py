@@ -76,7 +76,9 @@ class MessageList:
                 self._add_role_message(item, at)
             case "function_call":
                 name = self._chat_name(string_member(item, "name", at), item.get("namespace"))
-                self._add_call(item, at, "function", {"name": name, "arguments": string_member(item, "arguments", at)})
+                if not isinstance(arguments := item.get("arguments"), str | dict | None):
+                    raise invalid_param(f"{at}.arguments", f"must be a string, got {format_short(arguments)}")
+                self._add_call(item, at, "function", {"name": name, "arguments": arguments})
             case "custom_tool_call":
                 name = self._chat_name(string_member(item, "name", at), item.get("namespace"))
                 self._add_call(item, at, "custom", {"name": name, "input": string_member(item, "input", at)})

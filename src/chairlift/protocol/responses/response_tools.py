@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short
 from chairlift.protocol.left_out_types import LeftOutTypes
+from chairlift.protocol.plain_choice import CHOICES, REQUIRED, plain_choice
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.protocol.translation.base import Json
 
 FUNCTION, CUSTOM, NAMESPACE, ALLOWED_TOOLS = "function", "custom", "namespace", "allowed_tools"
-REQUIRED, CHOICES = "required", ("none", "auto", "required")
 DESCRIBING = ("description", "parameters", "strict", "format")
 """Members of a tool that describe it, which clients may put beside its `function`, too."""
 
@@ -105,6 +105,7 @@ class ResponseTools:
 
         It has none where it asks for tools that are left out. Raises InvalidRequest.
         """
+        choice = plain_choice(choice)
         if isinstance(choice, str) and choice in CHOICES and not self.chat and self.left_out:
             return None if choice == REQUIRED else choice
         if not isinstance(choice, dict):
@@ -136,9 +137,10 @@ class ResponseTools:
             raise invalid_param(f"{at}.type", "must be function or custom, with a name")
         if kind not in (FUNCTION, CUSTOM):
             return {"type": kind}  # one that was left out
-        if not isinstance(tool.get("name"), str):
-            raise invalid_param(f"{at}.name", f"must be a string, got {format_short(tool.get('name'))}")
-        return {"type": kind, kind: {"name": self.chat_name(tool["name"], tool.get(NAMESPACE))}}
+        named = tool[kind] if isinstance(tool.get(kind), dict) else tool
+        if not isinstance(name := named.get("name"), str):
+            raise invalid_param(f"{at}.name", f"must be a string, got {format_short(name)}")
+        return {"type": kind, kind: {"name": self.chat_name(name, tool.get(NAMESPACE))}}
 
 
 def _check_number(entries: list[_DescribedTool], at: str) -> None:

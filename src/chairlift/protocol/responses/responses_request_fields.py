@@ -5,6 +5,7 @@ from typing import Any
 
 from chairlift.core.chat_template_names_and_limits import REASONING_EFFORTS
 from chairlift.protocol.metadata import METADATA_SCHEMA
+from chairlift.protocol.plain_choice import ANY, CHOICES, NAMED_TOOL
 from chairlift.protocol.request_fields import CHAT, MAX_MESSAGES, MAX_TOP_LOGPROBS, OUTPUT_TOKENS, Effect, Field
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS, TOOL, Schema
 
@@ -41,12 +42,18 @@ _NAMESPACE: Schema = {
 _TOOL: Schema = {"anyOf": [
     {"allOf": [TOOL, {"not": {"properties": {"type": {"const": "namespace"}}, "required": ["type"]}}]}, _NAMESPACE,
 ]}  # fmt: skip
-_NAMED_TOOL: Schema = {
-    "type": "object", "required": ["type", "name"],
-    "properties": {"type": {"enum": ["function", "custom"]}, "name": _NAME},
-}  # fmt: skip
+_NAMED_TOOL: Schema = {"anyOf": [
+    {"type": "object", "required": ["type", "name"],
+     "properties": {"type": {"enum": ["function", "custom"]}, "name": _NAME}},
+    *({"type": "object", "required": ["type", kind], "properties": {
+        "type": {"const": kind}, kind: {"type": "object", "required": ["name"], "properties": {"name": _NAME}},
+    }} for kind in ("function", "custom")),
+]}  # fmt: skip
+_WORD: Schema = {"enum": [*CHOICES, ANY]}
 _TOOL_CHOICE: Schema = {"anyOf": [
-    {"enum": ["none", "auto", "required"]},
+    _WORD,
+    {"type": "object", "required": ["type"], "properties": {"type": _WORD}},
+    {"type": "object", "required": ["type", "name"], "properties": {"type": {"const": NAMED_TOOL}, "name": _NAME}},
     _NAMED_TOOL,
     {"type": "object", "required": ["type", "mode", "tools"], "properties": {
         "type": {"const": "allowed_tools"}, "mode": {"enum": ["auto", "required"]},
@@ -61,7 +68,9 @@ _PART: Schema = {"anyOf": [
         "type": {"const": "refusal"}, "refusal": {"type": "string"},
     }},
 ]}  # fmt: skip
-_CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]}
+_CONTENT: Schema = {"anyOf": [
+    {"type": "string"}, {"type": "array", "items": {"anyOf": [_PART, {"type": "string"}]}},
+]}  # fmt: skip
 
 
 MESSAGE, REFERENCE = "message", "item_reference"
@@ -94,7 +103,7 @@ _ITEM: Schema = {"anyOf": [
         "type": {"const": "message"}, "role": {"enum": ["user", "system", "developer", "assistant"]},
         "content": _CONTENT,
     }},
-    _item("function_call", call_id=_TEXT, name=_TEXT, arguments=_TEXT),
+    _item("function_call", {"arguments": {"type": ["string", "object", "null"]}}, call_id=_TEXT, name=_TEXT),
     _item("function_call_output", {"output": _OUTPUT}, call_id=_TEXT),
     _item("custom_tool_call", call_id=_TEXT, name=_TEXT, input=_TEXT),
     _item("custom_tool_call_output", {"output": _OUTPUT}, call_id=_TEXT),

@@ -73,7 +73,7 @@ def _take_logprobs(fields: dict[str, Any]) -> int | None:
     top = fields.pop("top_logprobs", None)
     if top is not None:
         top = integer("top_logprobs", top, 0, MAX_TOP_LOGPROBS)
-        if not has_logprobs:
+        if top and not has_logprobs:
             raise invalid_param("top_logprobs", "needs logprobs to be true")
     return (top or 0) if has_logprobs else None
 

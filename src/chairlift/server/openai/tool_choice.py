@@ -10,6 +10,7 @@ from chairlift.core.validation import boolean, invalid_param
 from chairlift.engine.structured.json_schema.budget import LoweringBudget
 from chairlift.engine.structured.json_schema.errors import short_reason
 from chairlift.engine.structured.json_schema.lowering import lower
+from chairlift.protocol.plain_choice import AUTO, CHOICES, NONE, REQUIRED, plain_choice
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.server.openai.offered_tools import CUSTOM, FUNCTION, OfferedTools, called_of, tool_type
 from chairlift.text.calls_or_json import calls_or_json_parser
@@ -20,7 +21,7 @@ from chairlift.text.tagged_argument_grammar import NoTaggedArgumentsError
 from chairlift.text.tool_formats.base import ToolFormat, ToolSchemas
 from chairlift.text.tool_formats.tool_call_parser import ToolCallParser
 
-NONE, AUTO, REQUIRED, ALLOWED_TOOLS = "none", "auto", "required", "allowed_tools"
+ALLOWED_TOOLS = "allowed_tools"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def read_tools(
     choose, a format that a grammar enforces goes without one that would be too long, and `answer` is the client's
     structured output, which the grammar has beside the calls if it is JSON and the format may_answer_json.
     """
-    sent, choice = fields.get("tools"), fields.get("tool_choice")
+    sent, choice = fields.get("tools"), plain_choice(fields.get("tool_choice"))
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
     offered = OfferedTools.read([] if sent is None else sent)
     left_out = offered.left_out.names
@@ -111,7 +112,9 @@ def read_tools(
             if not (left_out and tool_type(choice)):
                 raise invalid_param("tool_choice", "needs tools, got none")
             _callable_names(choice, offered.schemas)  # it may name a tool that is left out, and no other
+        left_out += ("tool_choice",) if _has_no_effect(choice) else ()
         return ToolChoice(ignored=left_out) if left_out else None
+    left_out += ("tool_choice",) if _has_no_effect(choice) else ()
     tools, schemas = offered.tools, offered.schemas
     names, is_forced = _callable_names(choice, schemas)
     if choice == NONE:
@@ -206,12 +209,12 @@ def _enforced_output(grammar: str, prefix: ReasoningPrefix | None) -> Structured
 
 def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection[str], bool]:
     """Return the names of the tools that may be called, and whether one of them must be. Raises InvalidRequest."""
-    if choice is None or choice in (NONE, AUTO, REQUIRED):
+    if choice is None or choice in CHOICES:
         return schemas, choice == REQUIRED
     kind = tool_type(choice)
     if kind in (FUNCTION, CUSTOM):
         return [_checked_name(choice, schemas)], True
-    if kind and kind != ALLOWED_TOOLS:  # a tool that was left out
+    if _has_no_effect(choice):
         return schemas, False
     allowed = choice.get(ALLOWED_TOOLS) if kind == ALLOWED_TOOLS else None
     if not isinstance(allowed, dict):
@@ -223,6 +226,11 @@ def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection
         raise invalid_param("tool_choice", f"has allowed_tools whose tools must be 1 to {MAX_TOOLS} functions")
     named = [_checked_name(tool, schemas) for tool in tools if tool_type(tool) in ("", FUNCTION, CUSTOM)]
     return named, allowed["mode"] == REQUIRED and bool(named)
+
+
+def _has_no_effect(choice: Any) -> bool:
+    """Whether a choice names a tool of a type that was left out."""
+    return tool_type(choice) not in ("", FUNCTION, CUSTOM, ALLOWED_TOOLS)
 
 
 def _checked_name(choice: Any, schemas: Mapping[str, Any]) -> str:
