@@ -65,6 +65,9 @@ _CONTENT: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": _PA
 
 
 MESSAGE, REFERENCE = "message", "item_reference"
+ADDITIONAL_TOOLS = "additional_tools"
+TOOL_ITEMS = (ADDITIONAL_TOOLS, "tool_search_output")
+"""Items that have tools for the rest of the conversation."""
 
 
 def item_type(item: Mapping[str, Any]) -> Any:
