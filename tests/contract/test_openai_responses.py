@@ -321,8 +321,18 @@ def test_a_trigger_asks_for_a_compaction(url: str, client: openai.OpenAI) -> Non
         assert item["type"] == "compaction"
         after = client.responses.create(model=MODEL, input=[items[0], item])
         assert after.output_text == "I have read the summary."
-    after = client.responses.create(model=MODEL, input="rainy in Rome", previous_response_id=whole.id)
+    body: Any = {"model": MODEL, "input": [items[1]], "previous_response_id": whole.id, "tools": [WEATHER], "stop": "x"}
+    again = httpx.post(f"{url}/responses", json=body, timeout=60)
+    assert again.headers["x-ignored-parameters"] == "stop, tools" and again.json()["previous_response_id"] == whole.id
+    client.responses.delete(whole.id)
+    after = client.responses.create(model=MODEL, input="rainy in Rome", previous_response_id=again.json()["id"])
     assert after.output_text == "It is rainy in Rome."
+
+
+@for_each("path", ["/responses", "/responses/compact", "/responses/input_tokens"])
+def test_a_trigger_alone_has_nothing_to_summarize(url: str, path: str) -> None:
+    answer = httpx.post(url + path, json={"model": MODEL, "input": [{"type": "compaction_trigger"}]}, timeout=60)
+    assert answer.status_code == 400 and "nothing to summarize" in answer.json()["error"]["message"], answer.text
 
 
 @for_each(("body", "status", "param"), [

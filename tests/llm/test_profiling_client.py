@@ -138,7 +138,7 @@ def test_everything_else_is_passed_on(tmp_path: Path) -> None:
     client = ProfilingClient(inline(), open_profile(tmp_path / "t.json"))
     assert client.info.vocab_size == FAKE.vocab_size and client.limits.max_model_len == FAKE.max_model_len
     assert client.load().state is ReplicaState.READY and client.check_integrity() == [] and client.flush_cache() == 0
-    assert (client.state, client.restarts) == (ReplicaState.READY, 0)
+    assert (client.state, client.restarts, client.is_hanging) == (ReplicaState.READY, 0, False)
     assert client.batch_snapshot().total_blocks == 64
     assert client.cache_state()["total_blocks"] == 64 and client.scheduler_state()["steps"] == 0
     assert client.warmup() >= 0

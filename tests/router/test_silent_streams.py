@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chairlift.engine.client.inline import InlineClient
 from chairlift.llm.text_service import TextService
 from chairlift.router.attempts.attempt import AttemptLimits
 from chairlift.router.endpoint import ReplicaKind
@@ -282,6 +283,27 @@ def test_comments_of_other_servers_do_not_stop_the_limit_of_the_first_token(scri
             assert response.content.startswith(b": waiting"), response.content
         async with routed(script, attempts=limits, **pings(LONG)) as fleet:
             assert (await fleet.post(STREAM)).status_code == 504
+
+    run(scenario(), SECONDS)
+
+
+def test_a_replica_whose_engine_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine in a thread of its server cannot be ended, so the server's comments would go on for ever."""
+    gate = Gate()
+    monkeypatch.setattr(InlineClient, "is_hanging", property(lambda client: gate.reached.is_set()))
+
+    async def scenario() -> None:
+        limits = AttemptLimits(first_token_timeout_seconds=0.05, max_attempts=1)
+        async with (
+            served_replica(hook=gate, sse_ping_interval=SHORT) as url,
+            running_router([url], kind=ReplicaKind.CHAIRLIFT, models=("fake",), attempts=limits, **pings()) as router,
+            httpx.AsyncClient(base_url=router.url, timeout=20) as http,
+        ):  # fmt: skip
+            know_weights(router, ("w",), "fake")  # only then it is known as a Chairlift server
+            response = await http.post(CHAT, json={**STREAM, "model": "fake"})
+            [(name, data)] = events(response.text)
+            assert (name, data["error"]["code"]) == ("error", "replica_timeout")
+            gate.opened.set()
 
     run(scenario(), SECONDS)
 

@@ -107,6 +107,11 @@ class ProfilingClient:
         return self._inner.restarts
 
     @property
+    def is_hanging(self) -> bool:
+        """Whether a step or a warm-up of the engine takes too long."""
+        return self._inner.is_hanging
+
+    @property
     def info(self) -> RunnerInfo:
         """The runner's information from its start."""
         return self._inner.info

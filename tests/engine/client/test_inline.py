@@ -18,6 +18,7 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.step_stats import StepStats
 from support_engine import RequestSink, make_request
 from support_inline import FAKE, WAIT_SECONDS, StepGate, start_client
+from support_process import wait_until
 
 
 def test_a_request_gets_its_tokens_and_one_last_output(client: InlineClient) -> None:
@@ -321,6 +322,25 @@ def test_a_call_is_served_between_two_steps(gated_client: InlineClient, gate: St
     caller.join(WAIT_SECONDS)
     assert len(replies) == 1
     sink.wait()
+
+
+def test_a_step_or_a_warm_up_that_takes_too_long_is_a_hang(gated_client: InlineClient, gate: StepGate) -> None:
+    client, sink = gated_client, RequestSink()
+    client.submit(make_request("a", 3, 2), sink)
+    assert gate.entered.wait(WAIT_SECONDS) and client.loop.step_started_at is not None and not client.is_hanging
+    client.loop.step_started_at = time.monotonic() - 81.0
+    assert not client.is_hanging, "a prompt may take minutes"
+    client.loop.step_started_at -= 40.0
+    assert client.is_hanging
+    gate.opened.set()
+    sink.wait()
+    wait_until(lambda: client.step_started_at is None, WAIT_SECONDS)
+    assert not client.is_hanging
+    client.loop.warmup_started_at = time.monotonic() - 1700.0
+    assert not client.is_hanging
+    client.loop.warmup_started_at -= 101.0
+    assert client.is_hanging
+    client.loop.warmup_started_at = None
 
 
 def test_requests_are_rejected_by_the_limits_the_client_shows(client: InlineClient) -> None:

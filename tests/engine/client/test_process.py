@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,8 +243,11 @@ def test_the_state_is_returned_without_a_remote_call() -> None:
     with engine(fake_spec(FakeConfig(seconds_per_step=2))) as client:
         client.submit(make_request("a"), RecordingSink())
         wait_until(lambda: client.load().step_age_seconds > 0)
-        assert (client.state, client.restarts) == (ReplicaState.READY, 0)
-    assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
+        assert (client.state, client.restarts, client.is_hanging) == (ReplicaState.READY, 0, False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "_connection", SimpleNamespace(hang_reason="the engine hangs"))
+            assert client.is_hanging
+    assert (client.state, client.restarts, client.is_hanging) == (ReplicaState.STOPPED, 0, False)
 
 
 def test_a_cache_salt_reaches_the_engine_process() -> None:

@@ -132,9 +132,10 @@ def test_an_old_step_is_a_fault_though_the_engine_speaks(
     connection = EngineConnection(context, address, wakeup.fileno(), LivenessConfig(step_timeout=3.0), None)
     connection.ready = True
     connection.load = replace(READY, step_age_seconds=3.0)
-    assert connection.failure_reason() is None
+    assert connection.failure_reason() is None and connection.hang_reason == ""
     connection.load = replace(READY, step_age_seconds=3.1)
     assert connection.failure_reason() == "the engine hangs: a step takes 3.1 s, the limit is 3 s"
+    assert connection.failure_reason() == connection.hang_reason
     connection.close("")
 
 

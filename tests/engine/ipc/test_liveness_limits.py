@@ -36,6 +36,15 @@ def test_times_must_be_positive(name: str, value: float) -> None:
         LivenessConfig(**{name: value})
 
 
+@for_each(("ages", "reason"), [
+    ((0.0, 0.0), ""), ((120.0, 1800.0), ""),
+    ((120.1, 0.0), "the engine hangs: a step takes 120.1 s, the limit is 120 s"),
+    ((0.0, 1800.1), "the engine hangs: a warm-up takes 1800.1 s, the limit is 1800 s"),
+])  # fmt: skip
+def test_a_step_and_a_warm_up_have_limits(ages: tuple[float, float], reason: str) -> None:
+    assert LivenessConfig().hang_reason(*ages) == reason
+
+
 def test_a_negative_number_of_restarts_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_restarts must be at least 0, got -1"):
         LivenessConfig(max_restarts=-1)

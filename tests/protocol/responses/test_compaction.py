@@ -10,6 +10,7 @@ from chairlift.protocol.responses.compaction_item import compaction_item, summar
 from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.summary_request import SUMMARY_REQUEST
+from chairlift.protocol.responses.translator import ResponsesTranslator
 from chairlift.protocol.translation.base import ClientRequest
 from support_shares import for_each
 
@@ -74,6 +75,19 @@ def test_messages_of_user_and_developer_stay_and_the_rest_is_a_summary(written: 
     usage = response.pop("usage")
     assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (40, 10, 50)
     assert response.pop("id").startswith("resp_") and response == {"object": "response.compaction", "created_at": 5}
+
+
+def test_tools_that_the_conversation_has_added_stay() -> None:
+    tools = [{"type": "function", "name": "f"}]
+    items = [
+        {"type": "tool_search_call", "call_id": "c"},
+        {"type": "tool_search_output", "call_id": "c", "tools": tools},
+    ]
+    added, _ = output = translate({"input": items}).response(completion("S"))["output"]
+    assert added.pop("id").startswith("at_")
+    assert added == {"type": "additional_tools", "role": "developer", "tools": tools}
+    body = {"model": "m", "input": [*output, {"role": "user", "content": "Go"}]}
+    assert len(ResponsesTranslator(ResponseStore(0)).translate(body, ClientRequest()).body["tools"]) == 1
 
 
 @for_each("written", [completion(None), completion(" \n", "only thoughts")])

@@ -5,6 +5,8 @@ from typing import Any
 from chairlift.protocol.responses.compaction_item import (
     COMPACTION_TYPES,
     compaction_item,
+    kept_items,
+    num_compacted,
     summary_of,
     without_compacted,
 )
@@ -28,6 +30,22 @@ def test_what_a_summary_stands_for_is_left_out() -> None:
     assert without_compacted([user, ours, answer, ours, call]) == [user, ours, call]
     assert without_compacted([user, answer, other, call]) == [user, answer, other, call]
     assert without_compacted([]) == []
+
+
+def test_tools_for_the_rest_of_the_conversation_stay() -> None:
+    ours, tools = compaction_item("cmp_1", "S"), [{"type": "function", "name": "f"}]
+    search = {"type": "tool_search_output", "call_id": "c", "tools": tools}
+    added = {"type": "additional_tools", "role": "developer", "tools": tools}
+    assert without_compacted([search, {"type": "tool_search_call"}, ours, search]) == [added, ours, search]
+    assert without_compacted([added, ours]) == [*kept_items([added]), ours] == [added, ours]
+
+
+@for_each(("items", "num"), [
+    ([], 0), ([7, None, "x"], 0), ([{"type": "compaction", "encrypted_content": "x"}], 0),
+    ([7, compaction_item("a", "S")], 1), ([compaction_item("a", "S"), 7, compaction_item("b", "T"), 7], 2),
+])  # fmt: skip
+def test_the_last_summary_counts(items: list[Any], num: int) -> None:
+    assert num_compacted(items) == num
 
 
 @for_each("content", [

@@ -5,7 +5,7 @@ import typing
 from openai.types.responses.response_compact_params import ResponseCompactParams
 
 from chairlift.protocol.request_fields import Effect
-from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS, SUMMARY_FIELDS
+from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS, SUMMARY_FIELDS, TRIGGERED
 from chairlift.protocol.responses.responses_request_fields import RESPONSES
 
 
@@ -19,3 +19,11 @@ def test_the_effects() -> None:
     refused = {name for name, field in COMPACTIONS.items() if field.effect is Effect.REFUSED}
     assert refused == {name for name, field in RESPONSES.items() if field.effect is Effect.REFUSED} | {"stream"}
     assert not any(field.required for field in COMPACTIONS.values())
+
+
+def test_the_effects_beside_a_trigger() -> None:
+    used = {name for name, field in TRIGGERED.items() if field.effect is Effect.USED}
+    assert used == {*SUMMARY_FIELDS, "metadata", "store", "stream"} and TRIGGERED.keys() == RESPONSES.keys()
+    assert all(TRIGGERED[name] is RESPONSES[name] for name in used)
+    refused = {name for name, field in TRIGGERED.items() if field.effect is Effect.REFUSED}
+    assert refused == {name for name, field in RESPONSES.items() if field.effect is Effect.REFUSED}

@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import InvalidRequest, NotFound
+from chairlift.protocol.responses import response_store
+from chairlift.protocol.responses.compaction import CompactionTranslator
 from chairlift.protocol.responses.compaction_item import summary_of
 from chairlift.protocol.responses.compaction_response import CompactionResponse
+from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION
+from chairlift.protocol.responses.input_tokens import InputTokensTranslator
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.responses_request_fields import LOGPROBS
 from chairlift.protocol.responses.summary_request import SUMMARY_REQUEST
 from chairlift.protocol.responses.translator import ResponsesTranslator
 from chairlift.protocol.translation.base import ClientRequest
@@ -46,12 +51,37 @@ def events_of(translation: Any, sent: list[dict[str, Any]]) -> list[dict[str, An
 
 
 def test_the_model_is_asked_for_a_summary() -> None:
-    translation = translate(tools=[{"type": "function", "name": "f"}], tool_choice="required", stream=True)
+    translation = translate(stream=True, seed=1, metadata={"a": "b"}, tools=[], tool_choice=None)
     assert isinstance(translation, CompactionResponse) and not translation.ignored
     assert [each["content"] for each in translation.body["messages"]] == ["Read a.txt", "alpha", "Go", SUMMARY_REQUEST]
     assert "tools" not in translation.body and translation.body["stream"] is True
     assert not isinstance(translate(input=[TRIGGER, *CONVERSATION]), CompactionResponse)
     assert translate(input=[TRIGGER, *CONVERSATION]).ignored == ("input.compaction_trigger",)
+
+
+def test_fields_without_effect_on_a_summary_are_named() -> None:
+    tools = [{"type": "function", "name": "f"}, {"type": "web_search"}]
+    body: dict[str, Any] = {
+        "tools": tools, "tool_choice": "required", "parallel_tool_calls": True, "stop": ["x"], "regex": "a",
+        "text": {"format": {"type": "json_object"}, "verbosity": "low"}, "include": [LOGPROBS], "top_logprobs": 2,
+        "logit_bias": {"1": 1}, "service_tier": "auto", "unknown": 1, "reasoning": {"effort": "low", "summary": "auto"},
+    }  # fmt: skip
+    translation = translate(**body)
+    assert sorted(translation.ignored) == sorted(
+        [*body.keys() - {"reasoning"}, "reasoning.summary", "tools.web_search"]
+    )
+    assert translation.body.keys() == {"model", "messages", "reasoning_effort"}
+    response = translation.response(completion("S"))
+    assert response["text"] == {"format": {"type": "text"}} and response["tool_choice"] == "auto"
+    namespace = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}
+    assert translate(tools=[namespace]).ignored == (), "it has the names of calls"
+
+
+@for_each("body", [{"input": [TRIGGER]}, {"input": [TRIGGER], "instructions": "Be brief."}])
+def test_a_trigger_alone_has_nothing_to_summarize(body: dict[str, Any]) -> None:
+    for translator in (ResponsesTranslator, CompactionTranslator, InputTokensTranslator):
+        with pytest.raises(InvalidRequest, match="input has nothing to summarize"):
+            translator(ResponseStore(0)).translate({"model": "m", **body}, ClientRequest())
 
 
 def test_the_response_has_one_item() -> None:
@@ -88,9 +118,48 @@ def test_errors_and_silence_of_the_stream_are_those_of_a_response() -> None:
     assert b"response.failed" in stream.error({"message": "gone", "type": "server_error"})
 
 
+def contents_of(translation: Any) -> list[Any]:
+    return [each["content"] for each in translation.body["messages"]]
+
+
 def test_a_stored_conversation_goes_on_with_the_summary() -> None:
     store = ResponseStore(10**6)
     first = translate(store).response(completion("S"))
     following = translate(store, previous_response_id=first["id"], input="More")
-    contents = [each["content"] for each in following.body["messages"]]
-    assert contents[:2] == ["Read a.txt", "Go"] and contents[2].endswith("S") and contents[3:] == ["More"]
+    assert contents_of(following) == ["Read a.txt", "Go", SUMMARY_INTRODUCTION + "S", "More"]
+    events = events_of(translate(store, previous_response_id=first["id"], input=[TRIGGER], stream=True), chunks("T"))
+    again = translate(store, previous_response_id=events[-1]["response"]["id"], input="More")
+    assert contents_of(again) == ["Read a.txt", "Go", SUMMARY_INTRODUCTION + "T", "More"]
+
+
+def test_behind_a_compaction_nothing_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_store, "MAX_CHAIN", 4)
+    store, previous, ids = ResponseStore(10**6, max_read_bytes=3500), None, []
+    for number in range(22):
+        is_compaction = number % 4 == 3
+        translation = translate(
+            store, previous_response_id=previous, input=[TRIGGER] if is_compaction else f"Q{number}"
+        )
+        ids.append(previous := translation.response(completion(f"S{number}" if is_compaction else "A" * 500))["id"])
+    questions = [f"Q{number}" for number in range(20) if number % 4 != 3]
+    expected = [*questions, SUMMARY_INTRODUCTION + "S19", "Q20"]
+    for response_id in ids[:19]:
+        store.delete("", response_id)
+    found = contents_of(translate(store, previous_response_id=previous, input="Last"))
+    assert [each for each in found if isinstance(each, str)] == [*expected, "Q21", "Last"] and len(found) == 21
+    assert contents_of(translate(store, previous_response_id=ids[19], input="Last")) == [*expected[:-1], "Last"]
+    with pytest.raises(NotFound):
+        translate(store, previous_response_id=ids[18], input="Last")
+
+
+def test_what_is_stored_of_a_compaction_is_what_was_sent() -> None:
+    store = ResponseStore(10**6)
+    first = translate(store, input="Hi").response(completion("A"))
+    compaction = translate(store, previous_response_id=first["id"]).response(completion("S"))
+    kept = store.response("", compaction["id"])
+    assert kept == compaction and kept["previous_response_id"] == first["id"] and kept["store"] is True
+    assert store.input_items("", compaction["id"]) == CONVERSATION
+    (item,) = compaction["output"]
+    assert json.loads(store.output("", compaction["id"]) or b"") == [item]
+    referring = translate(store, input=[{"type": "item_reference", "id": item["id"]}])
+    assert contents_of(referring) == [SUMMARY_INTRODUCTION + "S"]

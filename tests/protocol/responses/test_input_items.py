@@ -9,7 +9,8 @@ from openai.types.responses.response_input_item_param import ResponseInputItemPa
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import MAX_MESSAGES
-from chairlift.protocol.responses.input_items import MessageList, tools_of_items
+from chairlift.protocol.responses.compaction_item import compaction_item
+from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION, MessageList, tools_of_items
 from support_shares import for_each
 
 
@@ -76,6 +77,21 @@ def test_reasoning_belongs_to_what_follows() -> None:
 @for_each("items", [[], [{"type": "reasoning", "summary": []}], [{"type": "compaction", "encrypted_content": "x"}]])
 def test_a_conversation_without_a_message_begins_with_an_empty_one_of_the_user(items: list[Any]) -> None:
     assert messages_of(items).messages == [{"role": "user", "content": ""}]
+
+
+def test_items_for_which_a_summary_behind_them_stands_are_left_out() -> None:
+    ours = compaction_item("cmp_1", "S")
+    found = messages_of([
+        {"role": "user", "content": "Hi"}, call(1), {"type": "function_call_output", "call_id": "c1", "output": "x"},
+        {"role": "assistant", "content": "a"}, {"type": "web_search_call"}, ours, {"role": "assistant", "content": "b"},
+    ])  # fmt: skip
+    assert found.messages == [
+        {"role": "user", "content": "Hi"}, {"role": "user", "content": SUMMARY_INTRODUCTION + "S"},
+        {"role": "assistant", "content": "b"},
+    ]  # fmt: skip
+    assert found.places == ["input[0]", "input[5]", "input[6]"] and found.left_out.names == ()
+    with pytest.raises(InvalidRequest, match=r"input\[0\] must be an object"):
+        messages_of([7, ours])
 
 
 def test_calls_of_custom_tools_and_their_results() -> None:

@@ -6,6 +6,7 @@ from chairlift.core.errors import InvalidRequest, NotFound
 from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.input_tokens import InputTokensTranslator
 from chairlift.protocol.responses.response_store import ResponseStore
+from chairlift.protocol.responses.translator import ResponsesTranslator
 from chairlift.protocol.translation.base import ClientRequest
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
@@ -46,3 +47,10 @@ def test_a_stored_conversation_is_counted_for_its_tenant_only() -> None:
         translator.translate(body, ClientRequest("bob"))
     with pytest.raises(InvalidRequest, match="input"):
         translator.translate({"model": "m"}, ClientRequest())
+
+
+def test_the_prompt_of_a_summary_is_counted_where_a_trigger_asks_for_one() -> None:
+    body = {"model": "m", "input": [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}], "tools": [TOOL]}
+    translation = InputTokensTranslator(ResponseStore(0)).translate(body, ClientRequest())
+    assert translation.body == ResponsesTranslator(ResponseStore(0)).translate(body, ClientRequest()).body
+    assert len(translation.body["messages"]) == 2 and translation.ignored == ("tools",)

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, NotFound
+from chairlift.protocol.responses.compaction_item import compaction_item
+from chairlift.protocol.responses.input_items import SUMMARY_INTRODUCTION
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_store import ResponseStore
 from support_shares import for_each
@@ -70,6 +72,15 @@ def test_a_stored_conversation_comes_first_without_its_instructions() -> None:
     assert referring.items == output and referring.chat["messages"][0]["content"] == "Hello"
     with pytest.raises(NotFound):
         read(previous_response_id="resp_a")
+
+
+def test_a_summary_in_the_input_stands_for_the_stored_conversation_too() -> None:
+    store, tools = ResponseStore(10**6), {"type": "additional_tools", "tools": [TOOL]}
+    answer = {"role": "assistant", "content": "Hello"}
+    store.add("tenant", {"id": "resp_a", "output": [answer]}, [{"role": "user", "content": "Hi"}, tools])
+    request = read(store, previous_response_id="resp_a", input=[answer, compaction_item("cmp_1", "S"), answer])
+    assert [message["content"] for message in request.chat["messages"]] == ["Hi", SUMMARY_INTRODUCTION + "S", "Hello"]
+    assert [tool["function"]["name"] for tool in request.chat["tools"]] == ["f"]
 
 
 def test_fields_without_effect_are_named() -> None:

@@ -105,3 +105,32 @@ def test_a_conversation_that_is_larger_than_the_store_is_not_said_to_be_stored()
     assert not store.add("", response("resp_3", "resp_2", text="a" * 2500), [])
     with pytest.raises(NotFound):
         store.response("", "resp_3")
+
+
+def test_a_compacted_conversation_is_read_alone_and_counts_in_full() -> None:
+    store, turn = ResponseStore(10**6), response("resp_b", "resp_a")
+    store.add("", response("resp_a"), [ITEM])
+    before = store.num_bytes
+    assert store.add("", turn, [ITEM], [ITEM, {"x": "y" * 1000}])
+    assert store.num_bytes > before + 1000 + ENTRY_OVERHEAD_BYTES
+    for _ in range(2):
+        assert items_of(store, "", "resp_b") == [[ITEM, {"x": "y" * 1000}]]
+        assert store.response("", "resp_b") == turn and store.input_items("", "resp_b") == [ITEM]
+        if store.output("", "resp_a") is not None:
+            store.delete("", "resp_a")
+    store.add("", response("resp_c", "resp_b"), [ITEM])
+    assert len(store.conversation("", "resp_c")) == 3
+    store.delete("", "resp_c")
+    store.delete("", "resp_b")
+    assert store.num_bytes == len(store) == 0
+
+
+def test_what_a_compaction_has_replaced_is_dropped_first() -> None:
+    size = ResponseStore(10**6)
+    size.add("", response("resp_b", "resp_a"), [ITEM], [ITEM])
+    store = ResponseStore(3 * size.num_bytes)
+    store.add("", response("resp_a"), [ITEM])
+    store.add("", response("resp_b", "resp_a"), [ITEM], [ITEM])
+    for name, previous in (("resp_c", "resp_b"), ("resp_d", "resp_c")):
+        assert store.add("", response(name, previous), [ITEM])
+    assert len(store.conversation("", "resp_d")) == 5 and store.output("", "resp_a") is None

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from chairlift.core.engine_output import FinishReason
+from chairlift.engine.client.inline import InlineClient
 from chairlift.server.openai import admitted_request_and_generation as module
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
@@ -182,6 +183,25 @@ def test_a_text_that_cannot_be_made_ends_its_stream_with_an_event() -> None:
             assert "no text for" not in final_event
             assert await server.metric('requests_finished_total{outcome="detokenize_failed"}') == 1
             assert server.replica.admission.open_requests == 0
+
+    run(scenario())
+
+
+def test_a_silent_stream_has_no_comments_while_the_engine_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A router counts them as tokens, and would wait for ever."""
+    gate, hangs = Gate(), [False, False, True, True, True]
+
+    def is_hanging(client: InlineClient) -> bool:
+        if len(hangs) == 1:
+            gate.opened.set()
+        return hangs.pop(0) if len(hangs) > 1 else hangs[0]
+
+    async def scenario() -> None:
+        monkeypatch.setattr(InlineClient, "is_hanging", property(is_hanging))
+        async with open_server(fake_service(hook=gate), sse_ping_interval=0.005) as server:
+            reply = await server.http.post(CHAT, json={**HELLO, "stream": True})
+            assert reply.text.count(": waiting\n\n") == 2 and "[DONE]" in reply.text
+            assert len(hangs) == 1 and ": generating" not in reply.text
 
     run(scenario())
 

@@ -36,9 +36,11 @@ ROUTER_SECTIONS = {
         Setting(name="connect_timeout", parse=number, metavar="SECONDS", default=2,
                 help="seconds in which a connection to a replica must open"),
         Setting(name="first_token_timeout", parse=number, metavar="SECONDS", default=60,
-                help="seconds in which a replica must send the first token, else another one is tried"),
+                help="seconds in which a replica must send the first token, or a Chairlift server a comment, else "
+                     "another one is tried"),
         Setting(name="inter_token_timeout", parse=number, metavar="SECONDS", default=30,
-                help="seconds between two tokens after which another replica goes on with the response"),
+                help="seconds between two tokens, or since a comment of a Chairlift server, after which another "
+                     "replica goes on with the response"),
         Setting(name="hold_timeout", parse=number, metavar="SECONDS", default=0,
                 help="seconds for which requests wait while no replica is ready; 0 rejects them at once"),
         Setting(name="hedging", parse=boolean, default=False,

@@ -49,6 +49,14 @@ class EngineClient(Protocol):
         """Number of restarts of the engine."""
         ...
 
+    @property
+    def is_hanging(self) -> bool:
+        """Whether the step or the warm-up in progress takes longer than LivenessConfig allows, without a remote call.
+
+        What waits for such an engine may wait for ever.
+        """
+        ...
+
     def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; one that was validated against the client's limits is not validated again.
 

@@ -23,6 +23,7 @@ from chairlift.engine.client.creator_process import CreatorProcess
 from chairlift.engine.client.engine_pause import EngineHold
 from chairlift.engine.client.output_delivery import call_sinks
 from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.ipc.liveness_limits import LivenessConfig
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.request_validation import ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
@@ -48,12 +49,15 @@ class InlineClient:
     stop between two steps. In a fork of the process everything raises EngineDead, and nothing waits; see `creator`.
     """
 
-    def __init__(self, loop: EngineLoop, vocabulary: GrammarTokenizer | None = None) -> None:
+    def __init__(
+        self, loop: EngineLoop, vocabulary: GrammarTokenizer | None = None, watch: LivenessConfig | None = None
+    ) -> None:  # fmt: skip
         """Start the loop's runner in the new thread; raises the error of that start.
 
-        Without a vocabulary the engine rejects structured output.
+        Without a vocabulary the engine rejects structured output. `watch` has the limits of is_hanging.
         """
         self.loop = loop
+        self._watch = watch or LivenessConfig()
         self.creator = CreatorProcess()
         self._compile_queue: CompileQueue
         self._grammar_compiler: GrammarCompiler | None = None
@@ -84,6 +88,15 @@ class InlineClient:
     def restarts(self) -> int:
         """Always 0: an engine that failed in this process is not restarted."""
         return 0
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether a step or a warm-up takes too long; a thread cannot be killed, so its requests stay open."""
+        now = time.monotonic()
+        step, warmup = (
+            0.0 if since is None else now - since for since in (self.step_started_at, self.warmup_started_at)
+        )
+        return bool(self._watch.hang_reason(step, warmup))
 
     @property
     def info(self) -> RunnerInfo:

@@ -122,6 +122,12 @@ class ProcessClient:
         return self._restarts.count
 
     @property
+    def is_hanging(self) -> bool:
+        """Whether a step or a warm-up takes too long; the engine is killed for that if this client spawned it."""
+        connection = self._connection
+        return connection is not None and bool(connection.hang_reason)
+
+    @property
     def process(self) -> EngineProcess | None:
         """The engine process while it runs; None for one that this client did not spawn."""
         return self._process

@@ -107,6 +107,11 @@ class EngineConnection:
         """Monotonic seconds of the last known moment of a warm-up: now, or long ago; from any thread."""
         return time.monotonic() if self._warmup_age > 0 else self._last_warmup_at
 
+    @property
+    def hang_reason(self) -> str:
+        """Why the engine hangs, by its last heartbeat; "" where it does not. From any thread."""
+        return self._watch.hang_reason(self.load.step_age_seconds, self._warmup_age)
+
     def failure_reason(self) -> str | None:
         """Return why the engine counts as failed, None while it is alive; call it after receive()."""
         if self._process is not None and (code := self._process.exit_code) is not None:
@@ -116,11 +121,8 @@ class EngineConnection:
         limit = watch.heartbeat_timeout - watch.interval if self.ready else watch.start_heartbeat_timeout
         if silence > limit:
             return f"the engine process has been silent for {silence:.1f} s, the limit is {watch.heartbeat_timeout:g} s"
-        if self.load.step_age_seconds > watch.step_timeout:
-            age = self.load.step_age_seconds
-            return f"the engine hangs: a step takes {age:.1f} s, the limit is {watch.step_timeout:g} s"
-        if self._warmup_age > watch.start_timeout:
-            return f"the engine hangs: a warm-up takes {self._warmup_age:.1f} s, the limit is {watch.start_timeout:g} s"
+        if reason := self.hang_reason:
+            return reason
         if not self.ready and now - self._started_at > watch.start_timeout:
             return f"the engine did not start within {watch.start_timeout:g} s"
         return None

@@ -1,4 +1,4 @@
-"""LivenessConfig: how long an engine in another process may be silent, start and stop, and how often it restarts."""
+"""LivenessConfig: how long an engine may be silent, start, stop and take for a step, and how often it restarts."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ HEARTBEATS_PER_TIMEOUT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessConfig:
-    """Limits, in seconds, after which an engine in another process counts as stopped.
+    """Limits, in seconds, after which an engine counts as stopped; one in this process has `hang_reason` alone.
 
     Attributes:
         heartbeat_timeout: silence; also the limit of the engine for a client that has not spawned it. Both sides send
@@ -50,6 +50,14 @@ class LivenessConfig:
     def interval(self) -> float:
         """Seconds between two heartbeats."""
         return self.heartbeat_timeout / HEARTBEATS_PER_TIMEOUT
+
+    def hang_reason(self, step_age: float, warmup_age: float) -> str:
+        """Return why an engine hangs whose step and warm-up in progress have these ages; "" where it does not."""
+        if step_age > self.step_timeout:
+            return f"the engine hangs: a step takes {step_age:.1f} s, the limit is {self.step_timeout:g} s"
+        if warmup_age > self.start_timeout:
+            return f"the engine hangs: a warm-up takes {warmup_age:.1f} s, the limit is {self.start_timeout:g} s"
+        return ""
 
 
 class SilenceTimer:

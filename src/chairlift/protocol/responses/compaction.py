@@ -7,14 +7,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.core.validation import invalid_param
-from chairlift.protocol.responses.compaction_item import compaction_item, is_kept
+from chairlift.protocol.responses.compaction_item import compaction_item, kept_items
 from chairlift.protocol.responses.compaction_request_fields import COMPACTIONS
 from chairlift.protocol.responses.request import ResponseRequest, read_response_request
 from chairlift.protocol.responses.response_ids import item_id, new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.response_writer import INCOMPLETE, ResponseWriter
-from chairlift.protocol.responses.responses_request_fields import MESSAGE, item_type
+from chairlift.protocol.responses.responses_request_fields import ADDITIONAL_TOOLS, MESSAGE, item_type
 from chairlift.protocol.responses.summary_request import cut_off_error, summary_body, text_of
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, Json, StreamTranslation
 
@@ -32,10 +31,7 @@ class CompactionTranslator:
 
     def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "CompactionTranslation":
         """See Translator."""
-        request = read_response_request(body, self._store, client.tenant, COMPACTIONS)
-        if not (request.items or request.earlier_items):
-            raise invalid_param("input", "has nothing to summarize; send the items, or previous_response_id")
-        return CompactionTranslation(request)
+        return CompactionTranslation(read_response_request(body, self._store, client.tenant, COMPACTIONS))
 
 
 class CompactionTranslation:
@@ -47,7 +43,7 @@ class CompactionTranslation:
         self._request, self._id = request, new_response_id()
         self.ignored: Sequence[str] = request.ignored
         self.names = request.names
-        self.body: Json = summary_body(request.chat)
+        self.body: Json = summary_body(request)
 
     def response(self, response: Json) -> Json:
         """See Translation. The conversation stays as it is where the model has written nothing.
@@ -60,7 +56,7 @@ class CompactionTranslation:
             raise cut_off_error(self.body, written["usage"]["output_tokens"])
         items = [*self._request.earlier_items, *self._request.items]
         if summary := text_of(written["output"]):
-            items = [item for item in items if is_kept(item)]
+            items = kept_items(items)
             items.append(compaction_item(item_id("cmp", self._id, len(items)), summary))
         return {
             "id": self._id, "object": "response.compaction", "created_at": created_at,
@@ -73,6 +69,8 @@ class CompactionTranslation:
 
     def _output_item(self, index: int, item: Json) -> Json:
         """Return an item as an output has it: a message has an id, a type, a status and a list of parts."""
+        if item.get("type") == ADDITIONAL_TOOLS:
+            return {"id": item_id("at", self._id, index), **item}
         if item_type(item) != MESSAGE:
             return item
         content = item.get("content")

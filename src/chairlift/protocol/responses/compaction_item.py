@@ -1,4 +1,4 @@
-"""compaction_item, summary_of and without_compacted: the item that stands for a conversation, written and read.
+"""compaction_item, summary_of, without_compacted and others: the item that stands for a conversation.
 
 OpenAI's servers encrypt what is in such an item, so no other server can read it. Ours has the text of the summary: any
 replica can read it, also after a restart.
@@ -6,8 +6,10 @@ replica can read it, also after a restart.
 
 import base64
 import binascii
+from collections.abc import Sequence
+from typing import Any
 
-from chairlift.protocol.responses.responses_request_fields import MESSAGE, item_type
+from chairlift.protocol.responses.responses_request_fields import ADDITIONAL_TOOLS, MESSAGE, TOOL_ITEMS, item_type
 from chairlift.protocol.translation.base import Json
 
 COMPACTION, TRIGGER = "compaction", "compaction_trigger"
@@ -31,10 +33,24 @@ def is_kept(item: Json) -> bool:
     return item_type(item) == MESSAGE and item.get("role") in ("user", "developer", "system")
 
 
+def kept_items(items: list[Json]) -> list[Json]:
+    """Return what stays of items beside their summary: messages, and the tools for the rest of the conversation."""
+    return [
+        item if is_kept(item) else {"type": ADDITIONAL_TOOLS, "role": "developer", "tools": item.get("tools")}
+        for item in items
+        if is_kept(item) or item.get("type") in TOOL_ITEMS
+    ]
+
+
+def num_compacted(items: Sequence[Any]) -> int:
+    """Return the number of items before the last of our compaction items, which stands for them."""
+    return max((index for index, item in enumerate(items) if isinstance(item, dict) and summary_of(item)), default=0)
+
+
 def without_compacted(items: list[Json]) -> list[Json]:
     """Return the items of a conversation without those for which the last of our compaction items stands."""
-    place = max((index for index, item in enumerate(items) if summary_of(item)), default=0)
-    return [*(item for item in items[:place] if is_kept(item)), *items[place:]]
+    num = num_compacted(items)
+    return [*kept_items(items[:num]), *items[num:]]
 
 
 def summary_of(item: Json) -> str:

@@ -1,6 +1,6 @@
-"""COMPACTIONS: the fields of a body of /v1/responses/compact."""
+"""COMPACTIONS and TRIGGERED: the fields of a body that asks for a summary, for each of the two routes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from chairlift.protocol.request_fields import Effect, Field
@@ -17,14 +17,18 @@ SUMMARY_FIELDS = (
 """Fields of a request for a response that apply to a summary, too."""
 
 
-def _compaction_field(name: str, field: Field) -> Field:
-    if name in SUMMARY_FIELDS or field.effect is not Effect.USED:
+_OF_RESPONSE = ("input", "metadata", "store", "stream")
+"""Further fields that apply to a response which has a summary."""
+
+
+def _summary_field(name: str, field: Field, also: Collection[str] = ()) -> Field:
+    if name in SUMMARY_FIELDS or name in also or field.effect is not Effect.USED:
         return field
     return Field({}, "has no effect on a summary", Effect.IGNORED)
 
 
 COMPACTIONS: Mapping[str, Field] = {
-    **{name: _compaction_field(name, field) for name, field in RESPONSES.items()},
+    **{name: _summary_field(name, field) for name, field in RESPONSES.items()},
     "input": replace(RESPONSES["input"], required=False),
     "tools": replace(RESPONSES["tools"], help="the tools of the conversation's calls; the summary calls none"),
     "max_output_tokens": replace(
@@ -33,3 +37,6 @@ COMPACTIONS: Mapping[str, Field] = {
     "stream": Field({"enum": [None, False]}, "a compaction comes whole", Effect.REFUSED, neutral=(False,)),
 }  # fmt: skip
 """Name of each field of /v1/responses/compact -> its declaration."""
+
+TRIGGERED: Mapping[str, Field] = {name: _summary_field(name, field, _OF_RESPONSE) for name, field in RESPONSES.items()}
+"""Name of each field of a request of /v1/responses that ends with a trigger -> its declaration."""

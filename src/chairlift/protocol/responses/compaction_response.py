@@ -27,7 +27,7 @@ class CompactionResponse:
 
     def __init__(self, request: ResponseRequest, store: ResponseStore, tenant: str) -> None:
         self._new = NewResponse(request, store, tenant)
-        self.body, self.names = summary_body(request.chat), request.names
+        self.body, self.names = summary_body(request), request.names
         self.ignored: Sequence[str] = request.ignored
 
     def response(self, response: Json) -> Json:

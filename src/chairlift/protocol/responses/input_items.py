@@ -14,8 +14,8 @@ from chairlift.core.validation import invalid_param
 from chairlift.protocol.field_check import format_short, string_member
 from chairlift.protocol.left_out_types import LeftOutTypes
 from chairlift.protocol.request_fields import MAX_MESSAGES
-from chairlift.protocol.responses.compaction_item import summary_of
-from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS, item_type
+from chairlift.protocol.responses.compaction_item import is_kept, num_compacted, summary_of
+from chairlift.protocol.responses.responses_request_fields import OTHER_ITEMS, TOOL_ITEMS, item_type
 from chairlift.protocol.translation.base import Json
 
 CALL_MEMBERS = ("type", "id", "call_id", "status")
@@ -23,9 +23,6 @@ CALL_MEMBERS = ("type", "id", "call_id", "status")
 
 SUMMARY_INTRODUCTION = "Summary of the conversation so far, in place of its answers, calls and results:\n\n"
 """First line of the message that shows the model a summary."""
-
-TOOL_ITEMS = ("additional_tools", "tool_search_output")
-"""Items that have tools for the rest of the conversation."""
 
 ROLES = ("user", "system", "developer", "assistant")
 
@@ -52,12 +49,17 @@ class MessageList:
         self._append({"role": role, "content": content}, place)
 
     def add_items(self, items: list[Any], field: str, place: str = "") -> None:
-        """Add items of a field. Their place is `field[index]`, or `place` for all of them. Raises InvalidRequest."""
+        """Add items of a field, without those for which a summary behind them stands.
+
+        Their place is `field[index]`, or `place` for all of them. Raises InvalidRequest.
+        """
+        num_left_out = num_compacted(items)
         for index, item in enumerate(items):
             at = place or f"{field}[{index}]"
             if not isinstance(item, dict):
                 raise invalid_param(at, f"must be an object, got {format_short(item)}")
-            self._add(item, at)
+            if index >= num_left_out or is_kept(item):
+                self._add(item, at)
 
     def finish(self) -> None:
         """End the list; reasoning without an answer behind it becomes an answer without text.

@@ -7,6 +7,7 @@ from chairlift.protocol.request_fields import TOKENIZE
 from chairlift.protocol.responses.request import read_response_request
 from chairlift.protocol.responses.response_store import ResponseStore
 from chairlift.protocol.responses.responses_request_fields import PATH as RESPONSES_PATH
+from chairlift.protocol.responses.summary_request import summary_body
 from chairlift.protocol.translation.base import EVENT_STREAM, ClientRequest, FieldNames, Json, StreamTranslation
 
 PATH = f"{RESPONSES_PATH}/input_tokens"
@@ -26,7 +27,8 @@ class InputTokensTranslator:
     def translate(self, body: Mapping[str, Any], client: ClientRequest) -> "InputTokensTranslation":
         """See Translator."""
         request = read_response_request(body, self._store, client.tenant)
-        counted = {name: value for name, value in request.chat.items() if name in TOKENIZE}
+        chat = summary_body(request) if request.wants_compaction else request.chat
+        counted = {name: value for name, value in chat.items() if name in TOKENIZE}
         return InputTokensTranslation(counted, request.ignored, request.names)
 
 

@@ -2,6 +2,7 @@
 
 import time
 
+from chairlift.protocol.responses.compaction_item import summary_of, without_compacted
 from chairlift.protocol.responses.request import ResponseRequest
 from chairlift.protocol.responses.response_ids import new_response_id
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -28,4 +29,14 @@ class NewResponse:
     def save(self, response: Json) -> None:
         """Store the response object; its `store` says whether there was room."""
         if self._request.is_stored:
-            response["store"] = self._store.add(self._tenant, response, self._request.items)
+            items = self._request.items
+            conversation = self._compacted_conversation([*items, *response["output"]])
+            response["store"] = self._store.add(self._tenant, response, items, conversation)
+
+    def _compacted_conversation(self, items: list[Json]) -> list[Json] | None:
+        """Return what a compaction among the new items leaves of the conversation; None without one."""
+        if not any(map(summary_of, items)):
+            return None
+        left = without_compacted([*self._request.earlier_items, *items])
+        # Without anything before it and left out of it, the response keeps the same items as its own.
+        return left if self._request.earlier_items or len(left) < len(items) else None

@@ -8,7 +8,8 @@ from chairlift.core.validation import boolean, integer, invalid_param, string
 from chairlift.protocol.field_check import format_short, split_fields
 from chairlift.protocol.metadata import read_metadata
 from chairlift.protocol.request_fields import MAX_TOP_LOGPROBS, Field
-from chairlift.protocol.responses.compaction_item import TRIGGER, without_compacted
+from chairlift.protocol.responses.compaction_item import TRIGGER, kept_items, summary_of, without_compacted
+from chairlift.protocol.responses.compaction_request_fields import TRIGGERED
 from chairlift.protocol.responses.conversation_reader import PREVIOUS, ConversationReader
 from chairlift.protocol.responses.input_items import MessageList, tools_of_items
 from chairlift.protocol.responses.response_store import ResponseStore
@@ -67,6 +68,9 @@ def read_response_request(
 
     Raises InvalidRequest and NotFound.
     """
+    wants_compaction = _ends_with_trigger(body.get("input"))
+    if wants_compaction and table is RESPONSES:
+        table = TRIGGERED
     fields, ignored_fields = split_fields(body, table)
     reader = ConversationReader(store, tenant)
     previous_id, earlier = fields.get(PREVIOUS), list[Json]()
@@ -74,11 +78,14 @@ def read_response_request(
         earlier = without_compacted(reader.conversation(string(PREVIOUS, previous_id, MAX_ID_CHARS)))
     sent = fields.get("input", [])
     items = reader.resolve(_input_items(sent), "input")
-    wants_compaction = bool(items) and isinstance(items[-1], dict) and items[-1].get("type") == TRIGGER
     items = items[:-1] if wants_compaction else items
+    if any(isinstance(item, dict) and summary_of(item) for item in items):
+        earlier = kept_items(earlier)
     of_items = [*((tools, PREVIOUS) for tools, _ in tools_of_items(earlier, "")), *tools_of_items(items, "input")]
     tools = ResponseTools.read(fields.get("tools"), of_items)
     ignored, messages = [*ignored_fields, *tools.left_out], MessageList(tools.chat_name)
+    if table is not RESPONSES and fields.get("tools") and not tools.own_names:
+        ignored.append("tools")  # a summary needs them only for the names of calls
     instructions = fields.get("instructions")
     if instructions is not None:
         if not isinstance(instructions, str):
@@ -103,12 +110,7 @@ def read_response_request(
         else:
             chat["tool_choice"] = choice
     chat |= _text_format(fields.get("text"), ignored) | _reasoning(fields.get("reasoning"), ignored)
-    has_logprobs = _includes_logprobs(fields.get("include"), ignored)
-    top_logprobs = fields.get("top_logprobs")
-    if top_logprobs is not None:
-        top_logprobs = integer("top_logprobs", top_logprobs, 0, MAX_TOP_LOGPROBS)
-    if has_logprobs or top_logprobs:
-        chat |= {"logprobs": True} | ({} if top_logprobs is None else {"top_logprobs": top_logprobs})
+    chat |= _logprobs(fields, ignored)
     return ResponseRequest(
         chat=chat, ignored=tuple(ignored), items=items,
         names=FieldNames(
@@ -118,6 +120,10 @@ def read_response_request(
         is_stored=boolean("store", fields.get("store", True)) and store.is_enabled, own_tool_name=tools.own_name,
         earlier_items=earlier, wants_compaction=wants_compaction,
     )  # fmt: skip
+
+
+def _ends_with_trigger(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[-1], dict) and value[-1].get("type") == TRIGGER
 
 
 def _input_items(value: Any) -> list[Json]:
@@ -154,6 +160,15 @@ def _reasoning(reasoning: Any, ignored: list[str]) -> Json:
         raise invalid_param("reasoning", f"must be an object, got {format_short(reasoning)}")
     ignored += [f"reasoning.{name}" for name, value in reasoning.items() if name != "effort" and value is not None]
     return {} if reasoning.get("effort") is None else {"reasoning_effort": reasoning["effort"]}
+
+
+def _logprobs(fields: Mapping[str, Any], ignored: list[str]) -> Json:
+    has_logprobs, top = _includes_logprobs(fields.get("include"), ignored), fields.get("top_logprobs")
+    if top is not None:
+        top = integer("top_logprobs", top, 0, MAX_TOP_LOGPROBS)
+    if not (has_logprobs or top):
+        return {}
+    return {"logprobs": True} if top is None else {"logprobs": True, "top_logprobs": top}
 
 
 def _includes_logprobs(include: Any, ignored: list[str]) -> bool:

@@ -2,7 +2,8 @@
 
 A response goes on with the conversation of the one before it. An entry keeps its own items only, and names the entry
 before. A request that uses a response uses all before it, so an entry is never older than one behind it: what is
-dropped first is always the end of a conversation that nothing has used for long.
+dropped first is always the end of a conversation that nothing has used for long. Behind a compaction nothing before it
+is used any more: its entry has what stays of the conversation.
 """
 
 import threading
@@ -32,17 +33,25 @@ class _Entry:
     """A stored response: JSON of its input items, of its output items, and of the response without these.
 
     Attributes:
-        previous_id: id of the response before it, "" for none.
+        previous_id: id of the response with whose conversation it goes on, "" for none.
+        conversation: JSON of the items of the whole conversation up to it, of a compaction; b"" for others.
     """
 
     items: bytes
     output: bytes
     response: bytes
     previous_id: str
+    conversation: bytes
 
     @property
     def num_bytes(self) -> int:
-        return len(self.items) + len(self.output) + len(self.response) + ENTRY_OVERHEAD_BYTES
+        parts = (self.items, self.output, self.response, self.conversation)
+        return sum(map(len, parts)) + ENTRY_OVERHEAD_BYTES
+
+    @property
+    def turn(self) -> tuple[bytes, ...]:
+        """What it adds to the conversation of `previous_id`."""
+        return (self.conversation,) if self.conversation else (self.items, self.output)
 
 
 @dataclass(slots=True)
@@ -89,14 +98,18 @@ class ResponseStore:
         """Bytes of all entries."""
         return self._num_bytes
 
-    def add(self, tenant: str, response: Json, items: list[Json]) -> bool:
+    def add(
+        self, tenant: str, response: Json, items: list[Json], conversation: list[Json] | None = None
+    ) -> bool:  # fmt: skip
         """Store a response with its input items; returns whether there is room for it.
 
         There is none for a response that, with those before it, is larger than the store or the tenant's share.
+        `conversation` has the items with which it goes on in place of all before it and of its own.
         """
         entry = _Entry(
             compact_json(items), compact_json(response["output"]), compact_json({**response, "output": []}),
-            response.get("previous_response_id") or "",
+            "" if conversation is not None else response.get("previous_response_id") or "",
+            b"" if conversation is None else compact_json(conversation),
         )  # fmt: skip
         if entry.num_bytes > self.max_bytes:
             return False
@@ -121,7 +134,7 @@ class ResponseStore:
         return items
 
     def delete(self, tenant: str, response_id: str) -> None:
-        """Delete a response; a conversation cannot go on behind it any more. Raises NotFound."""
+        """Delete a response; only behind a later compaction its conversation can still go on. Raises NotFound."""
         self._get(tenant, response_id, "response_id")
         with self._lock:
             if tenant in self._tenants and response_id in self._tenants[tenant].entries:
@@ -130,7 +143,8 @@ class ResponseStore:
     def conversation(self, tenant: str, response_id: str) -> list[bytes]:
         """Return the items of a conversation up to a response, its own output included, as lists in JSON.
 
-        Raises NotFound, and InvalidRequest if it has too many responses.
+        They begin with those that the last compaction has left. Raises NotFound, and InvalidRequest if it has
+        too many responses since then.
         """
         turns: list[_Entry] = []
         next_id = response_id
@@ -144,7 +158,7 @@ class ResponseStore:
         with self._lock:
             if (own := self._tenants.get(tenant)) is not None:
                 own.touch(response_id)
-        return [part for entry in reversed(turns) for part in (entry.items, entry.output)]
+        return [part for entry in reversed(turns) for part in entry.turn]
 
     def output(self, tenant: str, response_id: str) -> bytes | None:
         """Return the JSON of a stored response's output items, None where it is not stored."""

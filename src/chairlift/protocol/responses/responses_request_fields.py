@@ -74,6 +74,9 @@ _CONTENT: Schema = {"anyOf": [
 
 
 MESSAGE, REFERENCE = "message", "item_reference"
+ADDITIONAL_TOOLS = "additional_tools"
+TOOL_ITEMS = (ADDITIONAL_TOOLS, "tool_search_output")
+"""Items that have tools for the rest of the conversation."""
 
 
 def item_type(item: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.validation import invalid_param
 from chairlift.protocol.responses.compaction_request_fields import SUMMARY_FIELDS
+from chairlift.protocol.responses.request import ResponseRequest
 from chairlift.protocol.responses.responses_request_fields import MESSAGE
 from chairlift.protocol.translation.base import Json
 
@@ -18,10 +19,20 @@ _CHAT_FIELDS = {*SUMMARY_FIELDS, "max_completion_tokens", "reasoning_effort", "s
 """Fields of chat completions that apply to a summary; the model is shown no tools, so that it answers with text."""
 
 
-def summary_body(chat: Json) -> Json:
-    """Return the body of chat completions that asks for the summary of the conversation of another."""
-    kept = {name: value for name, value in chat.items() if name in _CHAT_FIELDS}
-    return {**kept, "messages": [*chat["messages"], {"role": "user", "content": SUMMARY_REQUEST}]}
+def summary_body(request: ResponseRequest) -> Json:
+    """Return the body of chat completions that asks for the summary of a request's conversation.
+
+    Raises InvalidRequest for a conversation without any text or call.
+    """
+    messages = request.chat["messages"]
+    if not any(map(_has_content, messages[request.echoed["instructions"] is not None :])):
+        raise invalid_param("input", "has nothing to summarize; send the items, or previous_response_id")
+    kept = {name: value for name, value in request.chat.items() if name in _CHAT_FIELDS}
+    return {**kept, "messages": [*messages, {"role": "user", "content": SUMMARY_REQUEST}]}
+
+
+def _has_content(message: Json) -> bool:
+    return any(message.get(name) for name in ("content", "reasoning_content", "tool_calls"))
 
 
 def text_of(output: list[Json]) -> str:

@@ -122,7 +122,7 @@ class Attempt:
 
         None before both.
 
-        A Chairlift server ends a request itself whose engine hangs. Other servers may send comments for ever.
+        A Chairlift server whose engine hangs ends the request or its comments. Other servers may send them for ever.
         """
         comment_at = self.last_comment_at if self.replica is not None and self.replica.is_resumable else None
         return max((time for time in (self.last_token_at, comment_at) if time is not None), default=None)

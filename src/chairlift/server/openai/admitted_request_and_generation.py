@@ -188,11 +188,15 @@ class Generation:
         with (
             WriteTimeout(self.scope, send, http.write_timeout) as timed,
             StreamKeepAlive(
-                timed.send, http.sse_ping_interval, head=lambda: head, comment=self.tracker.comment
+                timed.send, http.sse_ping_interval, head=lambda: head, comment=self._comment
             ) as stream,
         ):  # fmt: skip
             writer = StreamWriter(stream, head, render, self.tracker)
             return await writer.run(batches, request_info(self.scope).request_id, end)
+
+    def _comment(self) -> bytes:
+        """Return the comment of a silent stream; b"" while the engine hangs, so that routers and clients give it up."""
+        return b"" if self.replica.service.client.is_hanging else self.tracker.comment()
 
     async def _end_of_stream(self) -> bytes:
         return (self.renderer.usage(self.tracker.usage) if self.request.include_usage else b"") + DONE
