@@ -1,10 +1,20 @@
 """split_fields: which fields are used, ignored, refused or missing."""
 
+from typing import Any
+
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.field_check import SHOWN_ID_CHARS, format_short, shown_id, split_fields, string_member
+from chairlift.protocol.field_check import (
+    SHOWN_ID_CHARS,
+    format_short,
+    object_arguments,
+    shown_id,
+    split_fields,
+    string_member,
+)
 from chairlift.protocol.request_fields import CHAT, Effect, Field
+from support_shares import for_each
 
 TABLE = {
     "model": Field({"type": "string"}),
@@ -65,6 +75,17 @@ def test_a_member_is_a_string() -> None:
     for value, shown in (({}, "NoneType"), ({"id": 5}, "5"), ({"id": ["x"]}, "list")):
         with pytest.raises(InvalidRequest, match=rf"^input\[0\]\.id must be a string, got {shown}$"):
             string_member(value, "id", "input[0]")
+
+
+@for_each(("value", "expected"), [({"a": 1}, {"a": 1}), ('{"a": 1}', {"a": 1}), ("{}", {}), ({}, {}), (None, {})])
+def test_arguments_are_an_object_or_its_text(value: Any, expected: dict[str, Any]) -> None:
+    assert object_arguments(value, "input") == expected
+
+
+@for_each("value", ["", "5", "{", "[]", "null", '{"a": NaN}', '{"a":' * 5000 + "1" + "}" * 5000, 5, [], True, 0, False])
+def test_other_arguments_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"^input must be an object, got "):
+        object_arguments(value, "input")
 
 
 def test_an_id_is_shown_without_what_is_not_plain() -> None:

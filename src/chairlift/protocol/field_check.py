@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from chairlift.core.validation import format_value, invalid_param, string
 from chairlift.protocol.request_fields import MAX_MODEL_CHARS, Effect, Field
 from chairlift.protocol.request_schemas import CONTINUOUS_USAGE, INCLUDE_USAGE
@@ -68,6 +70,24 @@ def string_member(value: Mapping[str, Any], name: str, at: str) -> str:
     if not isinstance(member, str):
         raise invalid_param(f"{at}.{name}", f"must be a string, got {format_short(member)}")
     return member
+
+
+def object_arguments(value: Any, at: str) -> dict[str, Any]:
+    """Return the arguments of an earlier call, whose place in the body is `at`. Raises InvalidRequest.
+
+    Args:
+        value: an object, the text of one, or None for no arguments.
+        at: the place.
+    """
+    parsed = value
+    if isinstance(value, str):
+        try:
+            parsed = orjson.loads(value)
+        except ValueError:
+            parsed = value
+    if value is not None and not isinstance(parsed, dict):
+        raise invalid_param(at, f"must be an object, got {format_short(value)}")
+    return parsed or {}
 
 
 def _ignored_options(fields: Mapping[str, Any]) -> list[str]:

@@ -36,7 +36,7 @@ def test_the_clients_own_messages_are_valid() -> None:
 
 BODIES: list[tuple[dict[str, Field], dict[str, Any], bool]] = [
     (dict(CHAT), {}, True), (dict(CHAT), {"messages": None, "stream": None, "options": None, "think": None}, True),
-    (dict(CHAT), {"messages": [{"role": "user"}]}, True),
+    (dict(CHAT), {"messages": [{"role": "user"}]}, False), (dict(CHAT), {"messages": [{"role": "tool"}]}, True),
     (dict(CHAT), {"messages": [{"role": "user", "content": 7}]}, False),
     (dict(CHAT), {"messages": [{"role": "x", "content": ""}]}, False),
     (dict(CHAT), {"messages": [{"role": "user", "content": "x", "images": ["x"]}]}, False),

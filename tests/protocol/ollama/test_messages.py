@@ -47,11 +47,11 @@ def test_a_conversation() -> None:
 def test_what_is_left_out_is_empty() -> None:
     call = {"function": {"name": "f", "arguments": '{"a": 1}'}}
     found = chat_messages([
-        {"role": "system"}, {"role": "user", "content": None}, {"role": "assistant", "tool_calls": [call]},
+        {"role": "system"}, {"role": "user", "content": ""}, {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "content": None},
     ])  # fmt: skip
     assert [each["content"] for each in found] == ["", "", "", ""]
-    assert found[2]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    assert found[2]["tool_calls"][0]["function"]["arguments"] == '{"a":1}'
 
 
 def test_results_find_their_calls() -> None:
@@ -86,14 +86,15 @@ def test_many_calls_and_results() -> None:
 BAD: list[tuple[Any, str]] = [
     (7, "messages"), ("Hi", "messages"), ([{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1), "messages"),
     ([7], "messages[0]"), ([{"role": "king", "content": "x"}], "messages[0].role"),
-    ([{"content": "x"}], "messages[0].role"), ([{"role": "user", "content": 7}], "messages[0].content"),
+    ([{"content": "x"}], "messages[0].role"), ([{"role": "user"}], "messages[0].content"),
+    ([{"role": "tool", "content": 7}], "messages[0].content"),
     ([{"role": "user", "content": [{"type": "text", "text": "x"}]}], "messages[0].content"),
     ([{"role": "user", "content": "x", "images": ["aGk="]}], "messages[0].images"),
     ([{"role": "assistant", "thinking": 7}], "messages[0].thinking"),
     ([{"role": "assistant", "tool_calls": 7}], "messages[0].tool_calls"),
     ([{"role": "assistant", "tool_calls": [7]}], "messages[0].tool_calls[0].function"),
     ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "messages[0].tool_calls[0].function.name"),
-    ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": []}}]}],
+    ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
      "messages[0].tool_calls[0].function.arguments"),
     ([result("f")], "messages[0]"), ([calls("f"), result("f", tool_name=7)], "messages[1].tool_name"),
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from chairlift.protocol.ollama.messages import ROLES
 from chairlift.protocol.ollama.options import OPTIONS
 from chairlift.protocol.request_fields import CHAT as OPENAI_CHAT
 from chairlift.protocol.request_fields import (
@@ -29,20 +28,21 @@ _CALL: Schema = {
     "type": "object", "required": ["function"],
     "properties": {"function": {
         "type": "object", "required": ["name"],
-        "properties": {"name": {"type": "string"}, "arguments": {"type": ["object", "string", "null"]}},
+        "properties": {"name": {"type": "string"}, "arguments": {"type": ["object", "null"]}},
     }},
 }  # fmt: skip
 
 
 def _message(roles: tuple[str, ...], **properties: Schema) -> Schema:
     return {
-        "type": "object", "required": ["role"],
+        "type": "object", "required": ["role", *(["content"] if "content" in properties else [])],
         "properties": {"role": {"enum": [*roles]}, "content": _MAYBE_TEXT, "images": _NO_IMAGES, **properties},
     }  # fmt: skip
 
 
 _MESSAGE: Schema = {"anyOf": [
-    _message(ROLES[:2]),
+    _message(("user",), content={"type": "string"}),
+    _message(("system",)),
     _message(("tool",), tool_name=_MAYBE_TEXT, name=_MAYBE_TEXT),
     _message(("assistant",), thinking=_MAYBE_TEXT,
              tool_calls={"type": ["array", "null"], "items": _CALL}),

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from chairlift.core.validation import invalid_param
-from chairlift.protocol.field_check import format_short
+from chairlift.protocol.field_check import format_short, object_arguments
 from chairlift.protocol.request_fields import MAX_MESSAGES
 from chairlift.protocol.translation.base import Json
 
@@ -92,7 +92,7 @@ def _message(message: Any, at: str, calls: _Calls) -> Json:
     if role not in ROLES:
         raise invalid_param(f"{at}.role", f"must be system, user, assistant or tool, got {format_short(role)}")
     content = message.get("content")
-    if not isinstance(content, str | None):
+    if not isinstance(content, str) and not (content is None and role != "user"):
         raise invalid_param(f"{at}.content", f"must be a string, got {format_short(content)}")
     check_images(message.get("images"), f"{at}.images")
     read = _READ_BY_ROLE.get(role, _READ)
@@ -124,9 +124,7 @@ def _call(call: Any, at: str, calls: _Calls) -> Json:
     name, arguments = function.get("name"), function.get("arguments")
     if not isinstance(name, str):
         raise invalid_param(f"{at}.function.name", f"must be a string, got {format_short(name)}")
-    if not isinstance(arguments, dict | str | None):
-        raise invalid_param(f"{at}.function.arguments", f"must be an object, got {format_short(arguments)}")
-    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+    text = orjson.dumps(object_arguments(arguments, f"{at}.function.arguments")).decode()
     return {
         "id": calls.add(name, call.get("id")), "type": "function", "function": {"name": name, "arguments": text},
     }  # fmt: skip
