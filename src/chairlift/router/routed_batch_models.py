@@ -1,0 +1,19 @@
+"""routed_batch_models: the models of a router, for its batches."""
+
+from chairlift.router.router import Router
+from chairlift.web.batch_api.batch_models import BatchModels
+
+MODEL_WAIT_SECONDS = 300.0
+"""Seconds that a new batch waits for a model that no replica serves: after a start, replicas are found one by one."""
+
+
+def routed_batch_models(router: Router) -> BatchModels:
+    """Return the models of a router's batches.
+
+    While no replica is ready and none was, requests that the router holds are sent for any model: only these start a
+    replica.
+    """
+    return BatchModels(
+        router.resolve_model, has_models=lambda: bool(router.models), wait_seconds=MODEL_WAIT_SECONDS,
+        is_held=lambda: router.hold.is_enabled and not router.models and not router.is_ready,
+    )  # fmt: skip
