@@ -107,4 +107,5 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_slots, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(batch_run, "FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(batch_requests, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(batch_requests, "LOST_SECONDS", 0.0)
     monkeypatch.setattr(batch_runner, "CLOCK_SECONDS", 0.001)

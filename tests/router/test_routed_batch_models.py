@@ -68,6 +68,24 @@ def test_a_batch_that_has_begun_asks_for_its_replica_where_requests_are_held() -
     run(scenario())
 
 
+@pytest.mark.parametrize("hold_timeout", [0.0, 60.0])
+def test_a_batch_waits_while_no_replica_of_its_model_is_ready(hold_timeout: float) -> None:
+    """The replicas of another model do not answer its requests, and requests are held only where none is ready."""
+
+    async def scenario() -> None:
+        router, batch = router_of(("a", "b"), hold_timeout=hold_timeout), new_batch()
+        models = routed_batch_models(router)
+        assert models.accept(batch, {"a": 1}, 0.0) == "" == models.problem(batch)
+        router.drain_replica("http://a")
+        assert models.problem(batch).startswith("no replica of the model 'a' is ready; the batch goes on when")
+        assert models.accept(new_batch(), {"a": 1}, 0.0) == "", "the name is right"
+        router.drain_replica("http://b")
+        assert bool(models.problem(batch)) is not bool(hold_timeout)
+        await router.close()
+
+    run(scenario())
+
+
 def test_a_batch_starts_the_first_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """The router was started without a replica, and its requests wait for one: the autoscaler starts it for them."""
     monkeypatch.setattr(batch_requests, "POLL_SECONDS", 0.005)

@@ -13,7 +13,17 @@ def routed_batch_models(router: Router) -> BatchModels:
     While no replica is ready and none was, requests that the router holds are sent for any model: only these start a
     replica.
     """
+
+    def is_held() -> bool:
+        return router.hold.is_enabled and not router.is_ready
+
+    def why_not_ready(model: str) -> str:
+        pools, now = router.config.routes.pools_of(model, router.models), router.clock.now()
+        if is_held() or any(router.replicas.has_usable(now, pool) for pool in pools):
+            return ""
+        return f"no replica of the model {model!r} is ready"
+
     return BatchModels(
-        router.resolve_model, has_models=lambda: bool(router.models), wait_seconds=MODEL_WAIT_SECONDS,
-        is_held=lambda: router.hold.is_enabled and not router.models and not router.is_ready,
+        router.resolve_model, has_models=lambda: bool(router.models), is_held=lambda: is_held() and not router.models,
+        wait_seconds=MODEL_WAIT_SECONDS, why_not_ready=why_not_ready,
     )  # fmt: skip

@@ -577,3 +577,63 @@ def test_a_batch_with_all_responses_needs_no_model(tmp_path: Path, monkeypatch: 
         assert loaded.status is BatchStatus.COMPLETED and counts(loaded) == (3, 2, 1) and not again.sent
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_batch_of_an_earlier_version_is_counted_and_one_that_lost_requests_fails(
+    tmp_path: Path, is_known: bool
+) -> None:  # fmt: skip
+    async def scenario() -> None:
+        async def first(line: BatchLine) -> int:
+            if line.custom_id != "r0":
+                await asyncio.Event().wait()
+            return 200
+
+        batches = Batches(tmp_path, first)
+        batch = await batches.start(batch_lines(4))
+        await until(lambda: batch.completed == 1)
+        await batches.runner.close()
+        batches.store.requests_path(batch).write_bytes(batch_lines(3))
+        batch.total = 4 if is_known else 0
+        await batches.store.save(batch)
+        again = Batches(tmp_path, lambda line: 200)
+        [loaded] = again.store.unfinished()
+        again.runner.start(loaded)
+        await ended(loaded)
+        await again.runner.close()
+        assert set(again.entries(loaded.output_file_id)) == {"r0", "r1", "r2"} and again.sent.total() == 2
+        if is_known:
+            assert loaded.status is BatchStatus.FAILED and counts(loaded) == (4, 3, 0)
+            assert loaded.errors[0]["message"] == "1 requests of the batch are not in its file any more"
+        else:
+            assert loaded.status is BatchStatus.COMPLETED and counts(loaded) == (3, 3, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_model_that_is_lost_for_a_moment_costs_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_requests, "LOST_SECONDS", 1e9)
+
+    async def scenario() -> None:
+        is_back = asyncio.Event()
+
+        async def script(line: BatchLine) -> Any:
+            if line.custom_id == "r1" and batches.sent["r1"] == 1:
+                batches.models.names = {}
+                return NOT_FOUND
+            if not batches.models.names:
+                await is_back.wait()
+            return 200
+
+        batches = Batches(tmp_path, script, num_requests=1)
+        batch = await batches.start(batch_lines(3))
+        await until(lambda: batches.sent["r1"] == 2)
+        await batches.looks()
+        assert not batch.model_problem
+        batches.models.names = {"fake": "fake"}
+        is_back.set()
+        await ended(batch)
+        await batches.runner.close()
+        assert batch.status is BatchStatus.COMPLETED and batches.sent == {"r0": 1, "r1": 2, "r2": 1}
+
+    asyncio.run(scenario())

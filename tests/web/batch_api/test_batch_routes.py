@@ -16,8 +16,14 @@ from chairlift.web.batch_api.batch_store import BatchStore
 from chairlift.web.batch_api.disk_usage import DiskUsage
 from chairlift.web.batch_api.files_config import FilesConfig
 from support_batch_api import BODIES, BatchClient, batch_line, batch_lines
+from support_batch_runner import quicken
 from support_server import MODEL, open_server, run
 from support_services import fake_service
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quicken(monkeypatch)
 
 
 def with_server(scenario: Callable[[BatchClient], Awaitable[None]], **options: Any) -> None:
@@ -167,14 +173,14 @@ def test_a_batch_goes_on_in_the_next_server(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_server(fake_service(), files=files) as server:
             client = BatchClient(server.http)
-            batch_id = await client.create(batch_lines(200))
-            while (await client.batch(batch_id))["request_counts"]["completed"] < 10:
+            batch_id = await client.create(batch_lines(60))
+            while (await client.batch(batch_id))["request_counts"]["completed"] < 3:
                 await asyncio.sleep(0)
         async with open_server(fake_service(), files=files) as server:
             client = BatchClient(server.http)
             batch = await client.wait(batch_id)
-            assert batch["request_counts"] == {"total": 200, "completed": 200, "failed": 0}
-            assert len(await client.entries(batch["output_file_id"])) == 200
+            assert batch["request_counts"] == {"total": 60, "completed": 60, "failed": 0}
+            assert len(await client.entries(batch["output_file_id"])) == 60
 
     run(scenario())
 

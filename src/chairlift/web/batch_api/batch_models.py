@@ -19,7 +19,7 @@ class BatchModels:
     def __init__(
         self, resolve: ResolveModel, fingerprint: Callable[[], str] = lambda: "", *,
         has_models: Callable[[], bool] = lambda: True, is_held: Callable[[], bool] = lambda: False,
-        wait_seconds: float = 0.0,
+        wait_seconds: float = 0.0, why_not_ready: Callable[[str], str] = lambda model: "",
     ) -> None:  # fmt: skip
         """Prepare.
 
@@ -29,9 +29,11 @@ class BatchModels:
             has_models: whether the service knows a model; without one no name is wrong.
             is_held: whether requests are held without a model, so that a replica is started for them.
             wait_seconds: seconds that a new batch waits for a model that is not served, before it fails.
+            why_not_ready: returns why a served model takes no requests now, "" where it does.
         """
         self._resolve, self._fingerprint = resolve, fingerprint
         self._has_models, self._is_held, self._wait_seconds = has_models, is_held, wait_seconds
+        self._why_not_ready = why_not_ready
 
     @property
     def is_any_known(self) -> bool:
@@ -88,6 +90,8 @@ class BatchModels:
                 return f"the batch was made for the model {model or name!r}: {error.message}; {waits}"
             if model not in (NOT_RESOLVED, current):
                 return f"the batch was made for the model {model!r}, this server has {current!r}; {waits}"
+            if reason := self._why_not_ready(current):
+                return f"{reason}; {waits}"
         if batch.models and batch.fingerprint not in ("", current := self._fingerprint()):
             return (
                 f"the batch was made for another model of the name {next(iter(batch.models.values()))!r}: its weights, "

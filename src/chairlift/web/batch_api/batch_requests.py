@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from chairlift.core.errors import NotFound
 from chairlift.web.batch_api.batch_models import BatchModels
 from chairlift.web.batch_api.batch_slots import BatchSlots, SlotQueue
 from chairlift.web.batch_api.batch_store import BatchStore
@@ -39,6 +40,9 @@ JOURNAL_THREADS = 4
 
 POLL_SECONDS = 0.2
 """Seconds between two looks at whether the models of a batch are served."""
+
+LOST_SECONDS = 5.0
+"""Seconds for which the models of a running batch are not served before it gives its place back."""
 
 SYNC_SECONDS = 5.0
 """Seconds between two times at which responses are brought to the disk: a power failure takes later ones."""
@@ -74,7 +78,7 @@ class BatchRequests:
         self._max_requests, self._max_body_bytes, self._now = max_requests, max_body_bytes, now
         self._on_storage_error = on_storage_error
         self._running = RunningPlaces(MAX_RUNNING_BATCHES, MAX_RUNNING_OF_TENANT)
-        self._checking = RunningPlaces(1, 1)  # so that the check of one tenant's file waits for one of each other
+        self._reading = RunningPlaces(1, 1)  # so that what one tenant has to read waits for one file of each other
         self._checks = ThreadPoolExecutor(1, "batch check")  # one file at a time: a check takes the processor
         self._journals = ThreadPoolExecutor(JOURNAL_THREADS, "batch journal")
 
@@ -90,7 +94,8 @@ class BatchRequests:
     async def run(self, batch: StoredBatch) -> None:
         """Return when each request has a response, or when a batch has errors because of which none is sent.
 
-        It may be cancelled at any time, and called again. Raises OSError.
+        It may be cancelled at any time, and called again. Raises OSError, and NotFound where the file of the requests
+        has become shorter since the batch was accepted.
         """
         try:
             num_requests, names = batch.total, dict[str, int]()
@@ -99,25 +104,30 @@ class BatchRequests:
                 _note_problems(batch, check)
                 num_requests, names = check.num_requests, dict(check.models)
             else:
-                counted = await stoppable_in_thread(self._journal(batch).count, executor=self._journals)
-                batch.completed, batch.failed = counted
-                if sum(counted) >= batch.total and await self._has_all_responses(batch):
+                num_requests = batch.total = batch.total or (await self._check(batch)).num_requests
+                if await self._has_all_responses(batch):
                     return  # it needs no model any more
             await self._run_when_served(batch, num_requests, names)
         finally:
             batch.model_problem = ""
 
-    async def _has_all_responses(self, batch: StoredBatch) -> bool:
-        journal = self._journal(batch)
-        try:
-            await stoppable_in_thread(journal.open, executor=self._journals)
-            return len(journal.done) >= batch.total
-        finally:
-            await in_thread(journal.close)
-
     async def _check(self, batch: StoredBatch) -> BatchCheck:
-        async with self._checking.place(batch.tenant, batch.number):
+        async with self._reading.place(batch.tenant, batch.number):
             return await stoppable_in_thread(self.file(batch).check, MAX_REQUESTS, MAX_MODELS, executor=self._checks)
+
+    async def _has_all_responses(self, batch: StoredBatch) -> bool:
+        """Count the responses of an earlier start; returns whether each request has one."""
+        journal = self._journal(batch)
+        async with self._reading.place(batch.tenant, batch.number):
+            counted = await stoppable_in_thread(journal.count, executor=self._journals)
+            batch.completed, batch.failed = counted
+            if sum(counted) < batch.total:
+                return False
+            try:
+                await stoppable_in_thread(journal.open, executor=self._journals)
+                return len(journal.done) >= batch.total
+            finally:
+                await in_thread(journal.close)
 
     async def _run_when_served(self, batch: StoredBatch, num_requests: int, names: Mapping[str, int]) -> None:
         """Send the requests while their models are served; `names`: see BatchModels.accept()."""
@@ -191,9 +201,13 @@ class BatchRequests:
             syncing = asyncio.create_task(self._keep_on_disk(batch, journal))
             try:
                 await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
-                is_complete = sending.done()
-                (sending if is_complete else watching).result()
-                return is_complete
+                if not sending.done():
+                    watching.result()
+                    return False
+                sending.result()
+                if (num_lost := batch.total - len(journal.done)) > 0:
+                    raise NotFound(f"{num_lost} requests of the batch are not in its file any more")
+                return True
             finally:
                 for task in (sending, watching, syncing):
                     task.cancel()
@@ -213,14 +227,16 @@ class BatchRequests:
         )  # fmt: skip
 
     async def _until_not_served(self, batch: StoredBatch, is_idle: Callable[[], bool]) -> None:
-        """Return when the models of a batch are not served, and it is idle: its further requests would only wait."""
+        """Return when the models of a batch are lost and it is idle: its further requests would only wait."""
+        loop = asyncio.get_running_loop()
+        served_at = loop.time()
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if not self._slots.room.is_ready():
-                continue
-            if self._models.resolve_rest(batch):
-                await self._save_models(batch)
-            if is_idle() and self._models.problem(batch):
+            if not self._slots.room.is_ready() or not self._models.problem(batch):
+                served_at = loop.time()
+                if self._models.resolve_rest(batch):
+                    await self._save_models(batch)
+            elif is_idle() and loop.time() - served_at >= LOST_SECONDS:
                 return
 
     async def _save_models(self, batch: StoredBatch) -> None:
