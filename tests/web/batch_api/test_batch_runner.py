@@ -603,7 +603,7 @@ def test_what_comes_after_the_end_stays_for_the_next_start(tmp_path: Path) -> No
             batches.runner.check_open()
         assert error.value.details["retry_after"] == 1.0
         batches.runner.start(batch)
-        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
         await batches.runner.close()
         assert stored(tmp_path).status is BatchStatus.VALIDATING is batch.status and not batches.sent
         again = Batches(tmp_path, lambda line: 200)
